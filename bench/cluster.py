@@ -88,7 +88,7 @@ def idle(cluster: Cluster) -> None:
 
 def flush(folder: Path) -> None:
     from retinue.core.events import RunCreated, TurnStarted
-    from retinue.log.rows import RunPlace
+    from retinue.core.run_state import RunPlace
     from retinue.log.store import Log
 
     async def work() -> list[float]:

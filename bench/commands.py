@@ -59,7 +59,7 @@ def make_project(folder: Path) -> None:
 
 def kind_of(command: str, permissions: Permissions, box: Box, project: Path) -> str:
     decision = permissions.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
-    if decision.verdict != "allow":
+    if decision.verdict not in ("allow", "confine"):
         return KINDS[1]
     environment = box.environment({"PATH": os.environ["PATH"], "HOME": str(Path.home()), "TERM": "dumb"})
     try:

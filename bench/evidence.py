@@ -28,13 +28,13 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.evidence.case_file import read_test_file
 from retinue.evidence.cassette import export_cassette, parse_cassette
 from retinue.evidence.suite import Suite, SuiteOptions
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.models.keys import environment as process_environment
 

@@ -31,7 +31,7 @@ import msgspec
 
 from retinue.core.events import RunCreated, RunEnded, RunStarted, TextDelta, TurnStarted
 from retinue.core.outcome import Outcome
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
 

@@ -25,11 +25,11 @@ from rig.process import line, measure
 from rig.project import Project
 from rig.server import Server, require_rig
 
+from retinue.app.snapshot import take_snapshot
 from retinue.core.events import RunCreated, TurnStarted
-from retinue.faces.feed.snapshot import take_snapshot
+from retinue.core.run_state import RunPlace
 from retinue.log.follow import follow_tree
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from retinue.agents.cache import FileCache
 from retinue.agents.catalog import Catalog
 from retinue.agents.frontmatter import split
+from retinue.agents.scan import FileCache
 
 ROUNDS = 5
 

@@ -32,9 +32,9 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.guard.redact import Redactor
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
 PLACE = RunPlace("bench")

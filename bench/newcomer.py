@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.program.chat_server import ChatServer  # noqa: E402
 
-from retinue.faces.text import plural  # noqa: E402
+from retinue.app.text import plural  # noqa: E402
 
 KEY = "sk-or-v1-bench-key"
 ANSWER = "Hello from a real model."

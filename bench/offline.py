@@ -43,7 +43,7 @@ from retinue.loop.run import run_loop
 from retinue.models.offline.planner import OfflineModel
 from retinue.tools.base import builtin_tools
 
-OWN = Path(__file__).parent.parent / "tests" / "models" / "embedded" / "questions.jsonl"
+OWN = Path(__file__).parent.parent / "tests" / "models" / "offline" / "questions.jsonl"
 GIVEN = Path(__file__).parent.parent.parent / "shared" / "facts" / "offline-questions.jsonl"
 _PATH = re.compile(r"`([^`\s:]+)(?::\d+)?`")
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.events import RunCreated, RunStarted, TextDelta, TurnStarted, Warned
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
 

@@ -37,6 +37,7 @@ from retinue.core.events import (
     TurnEnded,
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, user
+from retinue.core.run_options import RunOptions
 from retinue.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -255,7 +256,11 @@ class Crowd:
             parent = None if number % 4 == 0 else self._ids[number - number % 4]
             depth = 1 if parent is None else 2
             options = {"description": f"Look at part {number} of the work", "background": True}
-            self._tell(run, parent, RunCreated("Explore", "a task", {}, "", "offline/planner", "/p", depth, options))
+            self._tell(
+                run,
+                parent,
+                RunCreated("Explore", "a task", {}, "", "offline/planner", "/p", depth, RunOptions(**options)),
+            )
             self._tell(run, parent, RunStarted("offline/planner", (), "/p"))
             self._tell(run, parent, TurnEnded(3, Usage(1_200), Usage(33_800), 600))
             if number % 2:

@@ -319,17 +319,12 @@ PAGES = {
 
 def files() -> dict[str, str]:
     """Return the files of the package that are made from the code, by their path in it."""
-    from docs.completion_table import completion_table
     from docs.schemas import agent_schema, settings_schema
 
-    made = {
+    return {
         "builtin/schemas/settings.schema.json": settings_schema(),
         "builtin/schemas/agent.schema.json": agent_schema(),
     }
-    # argparse words its help differently in every version.
-    if sys.version_info[:2] == (3, 11):
-        made["faces/cli/completion.json"] = completion_table()
-    return made
 
 
 def update(path: Path, text: str, stale: list[str]) -> None:

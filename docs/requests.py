@@ -63,9 +63,9 @@ def largest_request() -> Row:
 
 
 async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[Row]:
+    from retinue.app.dialogue import main_agent
     from retinue.core.request import RunRequest
     from retinue.engine import open_project
-    from retinue.faces.dialogue import main_agent
     from retinue.runs.preview import preview
 
     with tempfile.TemporaryDirectory() as folder:

@@ -24,9 +24,10 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem, ToolEffect
+from retinue.core.run_options import RunOptions
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.inbox import put
-from retinue.log.rows import RunPlace
 
 MODEL = "anthropic/claude-sonnet-4-5"
 TASK = "Prices are wrong for customers abroad. Find out why, and fix it."
@@ -85,7 +86,10 @@ class Teller:
         self.runs[name] = place
         depth = 0 if above is None else 1
         spec = {"color": options.pop("color", None), "display_name": agent}
-        self.say(name, RunCreated(agent, task, spec, "", MODEL, "/shop", depth, {"background": True, **options}))
+        self.say(
+            name,
+            RunCreated(agent, task, spec, "", MODEL, "/shop", depth, RunOptions(**{"background": True, **options})),
+        )
         self.say(name, RunStarted(MODEL, (), "/shop"), MessageAdded(user(task)), TurnStarted(1))
 
     def say(self, name: str, *bodies: Body) -> None:

@@ -168,3 +168,19 @@ def test_test_files_outside_of_packages_have_names_of_their_own():
     alone = [path for path in TESTS.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
     names = Counter(path.name for path in alone)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_modules_that_a_readme_names_exist():
+    root = SOURCE.parent.parent
+    paths = [
+        f"/{path.relative_to(root).as_posix()}"
+        for part in (SOURCE, TESTS, root / "bench", root / "tools")
+        for path in part.rglob("*.py")
+    ]
+    missing = [
+        f"{readme.relative_to(SOURCE)}: {name}"
+        for readme in SOURCE.rglob("README.md")
+        for name in re.findall(r"`([\w/]+\.py)`", readme.read_text("utf-8"))
+        if not any(path.endswith(f"/{name}") for path in paths)
+    ]
+    assert missing == []

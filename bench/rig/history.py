@@ -26,6 +26,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage,
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.process import this_process
+from retinue.core.run_options import RunOptions
 from retinue.core.usage import Usage
 from retinue.log.batch import LogBatch
 from retinue.log.database import connect, register, release
@@ -112,7 +113,7 @@ def _bodies(number: int, cwd: Path) -> Iterator[Body]:
 
 def _opening(task: str, agent: str, cwd: Path, depth: int, name: str) -> Iterator[Body]:
     options = {"name": name, "description": "finds it"} if name else {}
-    yield RunCreated(agent, task, {"name": agent}, "hash", MODEL, str(cwd), depth, options)
+    yield RunCreated(agent, task, {"name": agent}, "hash", MODEL, str(cwd), depth, RunOptions(**options))
     yield RunStarted(MODEL, ("Read", "Grep"), str(cwd))
     yield MessageAdded(user(task))
 

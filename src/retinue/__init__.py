@@ -9,30 +9,30 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from retinue.app.fan_out import MapProgress
+    from retinue.app.retinue import Retinue
+    from retinue.app.single_run import run, run_async
     from retinue.core.events import Event
     from retinue.core.outcome import Outcome
     from retinue.core.spec import AgentSpec
     from retinue.core.usage import Usage
     from retinue.core.version import __version__ as __version__
     from retinue.errors import RetinueError
-    from retinue.faces.api import Retinue
-    from retinue.faces.fan_out import MapProgress
-    from retinue.faces.single_run import run, run_async
-    from retinue.runs.handle import Run
+    from retinue.runs.run import Run
     from retinue.tools.function import tool
 
 _PUBLIC = {
     "__version__": "retinue.core.version",
     "AgentSpec": "retinue.core.spec",
     "Event": "retinue.core.events",
-    "MapProgress": "retinue.faces.fan_out",
+    "MapProgress": "retinue.app.fan_out",
     "Outcome": "retinue.core.outcome",
-    "Retinue": "retinue.faces.api",
+    "Retinue": "retinue.app.retinue",
     "RetinueError": "retinue.errors",
-    "Run": "retinue.runs.handle",
+    "Run": "retinue.runs.run",
     "Usage": "retinue.core.usage",
-    "run": "retinue.faces.single_run",
-    "run_async": "retinue.faces.single_run",
+    "run": "retinue.app.single_run",
+    "run_async": "retinue.app.single_run",
     "tool": "retinue.tools.function",
 }
 

@@ -20,7 +20,7 @@ def main() -> int:
         from retinue.models.keys import take_keys
 
         take_keys()
-    from retinue.faces.cli.console.output import open_writer
+    from retinue.app.output import open_writer
     from retinue.faces.cli.main import run
 
     sys.stdout, sys.stderr = open_writer(sys.stdout), open_writer(sys.stderr)

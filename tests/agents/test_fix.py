@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from messy_files import messy
 
 from retinue.agents.convert import adds_rights, differences
-from retinue.agents.lint.fix import repair_file
-from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
+from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject, repair_file
 from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse
 from retinue.core.spec import DialectName

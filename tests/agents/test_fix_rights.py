@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.agents.convert import adds_rights
-from retinue.agents.lint.keys import distance, nearest
+from retinue.agents.lint.checks import distance, nearest
 from retinue.core.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
 
 OPEN = AgentSpec(name="a")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_file import read_agent
 
-from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS
+from retinue.agents.frontmatter import MAX_BLOCK_CHARACTERS, MAX_KEYS
 from retinue.agents.parse import parse
 
 
@@ -264,7 +264,7 @@ def test_non_ascii_and_emoji() -> None:
 
 
 def test_frontmatter_has_a_size_and_a_number_of_keys() -> None:
-    long = claude(head("description: d", "x: " + "y" * MAX_BLOCK))
+    long = claude(head("description: d", "x: " + "y" * MAX_BLOCK_CHARACTERS))
     assert long.error is not None
     assert long.error.code == "frontmatter-too-large"
     many = claude(head("description: d", *(f"k{number}: 1" for number in range(MAX_KEYS))))

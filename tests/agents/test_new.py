@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from agent_project import Project
 
-from retinue.agents.files import agents_folder, check_name, file_name
+from retinue.agents.manage import agents_folder
+from retinue.agents.write import check_name, file_name
 from retinue.errors import UsageError
 from retinue.faces.cli.main import run
 

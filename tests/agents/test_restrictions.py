@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from retinue.agents.dialects.table import RESTRICTING, Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.launch_checks import require_startable
 from retinue.agents.parse import parse
-from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.engine import open_project

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,23 @@ import yaml
 from retinue.agents.catalog import Catalog
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.parse import parse
+from retinue.app.session_options import SessionOptions, apply_options
+from retinue.app.session_options import read_object as read_option
 from retinue.capabilities.hooks.bus import hears
 from retinue.capabilities.hooks.session import SessionHooks
 from retinue.capabilities.hooks.sources import HookReport, agent_hooks, read_hooks
 from retinue.capabilities.permissions.attach import permissions_for
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
-from retinue.core.spec import AgentSpec, DialectName, ToolPolicy
+from retinue.core.spec import AgentSpec, DialectName, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.engine import open_project
 from retinue.errors import ConfigurationError, LaunchError, UsageError
-from retinue.faces.session_options import SessionOptions, apply_options
 from retinue.guard.permissions import policy as policies
 from retinue.runs.bounds import NO_PATTERNS
+from retinue.settings.field import Field
+from retinue.settings.kinds import Whole
 from retinue.settings.limits import LIMITS, check_limits
 from retinue.settings.table import fields
 from retinue.tools.base import builtin_tools
@@ -183,17 +186,22 @@ class Scene:
         self.home, self.project = folder / "home", folder / "project"
         self.policy = folder / "policy.json"
         for each in (self.home, self.project):
-            (each / ".retinue").mkdir(parents=True)
+            (each / ".retinue").mkdir(parents=True, exist_ok=True)
             (each / ".claude").mkdir()
         self.variables: dict[str, str] = {}
         self.options = SessionOptions()
 
-    def rights(self) -> dict[str, int] | None:
-        """Return how freely each call may be made (0 denied, 1 asked, 2 allowed); None where nothing starts."""
+    def file(self, path: str) -> Path:
+        """Return a file of this world by `home/…`, `project/…` or `policy/…`."""
+        base, _, rest = path.partition("/")
+        return {"home": self.home, "project": self.project}.get(base, self.policy.parent) / rest
+
+    def rights(self, mode: PermissionMode | None = "bypassPermissions") -> dict[str, int] | None:
+        """Return how freely each call may be made (from 0 denied to 3 allowed); None where nothing starts."""
         environment = {"HOME": str(self.home), **self.variables}
         project = open_project(self.project, environment=environment)
         spec = AgentSpec(name="a")
-        request = RunRequest(spec=spec, task="x", cwd=project.cwd, permission_mode="bypassPermissions")
+        request = RunRequest(spec=spec, task="x", cwd=project.cwd, permission_mode=mode)
         try:
             apply_options(self.options, project)
             check_limits(project.settings)
@@ -206,7 +214,7 @@ class Scene:
         found: dict[str, int] = {}
         for name, tool, given in CALLS:
             verdict = policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict
-            found[name] = {"deny": 0, "ask": 1, "allow": 2}[verdict]
+            found[name] = ("deny", "ask", "confine", "allow").index(verdict)
             if any(hears(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None) for guard in guards):
                 found[name] = 0
         return found
@@ -227,9 +235,7 @@ def own(path: str, key: str) -> Callable[[Scene, Any], None]:
 
 
 def _write(scene: Scene, path: str, data: Any) -> None:
-    base, _, rest = path.partition("/")
-    file = {"home": scene.home, "project": scene.project}.get(base, scene.policy.parent) / rest
-    file.write_text(json.dumps(data))
+    scene.file(path).write_text(json.dumps(data))
 
 
 def by_variable(scene: Scene, value: Any) -> None:
@@ -267,7 +273,7 @@ def test_rules_of_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     for entries in LISTS:
         PLACES[place](scene, list(entries))
         before = scene.rights()
-        assert before is not None and 2 in before.values() and min(before.values()) < 2
+        assert before is not None and 3 in before.values() and min(before.values()) < 3
         # Every third one: what a text means is the same everywhere, and reading files takes time.
         for value in list(values(entries))[:: 3 if entries is not LISTS[0] else 2]:
             PLACES[place](scene, value)
@@ -277,32 +283,81 @@ def test_rules_of_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     assert wrong == [], repr(wrong)
 
 
-SOUND: dict[str, Any] = {
-    "enabledModels": ["a/b"],
-    "fallbackSubagent": False,
-    "permissions.defaultMode": "plan",
-    "permissions.headless": "deny",
-    "permissions.deny": ["Bash"],
-    "permissions.ask": ["Bash"],
-    "hooks.failOpen": False,
-    "hooks": {"PreToolUse": [{"command": "check"}]},
+STRICT: dict[str, Any] = {
     "allowedLspActions": ["hover"],
-    "lsp.sandbox": "on",
+    "database": "postgresql://127.0.0.1:1/x",
     "disabledPlugins": ["a"],
+    "enabledModels": ["a/b"],
+    "extraRoots": [],
+    "fallbackSubagent": False,
+    "hooks": {"PreToolUse": [{"command": "check"}]},
+    "integrate.check": "make check",
+    "lsp.sandbox": "on",
+    "lsp.servers": {"ty": {"disabled": True}},
+    "mcpServers": {"a": {"command": "x", "disabled": True}},
+    "permissions.ask": ["Bash"],
+    "permissions.autoModel": "a/b",
+    "permissions.defaultMode": "plan",
+    "permissions.deny": ["Bash"],
+    "permissions.headless": "deny",
+    "placement": "local",
+    "sandbox.hidden": ["a"],
     "sandbox.mode": "workspace",
     "sandbox.network": "off",
-    "sandbox.hidden": ["a"],
+    "sandbox.passEnvironment": [],
+    "sandbox.shown": [],
+    "telemetry": "off",
+    "tenant": "a",
+    "web.allowHosts": [],
+    "providers": {"box": {"baseUrl": "http://127.0.0.1:8999/v1"}},
+    "web.provider": "searxng",
+    "web.searxngUrl": "http://127.0.0.1:8888",
     "web.taint": "ask",
+    "workspaceRemote": "origin",
     "worktree.shell": "confined",
-    "integrate.check": "make check",
 }
-"""A value that limits, for each setting that is no number and no switch."""
+"""A value that limits, for each limiting setting that is no number and no switch."""
+LOOSE: dict[str, Any] = {
+    "extraRoots": ["/etc"],
+    "lsp.sandbox": "off",
+    "permissions.headless": "wait",
+    "placement": "cluster",
+    "sandbox.network": "on",
+    "sandbox.passEnvironment": ["TOKEN"],
+    "sandbox.shown": ["/etc"],
+    "telemetry": "content",
+    "web.allowHosts": ["localhost"],
+    "worktree.shell": "checked",
+}
+"""What a weaker file grants, where the strict value takes it back."""
+FREE_TEXTS = frozenset(
+    {
+        "database",
+        "fallbackSubagent",
+        "integrate.check",
+        "permissions.autoModel",
+        "placement",
+        "tenant",
+        "web.searxngUrl",
+        "workspaceRemote",
+    }
+)
+"""Settings of which any text is a value; nobody can see that one is misspelt."""
 
 
-def sound_value(name: str) -> Any:
-    if name in SOUND:
-        return SOUND[name]
-    return fields()[name].default is False if isinstance(fields()[name].default, bool) else 1
+def files_of(name: str) -> Iterator[tuple[Any, Any]]:
+    """Yield what a weaker and a stronger file may say of a setting; None where the weaker one says nothing."""
+    field = fields()[name]
+    if isinstance(field.default, bool):
+        for value in (True, False):
+            if field.personal_when is None or not field.personal_when(value):
+                yield not value, value
+    elif name in STRICT:
+        yield LOOSE.get(name), STRICT[name]
+    elif isinstance(field.default, tuple):
+        yield None, list(field.default)
+    else:
+        yield None, 1 if field.limits and field.default != 1 else field.default
 
 
 def nested(name: str, value: Any) -> dict[str, Any]:
@@ -311,19 +366,31 @@ def nested(name: str, value: Any) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def mutated_settings(name: str) -> Iterator[str]:
-    """Yield files in which a limit is written wrongly."""
-    value = sound_value(name)
-    wrong_types = ["x" if not isinstance(value, str) else 5, {"a": 1} if not isinstance(value, dict) else "x"]
-    wrong_types += [[value]] if not isinstance(value, list) else ["".join(value), [5]]
+def wrong_values(name: str, value: Any) -> Iterator[Any]:
+    """Yield values of another type or spelling."""
+    yield 5 if isinstance(value, str) else "x"
+    yield "x" if isinstance(value, dict) else {"a": 1}
+    if isinstance(value, list):
+        yield from ("".join(value), [5])
+    else:
+        yield [value]
     if not isinstance(value, (str, list, dict)):
-        wrong_types += [json.dumps(value), 2.5 if isinstance(value, bool) else "1 "]
-    if isinstance(value, str) and name not in ("integrate.check",):
-        wrong_types += [f"{value}q", value[1:], value.upper(), f"'{value}'"]
-    for other in wrong_types:
-        # A text may be the name of an agent or a command, a list may hold hosts.
-        is_value = name in ("fallbackSubagent", "integrate.check") and isinstance(other, str)
-        if not is_value and not (name == "sandbox.network" and isinstance(other, list)):
+        yield from (json.dumps(value), 2.5 if isinstance(value, bool) else "1 ")
+    if isinstance(value, str):
+        yield from (f"{value}q", value[1:], value.upper(), f"'{value}'")
+
+
+def is_value(name: str, value: Any) -> bool:
+    """Return whether a setting can mean it: any text, or a list of hosts."""
+    if name in ("mcpServers", "lsp.servers", "hooks") and isinstance(value, dict):
+        return True
+    return (name in FREE_TEXTS and isinstance(value, str)) or (name == "sandbox.network" and isinstance(value, list))
+
+
+def mutated_settings(name: str, value: Any) -> Iterator[str]:
+    """Yield files in which a setting is written wrongly."""
+    for other in wrong_values(name, value):
+        if not is_value(name, other):
             yield json.dumps(nested(name, other))
     text = json.dumps(nested(name, value))
     last = name.rpartition(".")[2]
@@ -342,31 +409,110 @@ def mutated_settings(name: str) -> Iterator[str]:
     yield f"[{text}]"
 
 
-def effects(folder: Path, environment: dict[str, str]) -> Any:
+def limits_in_force(
+    folder: Path, environment: dict[str, str], flags: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Return the value of every limiting setting; None where nothing starts."""
     project = open_project(folder, environment=environment)
     try:
+        if flags:
+            apply_options(SessionOptions(settings=flags), project)
         check_limits(project.settings)
-    except ConfigurationError:
+        project.part(SessionHooks).require_readable()
+    except (ConfigurationError, LaunchError, UsageError):
         return None
-    return project.settings.settings
+    values = project.settings.settings
+    return {name: getattr(values, field.attribute) for name, field in fields().items() if name in LIMITS}
 
 
-@pytest.mark.parametrize("name", sorted(LIMITS))
-def test_every_limit_of_the_settings(tmp_path: Path, name: str) -> None:
-    scene = Scene(tmp_path)
-    environment = {"HOME": str(scene.home)}
-    file = scene.home / ".retinue" / "settings.json"
-    file.write_text(json.dumps(nested(name, sound_value(name))))
-    sound = effects(scene.project, environment)
-    assert sound is not None
-    attribute = fields()[name].attribute
+USER, PROJECT = "home/.retinue/settings.json", "project/.retinue/settings.json"
+FLAG = "a flag"
+LAYERS = ((USER, PROJECT), (PROJECT, "project/.retinue/settings.local.json"), ("", USER), (USER, FLAG))
+"""A weaker place, which may grant, and a stronger one, in which the mistake stands."""
+
+
+def in_force(scene: Scene, place: str, text: str) -> dict[str, Any] | None:
+    """Return the limits of a world in which a place says this; None where nothing starts."""
+    flags = None
+    if place == FLAG:
+        flags = read_flags(text)
+        if flags is None:
+            return None
+    else:
+        scene.file(place).write_text(text)
+    return limits_in_force(scene.project, {"HOME": str(scene.home)}, flags)
+
+
+def loosened(folder: Path, name: str) -> list[tuple[str, str]]:
+    """Return the places and texts with a mistake in one setting under which limits differ from those of the sound
+    text."""
     wrong = []
-    for text in mutated_settings(name):
-        file.write_text(text)
-        found = effects(scene.project, environment)
-        if found is not None and getattr(found, attribute) != getattr(sound, attribute):
-            wrong.append(text)
-    assert wrong == [], repr(wrong)
+    for number, ((weaker, stronger), (loose, strict)) in enumerate(product(LAYERS, files_of(name))):
+        if strict is None and stronger == FLAG:
+            continue
+        scene = Scene(folder / str(number))
+        if loose is not None and weaker:
+            scene.file(weaker).write_text(json.dumps(nested(name, loose)))
+        sound = in_force(scene, stronger, json.dumps(nested(name, strict)))
+        assert sound is not None
+        texts = mutated_settings(name, strict)
+        wrong += [(stronger, text) for text in texts if in_force(scene, stronger, text) not in (None, sound)]
+    return wrong
+
+
+def read_flags(text: str) -> dict[str, Any] | None:
+    try:
+        return read_option(text, "--settings")
+    except UsageError:
+        return None
+
+
+@pytest.mark.parametrize("name", fields())
+def test_a_mistake_in_any_setting_loosens_no_limit(tmp_path: Path, name: str) -> None:
+    assert loosened(tmp_path, name) == []
+
+
+RULES: dict[str, Any] = {
+    "permissions.deny": ["Bash"],
+    "permissions.ask": ["Write"],
+    "permissions.defaultMode": "plan",
+    "permissions.disableBypass": True,
+    "permissions.disableBypassPermissionsMode": "disable",
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("place", ["policy/policy.json", "home/.claude/settings.json", "project/.claude/settings.json"])
+def test_a_mistake_in_the_files_of_others_frees_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
+) -> None:
+    scene = Scene(tmp_path)
+    monkeypatch.setattr(policies, "POLICY_FILE", str(scene.policy))
+    modes: tuple[PermissionMode | None, ...] = ("bypassPermissions", None)
+    scene.file(place).write_text(json.dumps(nested(name, RULES[name])))
+    before = [scene.rights(mode) for mode in modes]
+    wrong = []
+    rule = json.dumps(nested(name, "x"))
+    for text in mutated_settings(name, RULES[name]):
+        if text == rule and name in ("permissions.deny", "permissions.ask"):
+            # It denies a tool of that name.
+            continue
+        scene.file(place).write_text(text)
+        for sound, after in zip(before, map(scene.rights, modes), strict=True):
+            assert sound is not None
+            if after is not None and any(after[call] > sound[call] for call in sound):
+                wrong.append(text)
+    assert wrong == []
+
+
+def test_a_setting_that_is_not_marked_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields()["sandbox.network"], "limits", False)
+    assert len(loosened(tmp_path, "sandbox.network")) > 3
+
+
+def test_every_setting_says_whether_it_limits() -> None:
+    with pytest.raises(TypeError, match="limits"):
+        Field(1, Whole(0, 9), doc="How many.")  # type: ignore[call-arg]
 
 
 MATCHERS = (("Bash", "Write"), ("Edit", "WebFetch"))
@@ -442,6 +588,6 @@ def test_guards(event: str, read: Callable[[Any], tuple[list[Any], HookReport]])
 
 def test_there_are_enough_mutations() -> None:
     lists = len(list(chain.from_iterable(map(values, LISTS))))
-    limits = sum(len(list(mutated_settings(name))) for name in LIMITS)
+    limits = sum(len(list(mutated_settings(name, files[1]))) for name in fields() for files in files_of(name))
     guards = sum(len(list(hook_tables("PreToolUse", each))) for each in MATCHERS)
     assert lists * len(FILES) + limits + guards * 3 > 10_000

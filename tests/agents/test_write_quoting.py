@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.agents import encode as quoting
+from retinue.agents import write as quoting
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 WORDS = "yes no null ~ 123 1.10 2025-01-01 1e3 0x1f 1_000 12:30 .inf NaN Infinity - -- --- ... [a] {a} a,b x: #y"

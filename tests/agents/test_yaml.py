@@ -1,4 +1,4 @@
-"""The two YAML readers: values without surprises, bounded, and the short way equal to the long."""
+"""The YAML reader: values without surprises, bounded, and its shortcut equal to the parser."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retinue.agents.yaml_items import MAX_DEPTH, YamlError, load_mapping, load_plain, plain
+from retinue.agents.yaml_reader import MAX_DEPTH, YamlError, load_mapping, load_plain, plain
 
 
 def values(block: str) -> dict[str, Any]:
-    return {item.key: item.value for item in load_mapping(block).items}
+    return {item.key: item.value for item in load_mapping(block)}
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_quoted_scalars_stay_text_and_keep_their_escapes() -> None:
 
 
 def test_the_source_text_of_typed_scalars_is_kept() -> None:
-    assert [item.text for item in load_mapping("a: TRUE\nb: 5\nc: word\nd:\n").items] == ["TRUE", "5", None, ""]
+    assert [item.text for item in load_mapping("a: TRUE\nb: 5\nc: word\nd:\n")] == ["TRUE", "5", None, ""]
 
 
 def test_repeated_keys_are_all_there() -> None:
-    assert [(item.key, item.value) for item in load_mapping("a: 1\nb: 2\na: 3\n").items] == [
+    assert [(item.key, item.value) for item in load_mapping("a: 1\nb: 2\na: 3\n")] == [
         ("a", 1),
         ("b", 2),
         ("a", 3),

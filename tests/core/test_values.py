@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from retinue.core.encode import decode, dump, encode
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -16,13 +17,13 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Evidence, Failure, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
+from retinue.core.run_options import RunOptions
 from retinue.core.spec import AgentSpec, Fate, HookSpec, ModelPolicy, ServerRef, ToolPolicy
 from retinue.core.usage import Usage
-from retinue.log.encode import decode, dump, encode
 
 CALL = ToolCall("c1", "read", {"path": "a", "nested": [{"type": "text"}]})
 BODIES = [
-    RunCreated("Explore", "task", {"tools": {"allow": ["read"]}}, "h", "p/m", "/w", 1, {"k": [1]}),
+    RunCreated("Explore", "task", {"tools": {"allow": ["read"]}}, "h", "p/m", "/w", 1, RunOptions(name="k")),
     MessageAdded(user("hi", "steer")),
     Retrying(1, 0.5, Failure("rate_limit", "slow down", retry_after=2.0), "half"),
     AssistantEnded(1, AssistantMessage((Thinking("t", "sig"), Text("x"), CALL), "tool_use", Usage(1, 2, 3, 4, None))),

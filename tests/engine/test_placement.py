@@ -1,12 +1,9 @@
-"""Who may serve a run, why nobody can, and the smallest engine."""
-
-import asyncio
+"""Who may serve a run, and why nobody can."""
 
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, WorkerView, explain_waiting
-from retinue.engine.local import LocalPlacement
+from retinue.core.placement import ClusterPlacement, RunNeeds, WorkerView, explain_waiting
 from retinue.errors import UsageError
 
 WORKER = WorkerView(id="abcdef0123", host="one", pid=7, labels=("gpu",), providers=("anthropic",), version="1.2")
@@ -38,28 +35,3 @@ def test_where_a_run_works_as_files_and_people_write_it():
             ClusterPlacement.read(f"cluster:{wrong}")
     with pytest.raises(UsageError, match="no place 'moon'"):
         ClusterPlacement.read("moon")
-
-
-async def test_the_local_engine_gives_each_attempt_to_one_who_serves_it():
-    engine = LocalPlacement(concurrency=2)
-    served, most, at_work = [], 0, 0
-
-    async def serve(attempt):
-        nonlocal most, at_work
-        at_work += 1
-        most = max(most, at_work)
-        await asyncio.sleep(0.01)
-        served.append(attempt.run_id)
-        at_work -= 1
-
-    for number in range(6):
-        assert await engine.offer(Attempt("p", f"r{number}", 1))
-    assert not await engine.offer(Attempt("p", "r0", 1)), "it was offered before"
-    await engine.withdraw(Attempt("p", "r5", 1))
-    taking = asyncio.create_task(engine.take(serve))
-    async with asyncio.timeout(5):
-        while len(served) < 5:
-            await asyncio.sleep(0.01)
-    taking.cancel()
-    assert (sorted(served), most) == (["r0", "r1", "r2", "r3", "r4"], 2)
-    assert await engine.dead() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.evidence.case_run import read_score
-from retinue.evidence.evaluate import CaseScore, mean_interval, paired_difference, wilson
+from retinue.evidence.suite import CaseScore, mean_interval, paired_difference, wilson
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from retinue.core.events import RunCreated, RunEnded
 from retinue.core.outcome import Outcome
-from retinue.evidence.leftovers import clear_leftovers
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
+from retinue.evidence.workspace import clear_leftovers
 from retinue.log.store import Log
 
 

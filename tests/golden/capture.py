@@ -3,25 +3,38 @@
     python -m tests.golden.capture            compare with captures/, print the differences
     python -m tests.golden.capture --write    write captures/ again, after a change that is meant
 
-What differs from one run to the next (ids, times, folders, ports) is replaced by placeholders.
+What differs from one run to the next (ids, times, folders, ports) is replaced by placeholders. Fields of agents
+that have their default values are left out, so that a new field changes no capture. Captures are written only where
+everything is installed that they were written with: otherwise a missing extra would delete lines of them.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
+from retinue.core.spec import AgentSpec
+from retinue.guard.sandbox.policy import masks_work, namespaces_work
 from tests.golden.scenes import LISTINGS, SCENES, Scene
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer
 
 CAPTURES = Path(__file__).parent / "captures"
+ENVIRONMENT = CAPTURES / "environment.txt"
+"""What was installed where the captures were written, a line each."""
+OPTIONAL_MODULES = ("ddgs", "trafilatura", "markitdown", "lsprotocol", "pydantic_ai", "starlette", "dbos", "psycopg")
+OPTIONAL_PROGRAMS = ("git", "bwrap")
+SPEC_DEFAULTS = json.loads(json.dumps(to_builtins(AgentSpec(name=""))))
 VARIABLE_KEYS = {
     "age_seconds",
     "at",
@@ -35,6 +48,7 @@ VARIABLE_KEYS = {
     "hash",
     "last_at",
     "milliseconds",
+    "next_at",
     "ms",
     "pid",
     "seconds",
@@ -62,6 +76,8 @@ class Placeholders:
     def clean(self, value: Any) -> Any:
         """Return `value` with every variable part replaced."""
         if isinstance(value, dict):
+            if isinstance(value.get("spec"), dict):
+                value = {**value, "spec": without_defaults(value["spec"])}
             return {self.clean(key): self._clean_item(key, item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.clean(item) for item in value]
@@ -70,6 +86,8 @@ class Placeholders:
         return value
 
     def _clean_item(self, key: str, item: Any) -> Any:
+        if key == "id" and isinstance(item, str) and re.fullmatch("[0-9a-f]{8}", item):
+            return self._name(item, "short")
         if key in VARIABLE_KEYS and isinstance(item, int | float | str):
             return f"<{key}>"
         return self.clean(item)
@@ -90,6 +108,11 @@ class Placeholders:
         return self._known[found]
 
 
+def without_defaults(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an agent that say something."""
+    return {name: value for name, value in spec.items() if name not in SPEC_DEFAULTS or value != SPEC_DEFAULTS[name]}
+
+
 def play(scene: Scene, folder: Path) -> dict[str, Any]:
     """Return what the scene printed, which requests the model got and what the listings say afterwards."""
     cwd, home = folder / "project", folder / "home"
@@ -104,7 +127,11 @@ def play(scene: Scene, folder: Path) -> dict[str, Any]:
     with ModelServer(scene.answer) as server:
         project = Project(cwd, home, server, scene.mode)
         first = project.retinue(*scene.command, env=scene.env)
-        listings = {" ".join(line): project.retinue(*line).stdout for line in (*scene.after, *LISTINGS)}
+        run_id = json.loads(first.stdout.splitlines()[0])["run_id"]
+        listings = {
+            " ".join(line): project.retinue(*(word.replace("{run}", run_id) for word in line)).stdout
+            for line in (*scene.after, *LISTINGS)
+        }
         requests = shorten([request.body for request in server.requests])
         port = server.url.rsplit(":", 1)[1]
     flat = str(cwd).strip("/").replace("/", "-")
@@ -176,8 +203,31 @@ def compare(scene: Scene) -> list[str]:
     return list(difflib.unified_diff(stored, capture(scene).splitlines(), "captured", "now", lineterm="", n=1))
 
 
+def environment() -> list[str]:
+    """Return what is installed here of all that changes a capture."""
+    modules = [f"module {name}" for name in OPTIONAL_MODULES if importlib.util.find_spec(name)]
+    programs = [f"program {name}" for name in OPTIONAL_PROGRAMS if shutil.which(name)]
+    sandbox = [
+        f"sandbox {name}" for name, works in (("namespaces", namespaces_work()), ("masks", masks_work())) if works
+    ]
+    return [*modules, *programs, *sandbox]
+
+
+def missing_here() -> list[str]:
+    """Return what the captures were written with and is not here."""
+    here = environment()
+    return [line for line in ENVIRONMENT.read_text("utf-8").splitlines() if line not in here]
+
+
 def main() -> int:
     write = "--write" in sys.argv
+    if write and (missing := missing_here()):
+        print(
+            f"Nothing was written: the captures were made with {', '.join(missing)}. Install that first (make setup)."
+        )
+        return 2
+    if write:
+        ENVIRONMENT.write_text("\n".join(environment()) + "\n", "utf-8")
     failed = 0
     for scene in SCENES:
         if write:

@@ -73,6 +73,42 @@ HOOKS = {
 SKILL = "---\nname: greeting\ndescription: How to greet.\n---\nSay hello in the language of the person.\n"
 ANSWER_SCHEMA = '{"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}'
 
+DOCUMENTS: tuple[tuple[str, ...], ...] = (
+    ("run", "worker", "And again.", "--json"),
+    ("-p", "Say hello.", "--json"),
+    ("-p", "Say hello.", "--output-format", "json"),
+    ("runs", "show", "{run}", "--json"),
+    ("runs", "tail", "{run}", "--json"),
+    ("runs", "effects", "{run}", "--json"),
+    ("runs", "diff", "{run}", "{run}", "--json"),
+    ("runs", "undo", "{run}", "--dry-run", "--json"),
+    ("runs", "steer", "{run}", "Too late.", "--json"),
+    ("runs", "stop", "{run}", "--json"),
+    ("runs", "prune", "--dry-run", "--json"),
+    ("runs", "show", "nosuch", "--json"),
+    ("agents", "parse", ".retinue/agents/worker.md"),
+    ("agents", "convert", ".retinue/agents/worker.md", "--to", "claude", "--output", "out.md", "--json"),
+    ("agents", "new", "made", "--description", "Made.", "--json"),
+    ("agents", "disable", "worker", "--json"),
+    ("agents", "enable", "worker", "--json"),
+    ("agents", "eject", "Plan", "--json"),
+    ("schedule", "add", "worker", "Look.", "--when", "0 0 9 * * *", "--tz", "Europe/Berlin", "--json"),
+    ("schedule", "list", "--json"),
+    ("servers", "check", "--json"),
+    ("plugins", "check", "--json"),
+    ("settings", "set", "maxConcurrent", "3", "--json"),
+    ("settings", "get", "maxConcurrent", "--json"),
+    ("settings", "unset", "maxConcurrent", "--json"),
+    ("worktrees", "list", "--json"),
+    ("skills", "list", "--json"),
+    ("trust", "--json"),
+    ("models", "list", "--json"),
+    ("models", "resolve", "sonnet", "--json"),
+    ("inbox", "list", "--all", "--everywhere", "--json"),
+    ("inbox", "answer", "nosuch", "allow", "--json"),
+)
+"""Command lines whose JSON documents are captured, in this order."""
+
 SCENES = [
     Scene(
         "answer",
@@ -203,6 +239,20 @@ SCENES = [
             ("agents", "show", "reviewer-of-scene", "--json"),
             ("agents", "lint", "--json"),
         ),
+    ),
+    Scene(
+        "documents",
+        ("run", "worker", "Change a.txt.", *LINES),
+        {
+            "the scene's worker": [
+                call("read", path="a.txt"),
+                call("write", path="a.txt", content="omega\n"),
+                Reply(text="Changed."),
+            ]
+        },
+        files={"a.txt": "alpha\n", **agent("worker", "tools: read, write")},
+        git=True,
+        after=DOCUMENTS,
     ),
     Scene(
         "builtins",

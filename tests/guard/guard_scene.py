@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.events import Body, RunCreated, RunStarted
-from retinue.core.permission import NO_OPINION, Decision, EffectKind, HookResult, InboxItem, ToolUse
+from retinue.core.permission import NO_OPINION, Decision, EffectKind, HookResult, InboxItem, InboxRow, ToolUse
+from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.approval import Asker
 from retinue.guard.inbox_service import LOOK_SECONDS, InboxPolicy, InboxService
 from retinue.guard.redact import Redactor
-from retinue.log.inbox import InboxRow, items
+from retinue.log.inbox import items
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.loop.controls import Controls
 from retinue.testing import FakeClock

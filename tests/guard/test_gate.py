@@ -197,7 +197,7 @@ async def test_what_a_hook_wants_asked_no_rule_recollection_or_model_answers(tmp
 
         hooks = Spoken(PreToolUse=HookResult(verdict="ask", handlers=("careful",)))
         for rules in (Rules(change=ALLOW), Rules()):
-            scene.asker = scene.new_asker(f"run {len(rules.verdicts)}")
+            scene.asker = scene.new_asker(f"run-{len(rules.verdicts)}")
             tool, guarded, _ = make(
                 scene, rules, hooks, recall=lambda rules=rules: rules.grant("change(*)") or True, classify=easy
             )

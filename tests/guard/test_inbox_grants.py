@@ -12,7 +12,7 @@ from retinue.capabilities.permissions.gatekeeper import _recall, grant
 from retinue.core.permission import InboxAnswer, ToolUse
 from retinue.log.inbox import granted
 from retinue.runs.guard import RunGuards, identity_of
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 PATHS = [f"{name}.txt" for name in "abcde"]
 
@@ -21,19 +21,19 @@ def write(path: str) -> ToolUse:
     return ToolUse("write", {"path": path, "content": "x"}, frozenset({"write"}), "c1")
 
 
-def allowed(scene: Scene, node: RunNode) -> set[str]:
+def allowed(scene: Scene, node: Run) -> set[str]:
     decide = scene.supervisor.project.part(RunGuards)[node.id].permissions.decide
     return {path for path in PATHS if decide(write(path)).verdict == "allow"}
 
 
-def recalled(scene: Scene, node: RunNode) -> set[str]:
+def recalled(scene: Scene, node: Run) -> set[str]:
     """What is allowed after another process would have asked the log."""
     project = scene.supervisor.project
     _recall(project.part(RunGuards)[node.id], project)
     return allowed(scene, node)
 
 
-async def give(scene: Scene, node: RunNode, path: str, choice: str) -> None:
+async def give(scene: Scene, node: Run, path: str, choice: str) -> None:
     guard = scene.supervisor.project.part(RunGuards)[node.id]
     rule = guard.permissions.decide(write(path)).rule
     if rule is not None:
@@ -76,7 +76,7 @@ async def test_what_is_allowed_for_an_agent_ends_with_a_change_of_its_file(tmp_p
         file.parent.mkdir(parents=True)
         main = await scene.main()
 
-        async def helper(task: str, prompt: str) -> RunNode:
+        async def helper(task: str, prompt: str) -> Run:
             file.write_text(f"---\nname: helper\ndescription: Helps.\n---\n{prompt}\n")
             return await scene.child(main, task, agent="helper")
 
@@ -93,7 +93,7 @@ async def test_what_is_allowed_for_an_agent_ends_with_a_change_of_its_file(tmp_p
 async def test_what_was_allowed_before_there_were_digests_is_allowed_no_more(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
         main = await scene.main()
-        spec = main.handle.launch.request.spec
+        spec = main.launch.request.spec
         values = (spec.name, spec.source, "Edit(/a.txt)", 1.0, "somebody")
         await scene.supervisor.project.log.transact(
             lambda connection: connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?)", values)

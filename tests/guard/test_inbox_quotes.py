@@ -10,10 +10,10 @@ from tests.runs.run_scene import Scene
 from retinue.core.delegation import ChildView, Refusal, SpawnCall
 from retinue.core.permission import InboxAnswer
 from retinue.runs.delegate import Delegate
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 
-async def started(scene: Scene, main: RunNode, count: int) -> list[ChildView | Refusal]:
+async def started(scene: Scene, main: Run, count: int) -> list[ChildView | Refusal]:
     """What becomes of agents that one run starts, one after the other."""
     delegate, found = Delegate(scene.supervisor, main.id), []
     for number in range(count):
@@ -43,7 +43,7 @@ async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, 
         item = asked[0]
         assert (item.kind, item.agent, item.options) == ("quote", "main", ("allow", "deny"))
         assert item.title == "start 1 more agent" and "general-purpose" in item.detail
-        assert not main.handle.controls.is_waiting
+        assert not main.controls.is_waiting
         if isinstance(found, Refusal):
             assert "a person declined" in found.message
 

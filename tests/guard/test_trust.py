@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.parse import parse_file
+from retinue.agents.scan import parse_file
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import WIDE_MODES, brings, settings_subject, untrusted, withhold, without_rights
 from retinue.settings.load import load_settings
@@ -140,7 +140,6 @@ def test_a_projects_settings_give_nothing_without_consent_and_take_always(trust:
         "hooks": {"PreToolUse": [{"command": "./x"}], "failOpen": True},
         "disableAllHooks": True,
         "extraRoots": ["/theirs"],
-        "localModel": "/m.gguf",
         "budget": {"usd": 9, "tokens": 5},
         "maxConcurrent": 2,
     }
@@ -149,7 +148,7 @@ def test_a_projects_settings_give_nothing_without_consent_and_take_always(trust:
     loaded = load_settings(project, environment=environment)
     settings = withhold(loaded, trust).settings
     assert (dict(settings.hooks), settings.hooks_fail_open, settings.disable_all_hooks) == ({}, False, False)
-    assert (settings.extra_roots, settings.local_model) == (("/mine",), None)
+    assert settings.extra_roots == ("/mine",)
     assert (settings.budget_usd, settings.budget_tokens, settings.max_concurrent) == (2.0, 5, 2)
     assert len(untrusted(withhold(loaded, trust))) == 1
     assert "retinue trust add" in untrusted(withhold(loaded, trust))[0]
@@ -157,8 +156,8 @@ def test_a_projects_settings_give_nothing_without_consent_and_take_always(trust:
     trust.grant(file, file.read_bytes())
     settings = withhold(loaded, trust).settings
     assert settings.budget_usd == 9.0 and settings.extra_roots == ("/theirs",) and settings.hooks_fail_open
-    file.write_text(json.dumps({**said, "localModel": "/other.gguf"}))
-    assert withhold(load_settings(project, environment=environment), trust).settings.local_model is None
+    file.write_text(json.dumps({**said, "extraRoots": ["/others"]}))
+    assert withhold(load_settings(project, environment=environment), trust).settings.extra_roots == ("/mine",)
 
 
 def test_what_would_run_is_listed_in_full() -> None:

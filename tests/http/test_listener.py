@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from retinue.http.listener import foreign_listener
+from retinue.http.transport import foreign_listener
 
 _LISTEN_AS = """
 import os, socket, sys

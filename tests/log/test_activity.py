@@ -21,10 +21,11 @@ from retinue.core.events import (
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import RunPlace
 from retinue.log.activity import BY, activity, everything, first_host, spending, total, totals
 from retinue.log.database import connect_to_read
 from retinue.log.migrations import MIGRATIONS
-from retinue.log.rows import SELECT_RUN, RunPlace
+from retinue.log.rows import SELECT_RUN
 from retinue.log.sqlite import SqliteBackend
 from retinue.log.store import Log
 from retinue.log.troubles import troubles
@@ -115,7 +116,10 @@ async def test_events_of_an_older_log_are_found_by_the_same_words(tmp_path: Path
     old = SqliteBackend(tmp_path / "old").connect(MIGRATIONS[:5])
     for table, columns in (("runs", SELECT_RUN), ("events", "SELECT id, run_id, seq, at, type, body FROM events")):
         rows = source.execute(columns).fetchall()
-        names = columns.removeprefix("SELECT ").partition(" FROM")[0].split(", ")
+        names = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
+        if table == "events":
+            names = names[: len(rows[0])]
+        rows = [[row[name] for name in names] for row in rows]
         old.insert(table, names, rows)
     old.close()
     assert troubles(tmp_path / "old", limit=None) == troubles(tmp_path / "new", limit=None)

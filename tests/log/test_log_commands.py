@@ -5,10 +5,10 @@ import asyncio
 import log_stories as stories
 import pytest
 
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError
 from retinue.log.commands import CommandAnswer, Ear, RunCommand, answer, send, take
 from retinue.log.database import connect
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
 

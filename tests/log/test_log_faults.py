@@ -10,11 +10,11 @@ import log_stories as stories
 import pytest
 
 from retinue.core.events import TurnStarted, Warned
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log import sqlite
 from retinue.log.database import check
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
 PLACE = RunPlace("run-1")
@@ -28,7 +28,7 @@ sys.path.insert(0, sys.argv[2])
 import log_stories as stories
 from retinue.core.events import Warned
 from retinue.errors import StateError
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
 from retinue.log.store import Log
 
 async def main():
@@ -169,7 +169,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import log_stories as stories
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
 from retinue.log.store import Log
 
 async def main():

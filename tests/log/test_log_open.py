@@ -12,12 +12,12 @@ from pathlib import Path
 import log_stories as stories
 import pytest
 
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log import sqlite
 from retinue.log.database import check, connect, connect_to_read, log_file, log_folders
 from retinue.log.migrations import MIGRATIONS, migrate, version_of
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.sqlite import SqliteBackend
 from retinue.log.store import Log
 

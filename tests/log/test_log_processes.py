@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from retinue.core.events import TurnStarted
 from retinue.core.process import SILENCE_SECONDS, Owner, start_of, this_process
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log.database import check, connect
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript import transcript_lines
 
@@ -30,7 +30,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import log_stories as stories
 from retinue.core.events import *
-from retinue.log.rows import RunPlace
+from retinue.core.run_state import RunPlace
 from retinue.log.store import Log
 folder, name = Path(sys.argv[1]), sys.argv[3]
 """

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.delegation import LIVE
+from retinue.core.encode import event_to_json, outcome_to_json
 from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
+from retinue.core.run_options import RunOptions
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect
-from retinue.log.encode import event_to_json, outcome_to_json
 from retinue.log.follow import export_document, export_lines, follow
-from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import LogReader, as_dict, everywhere, find_run
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.runs.resume import find_named
 
@@ -244,7 +244,7 @@ async def test_following_gives_more_than_one_helping(tmp_path):
 
 
 async def test_a_run_is_found_by_its_name_however_many_came_after_it(tmp_path, database):
-    named = replace(stories.opening("old")[0], options={"name": "scout"})
+    named = replace(stories.opening("old")[0], options=RunOptions(name="scout"))
     nested = RunPlace("cccc0000-0000-4000", "aaaa0000-0000-4000", "aaaa0000-0000-4000")
     async with Log.open(tmp_path) as log:
         log.append(nested, named)
@@ -256,7 +256,7 @@ async def test_a_run_is_found_by_its_name_however_many_came_after_it(tmp_path, d
         assert reader.named("nobody") == []
         assert find_named(reader, "scout").id == nested.run_id
     if database is None:
-        question = f"EXPLAIN QUERY PLAN SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"
+        question = "EXPLAIN QUERY PLAN SELECT id FROM runs WHERE name=? ORDER BY created_at DESC"
         connection = connect(tmp_path)
         assert "runs_by_name" in str([tuple(row) for row in connection.execute(question, ("scout",))])
         connection.close()

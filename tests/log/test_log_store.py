@@ -23,12 +23,12 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, user
 from retinue.core.outcome import Failure
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
 from retinue.log.database import connect
 from retinue.log.follow import BACKLOG
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
 PLACE = RunPlace("run-1")

@@ -18,9 +18,10 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, UserMessage, user
+from retinue.core.run_options import RunOptions
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript_file import rebuild_transcript, transcript_path, wants_transcript
 from retinue.settings.places import encode_folder, state_folder
@@ -98,7 +99,7 @@ async def test_P03_the_shape_of_a_transcript(tmp_path, path):
 
 async def test_the_prompt_is_there_as_soon_as_the_run_is(tmp_path, path):
     async with Log.open(tmp_path) as log:
-        log.append(PLACE, stories.created("Find it", options={"transcript": str(path)}))
+        log.append(PLACE, stories.created("Find it", options=RunOptions(transcript=str(path))))
         await log.flush()
         assert [line["message"]["content"] for line in lines(path)] == ["Find it"]
         for body in stories.opening("Find it", str(path))[1:]:

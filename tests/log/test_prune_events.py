@@ -6,13 +6,13 @@ from test_activity import written
 
 from retinue.core.events import RunEnded, RunPruned
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log.activity import activity, spending, totals
 from retinue.log.database import log_file
 from retinue.log.migrations import RARE_TYPES
 from retinue.log.prune import prunable, prune_events
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.troubles import troubles
 

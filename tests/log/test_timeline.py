@@ -21,10 +21,11 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_options import RunOptions
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.overview import describe_activity, run_tools, tree_budgets, tree_usage
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.tail import run_events_before
 from retinue.log.timeline import read_timeline
@@ -36,7 +37,7 @@ EDIT = ToolCall("c2", "edit", {"path": "a.py"})
 
 
 def begin(log: Log, place: RunPlace, **options: object) -> None:
-    log.append(place, RunCreated("worker", "task", {}, "hash", "m", "/p", int(place is CHILD), options))
+    log.append(place, RunCreated("worker", "task", {}, "hash", "m", "/p", int(place is CHILD), RunOptions(**options)))
     log.append(place, RunStarted("m", ("read", "bash"), "/p"))
     log.append(place, TurnStarted(1))
 
@@ -85,8 +86,9 @@ async def test_what_a_run_is_doing_has_spent_and_may_use(tmp_path: Path) -> None
     async with Log.open(tmp_path) as log:
         await tell(log)
         with LogReader.open(tmp_path) as reader:
-            assert describe_activity(reader, [reader.run("main-run")]) == {"main-run": "edit a.py"}
-            assert describe_activity(reader, [reader.run("child-run")]) == {}
+            runs = [reader.run("main-run"), reader.run("child-run")]
+            describe_activity(reader, runs)
+            assert [run.doing for run in runs] == ["edit a.py", ""]
             assert run_tools(reader, "main-run") == ["read", "bash"]
             assert tree_budgets(reader) == {"main-run": {"usd": 2.0}}
             assert tree_usage(reader, "child-run") == Usage(100, 10, cost_usd=0.25)

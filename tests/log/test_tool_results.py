@@ -6,14 +6,14 @@ import log_stories as stories
 import pytest
 from test_log_open import golden
 
+from retinue.core.encode import event_to_json
 from retinue.core.events import AssistantEnded, ToolEnded, ToolsEnded, TurnStarted
 from retinue.core.messages import ToolMessage
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import RunPlace
 from retinue.guard.redact import Redactor
 from retinue.log.database import connect_to_read
-from retinue.log.encode import event_to_json
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.tail import events_after, run_events_after
 

@@ -7,7 +7,7 @@ from retinue.core.messages import AssistantMessage, Text, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Limits, Usage
 from retinue.loop import Prior
-from retinue.loop.result import RunReport, result_object
+from retinue.loop.finish import RunReport, result_object
 from retinue.testing import (
     SCRIPTED,
     Call,

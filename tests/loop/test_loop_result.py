@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Limits, Usage
-from retinue.loop.result import MOST_BYTES, ErrorCode, RunReport, display_items, first_part, refused, result_object
+from retinue.loop.finish import MOST_BYTES, ErrorCode, RunReport, display_items, first_part, refused, result_object
 from retinue.testing import Fail, FakeClock, Hang, ScriptedModel, Turn, drive
 
 

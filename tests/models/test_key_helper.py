@@ -14,8 +14,8 @@ import pytest
 from retinue.http.transport import Transport
 from retinue.models import keys as key_helper
 from retinue.models.build import build_model
+from retinue.models.inventory import served_models
 from retinue.models.keys import KeyHelper, helped_key
-from retinue.models.local_window import served_models
 from retinue.models.provider import Provider
 from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection

@@ -17,7 +17,7 @@ from retinue.models.known import (
     wants_responses,
     with_overrides,
 )
-from retinue.models.names import find_model
+from retinue.models.resolve import find_model
 from retinue.models.select import default_model
 from retinue.testing import Prices
 

@@ -291,12 +291,12 @@ async def test_what_another_process_was_told_is_kept_and_not_told_again() -> Non
     gate = one.gate_for("anthropic", "account")
     assert await gate.before() is None
     await gate.after(Failure("rate_limit", "too many", "", retry_after=20.0))
-    ((name, seconds),) = one.told().items()
+    ((name, seconds),) = one.own_holds().items()
     assert seconds == pytest.approx(20.0, abs=0.1)
-    other.hear(name, seconds)
-    assert other.told() == {}
+    other.hold(name, seconds)
+    assert other.own_holds() == {}
     assert other.gate_for("anthropic", "account").held() == pytest.approx(seconds)
     assert other.gate_for("anthropic", "another").held() == 0.0
     # Hearing of less changes nothing.
-    other.hear(name, seconds - 5)
+    other.hold(name, seconds - 5)
     assert other.gate_for("anthropic", "account").held() == pytest.approx(seconds)

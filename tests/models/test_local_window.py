@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from retinue.http.transport import Transport
-from retinue.models import local_window
-from retinue.models.local_window import with_local_window
+from retinue.models import inventory as local_window
+from retinue.models.inventory import with_local_window
 from retinue.models.providers import Providers
 from retinue.settings.table import Settings
 from retinue.testing import ModelInfo

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.errors import UnknownModelError
-from retinue.models.names import (
+from retinue.models.resolve import (
     find_exact,
     find_model,
     match_models,

@@ -17,7 +17,7 @@ from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, Thinking, user
 from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
-from retinue.models.retry import RetryingModel, RetryPolicy
+from retinue.models.retry import OpenGate, RetryingModel, RetryPolicy
 from retinue.testing import Finished, Model, ModelInfo, ModelRequest, Part
 from tests.models.scripts import FORMATS, RELAXED, info, request, said, shared_model
 from tests.models.servers import Reply, Server, failing
@@ -151,11 +151,7 @@ async def test_each_announcement_says_how_many_attempts_there_are_at_most(kind: 
 
 
 async def test_the_announced_wait_is_the_gates_when_that_is_longer() -> None:
-    class Gate:
-        async def before(self) -> None: ...
-
-        async def after(self, failure: Failure | None) -> None: ...
-
+    class Gate(OpenGate):
         def held(self) -> float:
             return 42.0
 
@@ -241,7 +237,7 @@ async def test_a_stream_without_an_end_counts_as_dropped() -> None:
 
 
 async def test_the_gate_stands_before_and_after_every_attempt() -> None:
-    class Gate:
+    class Gate(OpenGate):
         def __init__(self) -> None:
             self.calls: list[str] = []
 

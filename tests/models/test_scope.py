@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.errors import ConfigurationError
-from retinue.models.names import ModelScope, OutOfScopeError, load_scope
+from retinue.models.resolve import ModelScope, OutOfScopeError, load_scope
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 from retinue.settings.table import Settings

@@ -124,13 +124,8 @@ def test_the_offline_planner_is_there_when_nothing_else_is(resolve: Resolve) -> 
 
 async def test_the_whole_order(server: Server, tmp_path: Path) -> None:
     server.serves("served-model")
-    gguf = tmp_path / "tiny.gguf"
-    gguf.write_bytes(b"GGUF")
     environment: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    settings["local_model"] = str(gguf)
-    chosen = await select(None, environment, settings)
-    assert (chosen.source, chosen.info.full_name, chosen.path) == ("gguf", "local/tiny", gguf)
     settings["providers"] = {"mine": {"baseUrl": server.url}}
     chosen = await select(None, environment, settings)
     assert (chosen.source, chosen.info.full_name) == ("server", "mine/served-model")
@@ -216,7 +211,6 @@ def test_a_described_provider_with_a_key_counts(resolve: Resolve) -> None:
         ("openrouter/anthropic/claude-opus-4.6", "anthropic/claude-opus-4-6"),
         ("offline", "offline/planner"),
         ("Offline/Planner", "offline/planner"),
-        ("local/smollm2", "local/smollm2"),
     ],
 )
 def test_names(resolve: Resolve, query: str, model: str) -> None:
@@ -390,25 +384,6 @@ async def test_a_named_model_never_asks_a_server(server: Server) -> None:
 def test_a_provider_called_local_is_the_users(resolve: Resolve) -> None:
     chosen = resolve("local/x", {}, {"providers": {"Local": {"baseUrl": "http://localhost:9"}}})
     assert (chosen.api, chosen.model) == ("openai", "local/x")
-
-
-# ---------------------------------------------------------------- local files
-def test_a_gguf_file_can_be_named_in_three_ways(resolve: Resolve, tmp_path: Path) -> None:
-    path = tmp_path / "Tiny Model.gguf"
-    path.write_bytes(b"GGUF")
-    for query, environment in (
-        (f"local/{path}", {}),
-        ("local/tiny model", {"RETINUE_LOCAL_MODEL": str(path)}),
-        ("local", {"RETINUE_LOCAL_MODEL": str(path)}),
-    ):
-        chosen = resolve(query, environment)
-        assert (chosen.file, chosen.id, chosen.provider) == (str(path), "Tiny Model", "local")
-
-
-def test_a_gguf_file_that_is_not_there_is_said(resolve: Resolve, tmp_path: Path) -> None:
-    chosen = resolve(None, {}, {"localModel": str(tmp_path / "gone.gguf")})
-    assert chosen.source == "offline"
-    assert "gone.gguf" in chosen.warnings[0]
 
 
 # ---------------------------------------------------------------- building

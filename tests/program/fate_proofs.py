@@ -119,17 +119,6 @@ async def compact_at_tokens(scene: Scene) -> None:
     assert compaction_share(run.launch, 0.85) == 50_000 / run.launch.model.info.window
 
 
-@proves("observer", "observer_message")
-async def observer(scene: Scene) -> None:
-    told, beside = "Explore", ()
-    if scene.row.to == "observer_message":
-        told, beside = "Look closely", ("observer: Explore",)
-    await scene.run(told, *beside)
-    (watching,) = [each.body for each in scene.server.requests if "<activity-digest" in json.dumps(each.body)]
-    assert "ObserverReport" in {tool["name"] for tool in watching["tools"]}
-    assert ("Look closely" in json.dumps(watching)) == (told == "Look closely")
-
-
 @proves("background")
 async def background(scene: Scene) -> None:
     if scene.dialect not in HOMES:

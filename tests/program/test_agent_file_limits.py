@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retinue import Retinue
+from retinue import Retinue, tool
 from retinue.errors import LaunchError
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
@@ -173,7 +173,8 @@ def test_a_run_says_each_problem_of_its_file_once(project: Project, serve: Any) 
     done = project.retinue("run", "warned", "go")
     assert done.returncode == 0
     assert done.stderr.count("warned.md:4: 'memory': ") == 1
-    assert done.stderr.count("warned.md:5: There is no tool 'NoSuchTool'; it denies nothing.") == 1
+    denied = "Retinue has no tool 'NoSuchTool'; unless a plugin brings it, it denies nothing."
+    assert done.stderr.count(f"warned.md:5: {denied}") == 1
     assert done.stderr.count("warned.md:6: ") == 1
     headless = project.retinue("-p", "go", "--agent", "warned")
     assert headless.stderr.count("warned.md:4: 'memory': ") == 1
@@ -355,3 +356,42 @@ def test_W19_a_run_tells_what_replaces_the_file_and_not_that_it_has_no_descripti
     done = project.retinue("run", "plain", "go", "--thinking", "high")
     assert "thinking high replaces low of the file" in done.stderr
     assert "There is no description" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("head", "written"),
+    [
+        ("disallowedTools: Edit(src/**)", {"lib/a.py"}),
+        ("disallowedTools: Edit(src/**)\ntools: stamp", {"lib/a.py"}),
+        ("disallowedTools: Edit", set()),
+        ("disallowedTools: Wri*", set()),
+        ("disallowedTools: Bash", {"src/a.py", "lib/a.py"}),
+        ("disallowedTools: Edit\ntools: stamp", {"src/a.py", "lib/a.py"}),
+        ("permission: {edit: deny}", set()),
+        ("permission: {stamp: allow, edit: deny}", {"src/a.py", "lib/a.py"}),
+    ],
+)
+def test_a_file_denies_the_effect_of_a_tool_that_it_does_not_name(
+    project: Project, serve: Any, head: str, written: set[str]
+) -> None:
+    """A file that names the tool itself decides about it, as long as no pattern of calls is denied."""
+
+    @tool(effects=["write"], paths=["where"])
+    def stamp(where: str) -> str:
+        "Write a stamp into a file."
+        (project.cwd / where).write_text("stamped")
+        return "stamped"
+
+    for folder in ("src", "lib"):
+        (project.cwd / folder).mkdir()
+    calls = [("stamp", {"where": "src/a.py"}), ("stamp", {"where": "lib/a.py"})]
+    serve(lambda request: Reply(text="done", calls=calls if request.turn == 0 else []))
+    agent(project, ".claude/agents/limited.md", f"name: limited\ndescription: d\n{head}")
+
+    async def run() -> None:
+        async with Retinue(project.cwd, environment=project.environment, tools=[stamp]) as retinue:
+            await (await retinue.spawn("limited", "go")).wait()
+
+    asyncio.run(run())
+    made = {path.relative_to(project.cwd).as_posix() for path in project.cwd.glob("*/a.py")}
+    assert made == written

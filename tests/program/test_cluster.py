@@ -109,6 +109,9 @@ def test_a_suspended_worker_that_comes_back_writes_nothing_more(scene, serve):
     events = scene.events(run_id)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert sum(event["type"] == "run.ended" for event in events) == 1
+    first.process.terminate()
+    assert first.process.wait(30) == 0, first.said
+    assert not any("Traceback" in line or line.startswith(" ") for line in first.said), first.said
 
 
 def test_a_worker_that_is_asked_to_end_hands_its_run_over(scene, serve):

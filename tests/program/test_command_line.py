@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.program.model_server import Reply, Request
 
 
@@ -116,7 +118,8 @@ def test_an_interrupt_stops_the_run_keeps_its_words_and_it_can_be_resumed(projec
     assert (done.returncode, done.stdout) == (0, "f0 holds alpha 0\n")
 
 
-def test_schema_gives_a_typed_value_after_corrections(project, serve):
+@pytest.mark.parametrize("words", [("run", "Explore", "Which line?"), ("-p", "Which line?")])
+def test_schema_gives_a_typed_value_after_corrections(project, serve, words):
     (project.cwd / "schema.json").write_text(
         json.dumps({"type": "object", "required": ["line"], "properties": {"line": {"type": "integer"}}})
     )
@@ -125,7 +128,7 @@ def test_schema_gives_a_typed_value_after_corrections(project, serve):
         return Reply(calls=[("submit_result", {"line": "one" if request.turn == 0 else 1})])
 
     server = serve(submit)
-    done = project.retinue("run", "Explore", "Which line?", "--schema", "schema.json", "--json")
+    done = project.retinue(*words, "--schema", "schema.json", "--json")
     (result,) = json.loads(done.stdout)["details"]["results"]
     assert (done.returncode, result["value"]) == (0, {"line": 1})
     assert len(server.requests) == 2

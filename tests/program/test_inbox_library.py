@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from retinue import Retinue, tool
+from retinue.app.approvals import body, headline
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
+from retinue.core.person_prompt import PromptBlock
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.console.questions import understood
-from retinue.faces.cli.inbox import body, headline
-from retinue.runs.person_prompt import PromptBlock
 from tests.program.model_server import Reply, Request
 
 EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})

@@ -115,7 +115,7 @@ async def test_what_a_session_held_goes_with_it_and_waits_for_no_garbage_collect
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-    held = ("RunNode", "RunHandle", "Launch", "Outcome", "Audit", "AnthropicModel", "Connection", "HttpResponseParser")
+    held = ("Run", "Run", "Launch", "Outcome", "Audit", "AnthropicModel", "Connection", "HttpResponseParser")
     assert not {name: left[name] for name in held if left[name] > 2}
 
 
@@ -228,3 +228,12 @@ async def test_a_resume_with_nonsense_leaves_the_run_as_it_was(project, serve):
             with pytest.raises(UsageError):
                 await retinue.resume(run.id, "more", **wrong)
         assert (await (await retinue.resume(run.id, "please finish")).wait()).text == "finished as told"
+
+
+@pytest.mark.parametrize("run_id", ["../../precious", "a b", "-x", "x" * 65, "a\nb"])
+async def test_an_id_that_is_no_file_name_is_refused(project, serve, run_id):
+    serve(answer)
+    async with retinue_of(project) as retinue:
+        with pytest.raises(UsageError, match="64 letters"):
+            await retinue.spawn("general-purpose", "Look", run_id=run_id)
+        assert retinue.runs == []

@@ -220,3 +220,12 @@ def test_a_type_checker_infers_the_value_and_sees_a_wrong_option(tmp_path):
         text=True,
     )
     assert done.stdout.count(": error:") == 1 and 'Unexpected keyword argument "modle"' in done.stdout, done.stdout
+
+
+async def test_a_resumed_run_has_the_value_as_json_has_it(cwd):
+    model = submits({"title": "a", "line": 1}, {"title": "b", "line": 0})
+    async with Retinue(cwd, model=model) as crew:
+        first = await crew.spawn("general-purpose", "x", schema=Checked, background=False)
+        assert (await first.wait()).value == Checked(title="a", line=1)
+        again = await crew.resume(first.id, "once more")
+        assert (await again.wait()).value == {"title": "b", "line": 0}, "no type was asked for this time"

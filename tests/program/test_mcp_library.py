@@ -55,6 +55,25 @@ async def test_what_a_server_asks_goes_to_the_inbox(project: Project, serve: Any
     assert text_of(server.requests[-1].results[0]) == "accept {'color': 'green', 'count': 7, 'sure': True}"
 
 
+def test_fields_of_a_form_are_chosen_by_title_and_skipped_with_nothing(project: Project, serve: Any) -> None:
+    configure(project, {"sdk": sdk()}, permissions={"headless": "wait"})
+    agent(project, "worker", "")
+    server = serve(once("mcp__sdk__order", {}))
+    process = project.start("run", "worker", "Ask.")
+    answered: dict[str, str] = {}
+    for answer in ("Large", "Milk", "", ""):
+        items: list[dict[str, Any]] = []
+        while not items or items[0]["id"] in answered:
+            items = project.json("inbox", "list", "--json")["items"]
+        answered[items[0]["id"]] = items[0]["detail"]
+        done = project.retinue("inbox", "answer", items[0]["id"], answer)
+        assert done.returncode == 0, done.stderr
+    process.communicate(timeout=60)
+    told = text_of(server.requests[-1].results[0])
+    assert told == "accept {'size': 'l', 'extras': ['m'], 'note': None, 'cups': 2}"
+    assert "answer skip for '2'" in list(answered.values())[-1]
+
+
 async def test_without_anybody_there_the_server_hears_no(project: Project, serve: Any) -> None:
     configure(project, {"sdk": sdk()})
     agent(project, "worker", "")

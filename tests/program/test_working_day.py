@@ -131,7 +131,7 @@ def _work(window: Terminal, project: Project, day: Day) -> None:  # noqa: F811
     left = leave(window)
     resume = next(line for line in left.splitlines() if line.startswith("Resume with: ")).partition(": ")[2]
     window.run(f"clear; {resume}")
-    window.see("Heard: Good morning.", "You went back to here.", gone=("It is changed.",))
+    window.see("Heard: Good morning.", "A person went back to event", gone=("It is changed.",))
     say(window, "Where were we?")
     window.see("Heard: Where were we?.")
     told = str(project.server.requests[-1].body["messages"])

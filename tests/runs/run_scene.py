@@ -8,7 +8,6 @@ answer it. The clock is the fake one; the log is real.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -17,22 +16,22 @@ from typing import Any
 from retinue.core.delegation import MOVES, ChildView, Refusal, SpawnCall, can_move
 from retinue.core.events import MessageAdded
 from retinue.core.messages import AssistantMessage, Text, ToolCall, UserMessage
+from retinue.core.notice import ChildrenEnded
 from retinue.core.outcome import Failure
+from retinue.core.person_prompt import words_of
 from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.run_state import ActiveRun, RunState
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Usage
 from retinue.engine import open_project
 from retinue.log.query import LogReader
-from retinue.log.rows import RunTally
 from retinue.runs.delegate import Delegate
-from retinue.runs.node import RunNode
-from retinue.runs.notification_text import announced
-from retinue.runs.person_prompt import words_of
+from retinue.runs.run import Run
 from retinue.runs.supervisor import Supervisor
 from retinue.testing import FakeClock, Finished, ModelInfo, ModelRequest, Part
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
-_STATUS: Any = RunNode.__dict__["status"]
+_STATE: Any = RunState.__dict__["state"]
 INFO = ModelInfo("anthropic", "claude-sonnet-4-5", "Scene")
 
 
@@ -105,18 +104,17 @@ def task_of(request: ModelRequest) -> str:
 
 
 class Moves:
-    """Stands for `RunNode.status` and checks each move against the table of states."""
+    """Stands for `RunState.state` and checks each move against the table of states."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
 
-    def __get__(self, node: RunNode | None, owner: type[RunNode]) -> Any:
-        return self if node is None else _STATUS.__get__(node, owner)
+    def __get__(self, run: RunState | None, owner: type[RunState]) -> Any:
+        return self if run is None else _STATE.__get__(run, owner)
 
-    def __set__(self, node: RunNode, status: str) -> None:
-        with contextlib.suppress(AttributeError):  # it has none yet
-            self.check(_STATUS.__get__(node, RunNode), status, node.id)
-        _STATUS.__set__(node, status)
+    def __set__(self, run: RunState, state: str) -> None:
+        self.check(_STATE.__get__(run, RunState), state, run.id)
+        _STATE.__set__(run, state)
 
     def check(self, old: str, new: str, run_id: str) -> None:
         before, after = (each if each in MOVES else "ended" for each in (old, new))
@@ -126,12 +124,12 @@ class Moves:
     def check_log(self, reader: LogReader) -> None:
         """The same for what the log makes of the events of every run."""
         for row in reader.list_runs():
-            tally, state = RunTally(), None
+            run, state = ActiveRun(row.id), None
             for event in reader.events(row.id):
-                tally.take(event)
+                run.apply(event)
                 if state is not None:
-                    self.check(state, tally.state, row.id)
-                state = tally.state
+                    self.check(state, run.state, row.id)
+                state = run.state
 
 
 class Scene:
@@ -154,7 +152,7 @@ class Scene:
         (folder / "project").mkdir(exist_ok=True)
         patch.setattr("retinue.runs.model_choice.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
         self.moves = Moves()
-        patch.setattr(RunNode, "status", self.moves)
+        patch.setattr(RunState, "state", self.moves)
         self.supervisor = self.again()
 
     def again(self) -> Supervisor:
@@ -175,31 +173,32 @@ class Scene:
     def model(self, task: str) -> ScriptedModel:
         return self.models.setdefault(task, ScriptedModel())
 
-    async def main(self, task: str = "main", **options: Any) -> RunNode:
+    async def main(self, task: str = "main", **options: Any) -> Run:
         spec = AgentSpec(name="main", prompt="You are main.")
         fields = {"spec": spec, "task": task, "cwd": self.folder / "project", "pinned": EVERYTHING}
         node = await self.supervisor.start(RunRequest(**{**fields, **options}))
         await self.model(task).asked()
         return node
 
-    async def spawn(self, parent: RunNode, task: str, **options: Any) -> ChildView | Refusal:
+    async def spawn(self, parent: Run, task: str, **options: Any) -> ChildView | Refusal:
         options.setdefault("agent", "general-purpose")
         return await Delegate(self.supervisor, parent.id).spawn(SpawnCall(prompt=task, **options))
 
-    async def child(self, parent: RunNode, task: str, **options: Any) -> RunNode:
+    async def child(self, parent: Run, task: str, **options: Any) -> Run:
         """A background child whose model has been asked."""
         view = await self.spawn(parent, task, background=True, **options)
         assert isinstance(view, ChildView), view
         await self.model(task).asked()
         return self.supervisor.members[view.id]
 
-    async def heard(self, parent: RunNode | str) -> list[str]:
+    async def heard(self, parent: Run | str) -> list[str]:
         """The ids of children that a run was notified of, as its log has it."""
         run_id = parent if isinstance(parent, str) else parent.id
         await self.supervisor.project.log.flush()
         bodies = [event.body for event in self.supervisor.project.log.reader.events(run_id)]
         added = [body.message for body in bodies if isinstance(body, MessageAdded)]
-        return [each for message in added if message.origin == "notification" for each in announced(message.text)]
+        told = [message.notice for message in added if isinstance(message.notice, ChildrenEnded)]
+        return [ending.id for notice in told for ending in notice.endings]
 
     async def said(self, run_id: str) -> list[tuple[str, str]]:
         """Everything that was said to a run: who spoke, and what."""

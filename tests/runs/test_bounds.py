@@ -45,7 +45,7 @@ async def test_a_child_that_is_resumed_without_its_parent_keeps_the_bounds_of_it
             assert again.parent is None or again.parent.id == child.id
             assert await refused(scene, again, task)
             scene.model(task).say("done")
-            await again.handle.wait()
+            await again.wait()
 
 
 async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
@@ -55,7 +55,7 @@ async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
         view = await scene.spawn(main, "second", background=True)
         second = scene.supervisor.members[view.id]
         scene.supervisor.stop(main, "Enough.")
-        await main.handle.wait()
+        await main.wait()
         scene.model("first").say("done")
         await scene.model("second").asked()
         await until(lambda: main.id not in scene.supervisor.project.part(RunGuards))

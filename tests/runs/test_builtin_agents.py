@@ -13,7 +13,7 @@ from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
 from retinue.core.outcome import Outcome
 from retinue.guard.sandbox import kernel
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 needs_sandbox = pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 
@@ -23,7 +23,7 @@ async def events(scene: Scene, run_id: str, kind: type) -> list[Any]:
     return [event.body for event in scene.supervisor.project.log.reader.events(run_id) if isinstance(event.body, kind)]
 
 
-async def tools(scene: Scene, node: RunNode) -> tuple[str, ...]:
+async def tools(scene: Scene, node: Run) -> tuple[str, ...]:
     return (await events(scene, node.id, RunStarted))[0].tools
 
 
@@ -78,9 +78,9 @@ async def test_dispatch_agent_finds_the_two_profiles_of_codingcode_with_their_to
         assert set(await tools(scene, explore)) == {"read", "find", "grep", "fetch_content"}
         assert set(await tools(scene, plan)) == {"read", "find", "grep", "fetch_content", "bash"}
         for each in (explore, plan):
-            assert each.handle.launch.readonly
-            assert each.handle.launch.limits.max_turns == 180
-            assert each.handle.launch.notes == ()
+            assert each.launch.readonly
+            assert each.launch.limits.max_turns == 180
+            assert each.launch.notes == ()
 
 
 async def test_the_agent_tool_means_explore_and_plan_in_any_case(tmp_path: Path, monkeypatch: Any) -> None:
@@ -89,7 +89,7 @@ async def test_the_agent_tool_means_explore_and_plan_in_any_case(tmp_path: Path,
         for number, name in enumerate(("explore", "EXPLORE", "Explore")):
             view = await scene.spawn(main, f"look {number}", agent=name, background=True)
             assert isinstance(view, ChildView)
-            assert (view.agent, scene.supervisor.members[view.id].handle.launch.limits.max_turns) == ("Explore", None)
+            assert (view.agent, scene.supervisor.members[view.id].launch.limits.max_turns) == ("Explore", None)
 
 
 def test_each_vocabulary_lists_one_of_explore_and_explore(tmp_path: Path, monkeypatch: Any) -> None:
@@ -130,7 +130,7 @@ async def test_a_file_has_the_limits_that_its_dialect_promises(
         agent(scene, path, text)
         main = await scene.main(limits={"max_turns": 12})
         child = await scene.child(main, "check", agent="checker")
-        limits = child.handle.launch.limits
+        limits = child.launch.limits
         assert (limits.max_turns, limits.seconds, limits.idle_seconds) == expected
 
 
@@ -140,7 +140,7 @@ async def test_a_time_limit_of_the_settings_counts_more_than_that_of_a_dialect(
     async with Scene(tmp_path, monkeypatch, timeout_seconds=1800) as scene:
         main = await scene.main()
         child = await scene.child(main, "look", agent="explorer")
-        assert child.handle.launch.limits.seconds == 1800
+        assert child.launch.limits.seconds == 1800
 
 
 async def test_the_five_agents_of_devkit_have_its_hard_and_its_idle_limit(tmp_path: Path, monkeypatch: Any) -> None:
@@ -148,5 +148,5 @@ async def test_the_five_agents_of_devkit_have_its_hard_and_its_idle_limit(tmp_pa
         main = await scene.main()
         for name in ("explorer", "researcher", "reviewer", "implementer", "tester"):
             child = await scene.child(main, name, agent=name)
-            limits = child.handle.launch.limits
-            assert (limits.seconds, limits.idle_seconds, child.handle.launch.readonly) == (900.0, 180.0, True)
+            limits = child.launch.limits
+            assert (limits.seconds, limits.idle_seconds, child.launch.readonly) == (900.0, 180.0, True)

@@ -38,11 +38,11 @@ async def test_the_life_of_an_agent_in_order_with_the_fields_of_the_seed(scene):
         main = await scene.main()
         child = await scene.child(main, "child", description="a look", call_id="c1")
         await until(lambda: "started" in heard.names())
-        assert child.handle.steerer("only src")
+        assert child.steer_now("only src")
         scene.model("child").call("ls")
         await scene.model("child").asked()
         scene.model("child").say("the finding", Usage(100, 20, 7, 3, 0.5))
-        await child.handle.wait()
+        await child.wait()
         await until(lambda: "completed" in heard.names())
     assert heard.names(child.id) == ["created", "started", "steered", "completed"]
     (created,) = heard.data("created")
@@ -68,7 +68,7 @@ async def test_errors_and_stops_are_failures_and_a_queued_agent_says_so(scene):
         queued = await scene.spawn(main, "second", background=True)
         scene.supervisor.stop(scene.supervisor.members[queued.id], "Not needed.")
         scene.model("first").fail("no more")
-        await first.handle.wait()
+        await first.wait()
         await until(lambda: heard.names().count("failed") == 2)
     assert [data["status"] for data in heard.data("created")] == ["running", "queued"]
     assert heard.names(queued.id) == ["created", "failed"]
@@ -86,15 +86,14 @@ async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what
         below = Heard(scene.supervisor.bridge.bus, within=child.id)
         grandchild = await scene.child(child, "grandchild")
         await until(lambda: "started" in below.names())
-        grandchild.handle.steerer("psst")
-        child.handle.steerer("hello")
+        grandchild.steer_now("psst")
+        child.steer_now("hello")
         scene.model("grandchild").call("ls")
         await scene.model("grandchild").asked()
         compacted = Compacted("manual", "pruned", 100, 50, (user("x"),))
-        scene.supervisor.project.log.append(grandchild.handle.place, compacted)
-        grandchild.observe(compacted)
+        grandchild.record(compacted)
         scene.model("grandchild").say("deep")
-        await grandchild.handle.wait()
+        await grandchild.wait()
         await until(lambda: "completed" in heard.names(grandchild.id))
         assert heard.names(grandchild.id) == ["created", "started", "compacted", "completed"]
         assert below.names(grandchild.id) == ["created", "started", "steered", "compacted", "completed"]
@@ -160,7 +159,7 @@ async def test_a_handler_that_fails_harms_nobody(scene, caplog):
             main = await scene.main()
             child = await scene.child(main, "child")
             scene.model("child").say("done")
-            assert (await child.handle.wait()).ended == "completed"
+            assert (await child.wait()).ended == "completed"
             await until(lambda: told)
             await until(lambda: len(caplog.records) == 2)
     assert told == [child.id]

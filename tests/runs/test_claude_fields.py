@@ -10,10 +10,10 @@ from tests.runs.run_scene import Scene, until
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec
 from retinue.runs.execute import compaction_share
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 
-async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> RunNode:
+async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> Run:
     """A child whose file, one of Claude Code's, says `lines` besides its name."""
     file = scene.folder / "project" / ".claude" / "agents" / "worker.md"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -25,15 +25,15 @@ async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any
 async def test_effort_may_be_a_whole_number(tmp_path: Path, monkeypatch: Any) -> None:
     async with Scene(tmp_path, monkeypatch) as scene:
         child = await child_of(scene, "effort: 5000")
-        assert child.handle.launch.thinking == "5000"
+        assert child.launch.thinking == "5000"
         assert scene.model("work").requests[0].thinking == "5000"
 
 
 async def test_the_permission_mode_manual_is_the_default_one(tmp_path: Path, monkeypatch: Any) -> None:
     async with Scene(tmp_path, monkeypatch, permissions_default_mode="default") as scene:
         child = await child_of(scene, "permissionMode: manual")
-        assert child.handle.launch.mode == "default"
-        assert child.handle.launch.request.spec.fates["permissionMode"].fate == "honoured"
+        assert child.launch.mode == "default"
+        assert child.launch.request.spec.fates["permissionMode"].fate == "honoured"
 
 
 async def test_the_effort_of_a_call_counts_where_the_file_says_none(tmp_path: Path, monkeypatch: Any) -> None:
@@ -87,14 +87,14 @@ async def test_auto_compact_window_lowers_the_size_at_which_a_sub_agent_is_short
 ) -> None:
     async with Scene(tmp_path, monkeypatch) as scene:
         child = await child_of(scene, "autoCompactWindow: 50000")
-        launch = child.handle.launch
+        launch = child.launch
         assert compaction_share(launch, 0.85) == 50_000 / launch.model.info.window < 0.85
 
 
 async def test_auto_compact_window_never_raises_what_the_settings_say(tmp_path: Path, monkeypatch: Any) -> None:
     async with Scene(tmp_path, monkeypatch) as scene:
         child = await child_of(scene, "autoCompactWindow: 900000000")
-        launch = child.handle.launch
+        launch = child.launch
         assert compaction_share(launch, 0.5) == 0.5
         assert compaction_share(launch, None) == 1.0
 

@@ -21,7 +21,7 @@ async def ended(scene, main, task, how):
             scene.model(task).fail()
         case "stopped":
             scene.supervisor.stop(child, "Enough.", by="agent")
-    outcome = await child.handle.wait()
+    outcome = await child.wait()
     assert outcome.ended == how
     return child
 

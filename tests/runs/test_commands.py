@@ -44,7 +44,7 @@ async def test_a_queued_run_of_another_process_is_steered_and_stopped(scene):
         steered, stopped = await told(scene, RunCommand(queued.id, "steer", "later"), RunCommand(queued.id, "stop"))
         assert "when it starts" in steered.text
         assert stopped.accepted
-        outcome = await scene.supervisor.members[queued.id].handle.wait()
+        outcome = await scene.supervisor.members[queued.id].wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "person")
         assert scene.model("second").requests == []
 
@@ -56,8 +56,8 @@ async def test_one_run_or_its_tree_is_stopped(scene):
         grandchild = await scene.child(child, "grandchild")
         (answer,) = await told(scene, RunCommand(child.id, "stop-tree"))
         assert (answer.accepted, answer.text) == (True, "It is stopping, and 1 below it.")
-        await child.handle.wait()
-        await grandchild.handle.wait()
+        await child.wait()
+        await grandchild.wait()
         (answer,) = await told(scene, RunCommand(child.id, "stop"))
         assert not answer.accepted
         assert "has ended (stopped)" in answer.text
@@ -70,11 +70,11 @@ async def test_a_waiting_call_is_freed_and_a_conversation_shortened(scene):
         scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
         await scene.model("child").asked()
         (moved,) = await told(scene, RunCommand(main.children[0].id, "background"))
-        assert (moved.accepted, main.children[0].background) == (True, True)
+        assert (moved.accepted, main.children[0].state.background) == (True, True)
         await scene.model("main").asked()
         (compacted,) = await told(scene, RunCommand(main.id, "compact"))
         assert compacted.accepted
-        assert main.handle.controls.take_compact() is not None
+        assert main.controls.take_compact() is not None
 
 
 async def test_what_just_ended_refuses_and_names_the_way_on(scene):
@@ -87,7 +87,7 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
             (scene.supervisor.project.log.owner, child.id),
         )
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(LOOK_SECONDS)
 
         def answered():
@@ -104,7 +104,7 @@ async def test_nobody_looks_while_nothing_runs(scene):
         main = await scene.main()
         assert scene.supervisor.commands._timer is not None
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         await scene.clock.advance(1)
         assert scene.supervisor.commands._timer is None
         await scene.supervisor.resume(main.id, "again")
@@ -132,11 +132,11 @@ async def test_runs_beside_one_that_no_worker_has_taken_are_stopped_as_well(scen
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Stopped.")
-        await child.handle.wait()
+        await child.wait()
         with connect(scene.supervisor.project.state) as connection:
             # As a run stands that was offered to workers.
             connection.execute("UPDATE runs SET state='queued', owner=NULL, ended=NULL WHERE id=?", (child.id,))
         offered, stopped = await told(scene, RunCommand(child.id, "stop"), RunCommand(main.id, "stop"))
         assert "no worker had taken it" in offered.text
         assert (stopped.run_id, stopped.text) == (main.id, "It is stopping.")
-        await main.handle.wait()
+        await main.wait()

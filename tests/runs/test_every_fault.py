@@ -26,7 +26,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.outcome import Outcome
 from retinue.errors import RetinueError, StateError
 from retinue.log import writer
-from retinue.runs.handle import RunHandle, handle_of
+from retinue.runs.run import Run
 
 SECONDS = 20.0
 """Far more than anything here takes on a busy machine."""
@@ -79,13 +79,13 @@ class Stage:
                     await self.retinue.inbox.answer(item.id, "allow")
             await asyncio.sleep(0.01)
 
-    async def start(self) -> RunHandle | None:
+    async def start(self) -> Run | None:
         """Return the run, or None if it could not start, which the caller was told."""
         with contextlib.suppress(StateError):
-            return handle_of(await self.retinue.spawn("general-purpose", "The whole", background=False))
+            return await self.retinue.spawn("general-purpose", "The whole", background=False)
         return None
 
-    async def over(self, run: RunHandle) -> Outcome | None:
+    async def over(self, run: Run) -> Outcome | None:
         """Return how the run ended, or None when it was interrupted and says why."""
         async with asyncio.timeout(SECONDS):
             try:
@@ -101,7 +101,7 @@ class Stage:
                 await asyncio.sleep(0.01)
         assert not self.retinue.supervisor.busy
 
-    async def finish(self, run: RunHandle) -> None:
+    async def finish(self, run: Run) -> None:
         """Go on with a run that has not done its work, as a person would."""
         again = await self.retinue.resume(run.id, "Go on.")
         async with asyncio.timeout(SECONDS):

@@ -36,23 +36,23 @@ async def test_a_disk_that_is_full_for_a_moment_interrupts_nothing(scene, disk):
             await until(lambda: disk.writes > tried)
         await scene.model("main").asked()
         scene.model("main").say("done")
-        assert (await main.handle.wait()).text == "done"
+        assert (await main.wait()).text == "done"
 
 
 async def test_a_full_disk_interrupts_a_run_which_can_be_resumed_when_there_is_space(scene, disk):
     async with scene, asyncio.timeout(20):
         main = await scene.main()
-        events = asyncio.ensure_future(collect(main.handle))
+        events = asyncio.ensure_future(collect(main))
         broken = []
         scene.supervisor.broken_off = lambda run_id, failure: broken.append((run_id, failure))
         with disk.filled():
             scene.model("main").call("write", path="a.txt", content="a")
             with pytest.raises(StateError, match="disk is full"):
-                await main.handle.wait()
+                await main.wait()
             with pytest.raises(StateError, match="disk is full"):
                 await events
             await until(lambda: broken)
-            assert broken == [(main.id, main.handle.failure)]
+            assert broken == [(main.id, main.failure)]
             assert not scene.supervisor.stop(main, "stop it")
             with pytest.raises(StateError, match="disk is full"):
                 await scene.supervisor.resume(main.id, "go on")
@@ -60,7 +60,7 @@ async def test_a_full_disk_interrupts_a_run_which_can_be_resumed_when_there_is_s
         again = await scene.supervisor.resume(main.id, "go on")
         await scene.model("main").asked()
         scene.model("main").say("done")
-        assert (await again.handle.wait()).text == "done"
+        assert (await again.wait()).text == "done"
 
 
 async def collect(handle):
@@ -72,7 +72,7 @@ async def test_a_run_that_is_stopped_while_the_disk_is_full_ends_when_there_is_s
         main = await scene.main()
         with disk.filled():
             assert scene.supervisor.stop(main, "stop it")
-            await main.handle.wait_settled()
+            await main.wait_settled()
         await until(lambda: state(scene, main.id) == "ended")
         assert scene.supervisor.project.log.reader.run(main.id).ended == "stopped"
 
@@ -83,7 +83,7 @@ async def test_a_full_disk_takes_no_memory(scene, disk):
         log = scene.supervisor.project.log
         with disk.filled():
             scene.model("main").call("write", path="a.txt", content="a")
-            await main.handle.wait_settled()
+            await main.wait_settled()
             for _ in range(200):
                 with pytest.raises(StateError):
                     await log.flush()

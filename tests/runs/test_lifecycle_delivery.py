@@ -25,16 +25,16 @@ async def test_a_parent_is_kept_open_while_a_background_child_lives_and_hears_of
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("main").say("I have nothing left to do")
-        await until(lambda: main.turns == 1)
+        await until(lambda: main.state.turns == 1)
         assert main.live
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         assert main.live
         await scene.clock.advance(0.2)
         request = await scene.model("main").asked()
         assert "the finding" in request.messages[-1].text
         scene.model("main").say("it found the finding")
-        assert (await main.handle.wait()).text == "it found the finding"
+        assert (await main.wait()).text == "it found the finding"
         assert await scene.heard(main) == [child.id]
 
 
@@ -43,12 +43,12 @@ async def test_J12_a_read_in_the_moment_before_the_announcement_makes_it_needles
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         scene.model("main").call("get_subagent_result", agent_id=child.id)
         await scene.model("main").asked()
         await scene.clock.advance(1)
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         assert await scene.heard(main) == []
         assert child.consumed
 
@@ -58,11 +58,11 @@ async def test_a_parent_that_has_read_everything_ends_without_waiting_for_timers
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         scene.model("main").call("get_subagent_result", agent_id=child.id)
         await scene.model("main").asked()
         scene.model("main").say("done")
-        assert (await main.handle.wait()).text == "done"
+        assert (await main.wait()).text == "done"
 
 
 async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scene):
@@ -75,11 +75,11 @@ async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scen
         (child,) = main.children
         await scene.clock.advance(60)
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         assert child.consumed
         assert await scene.heard(main) == []
         read = [e.body for e in scene.supervisor.project.log.reader.events(main.id) if isinstance(e.body, ResultRead)]
-        assert read == [ResultRead(child.id)]
+        assert [body.child_id for body in read] == [child.id]
 
 
 async def test_a_foreground_child_moved_to_the_background_frees_its_caller_and_is_announced_once(scene):
@@ -96,7 +96,7 @@ async def test_a_foreground_child_moved_to_the_background_frees_its_caller_and_i
         assert "notified" in told
         assert child.live
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(0.2)
         await next_turn(scene)
         assert await scene.heard(main) == [child.id]
@@ -109,7 +109,7 @@ async def test_moving_a_child_that_has_ended_or_has_no_waiter_changes_nothing(sc
         assert not scene.supervisor.detach(child)
         assert not scene.supervisor.detach(main)
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         assert not scene.supervisor.detach(child)
 
 
@@ -121,7 +121,7 @@ async def test_a_parent_stopped_while_it_waits_leaves_a_moved_child_alone(scene)
         (child,) = main.children
         scene.supervisor.detach(child)
         scene.supervisor.stop(main, "Escape.")
-        await main.handle.wait()
+        await main.wait()
         assert child.live
 
 
@@ -130,10 +130,10 @@ async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_p
         main = await scene.main()
         a, b = await scene.child(main, "a"), await scene.child(main, "b")
         scene.supervisor.stop(main, "Later.")
-        await main.handle.wait()
+        await main.wait()
         scene.model("a").say("finding a")
         scene.model("b").fail()
-        await asyncio.gather(a.handle.wait(), b.handle.wait())
+        await asyncio.gather(a.wait(), b.wait())
         await scene.clock.advance(60)
         assert await scene.heard(main) == []
         await scene.supervisor.resume(main.id, "go on")
@@ -145,7 +145,7 @@ async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_p
         assert "Error: the provider is gone" in news.text
         assert await scene.heard(main) == [a.id, b.id]
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         await scene.supervisor.resume(main.id, "and again")
         await scene.model("main").asked()
         assert await scene.heard(main) == [a.id, b.id]
@@ -156,15 +156,15 @@ async def test_a_child_that_still_runs_when_its_parent_is_resumed_keeps_it_open_
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(main, "Later.")
-        await main.handle.wait()
+        await main.wait()
         await scene.supervisor.resume(main.id, "go on")
         await scene.model("main").asked()
         assert await scene.heard(main) == []
         scene.model("main").say("I wait")
-        await until(lambda: main.turns == 2)
+        await until(lambda: main.state.turns == 2)
         assert main.live
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(0.2)
         await scene.model("main").asked()
         assert await scene.heard(main) == [child.id]
@@ -177,14 +177,14 @@ async def test_an_end_that_was_held_when_its_parent_was_resumed_is_told_once(sce
         await scene.child(main, "other", join="group")
         await scene.clock.advance(0.1)
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         scene.supervisor.stop(main, "Later.")
-        await main.handle.wait()
+        await main.wait()
         await scene.supervisor.resume(main.id, "go on")
         await scene.model("main").asked()
         assert await scene.heard(main) == [child.id]
         await scene.clock.advance(60)
-        main.handle.steerer("anything new?")
+        main.steer_now("anything new?")
         await next_turn(scene)
         assert await scene.heard(main) == [child.id]
 
@@ -194,11 +194,11 @@ async def test_an_announcement_the_parent_was_stopped_before_it_could_hear_is_to
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(0.2)
         assert child.announced
         scene.supervisor.stop(main, "Later.")
-        await main.handle.wait()
+        await main.wait()
         assert await scene.heard(main) == []
         await scene.supervisor.resume(main.id, "go on")
         await scene.model("main").asked()
@@ -211,12 +211,12 @@ async def test_a_child_resumed_before_its_end_was_announced_is_announced_when_it
         child = await scene.child(main, "child", join="group")
         await scene.clock.advance(0.05)
         scene.model("child").say("first")
-        await child.handle.wait()
+        await child.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True, join="group")
         await scene.model("child").asked()
         await scene.clock.advance(60)
         scene.model("child").say("second")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(60)
         await next_turn(scene)
         assert await scene.heard(main) == [child.id]
@@ -257,7 +257,7 @@ async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
         waited = await wait
         assert (waited.end, waited.view.status) == ("timeout", "running")
         scene.model("child").say("the finding")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(0.2)
         await next_turn(scene)
         assert await scene.heard(main) == [child.id]
@@ -271,7 +271,7 @@ async def test_a_completion_before_anyone_waits_is_not_missed(scene):
         await until(lambda: not scene.supervisor.members[view.id].live)
         waited = await Delegate(scene.supervisor, main.id).wait(view.id, 5)
         assert (waited.end, waited.view.text) == ("completed", "at once")
-        assert (await scene.supervisor.members[view.id].handle.wait()).text == "at once"
+        assert (await scene.supervisor.members[view.id].wait()).text == "at once"
 
 
 async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(scene, monkeypatch):
@@ -281,14 +281,14 @@ async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        monkeypatch.setattr("retinue.runs.notifications.notification", broken)
+        monkeypatch.setattr("retinue.runs.notifications.announcement", broken)
         scene.model("child").say("done")
-        assert (await child.handle.wait()).ended == "completed"
+        assert (await child.wait()).ended == "completed"
         with pytest.raises(RuntimeError):
             await scene.clock.advance(1)
         assert child.status == "completed"
         scene.model("main").say("done")
-        assert (await main.handle.wait()).ended == "completed", "a parent must not wait for post that is lost"
+        assert (await main.wait()).ended == "completed", "a parent must not wait for post that is lost"
 
 
 async def test_J10_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(scene):
@@ -298,7 +298,7 @@ async def test_J10_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(s
         scene.model("child").call("ls", "half of it")
         await scene.model("child").asked()
         scene.model("child").fail("overloaded for good")
-        outcome = await child.handle.wait()
+        outcome = await child.wait()
         assert (outcome.ended, outcome.text, outcome.partial) == ("error", "half of it", True)
         await scene.clock.advance(0.2)
         await next_turn(scene)
@@ -344,7 +344,7 @@ async def test_ends_that_gather_while_the_parent_is_in_a_turn_are_told_in_one_me
         children = [await scene.child(main, f"child {number}") for number in range(4)]
         for number, child in enumerate(children):
             scene.model(f"child {number}").say(f"result {number}")
-            await child.handle.wait()
+            await child.wait()
             await scene.clock.advance(1)  # each by itself is long announced; the turn goes on
         scene.model("main").call("ls")
         request = await scene.model("main").asked()
@@ -362,14 +362,14 @@ async def test_ends_of_nested_agents_wait_for_nothing_once_nobody_else_works(sce
         inner = await scene.child(middle, "inner")
         scene.model("main").say("waiting")
         scene.model("middle").say("waiting, too")
-        await until(lambda: main.handle.controls.at_rest and middle.handle.controls.at_rest)
+        await until(lambda: main.controls.at_rest and middle.controls.at_rest)
         for task, ended in (("inner", inner), ("middle", middle)):
             scene.model(task).say(f"{task} is done")
-            await ended.handle.wait()
+            await ended.wait()
             above = {"inner": "middle", "middle": "main"}[task]
             await scene.model(above).asked()  # no clock has moved
         scene.model("main").say("done")
-        assert (await main.handle.wait()).ended == "completed"
+        assert (await main.wait()).ended == "completed"
 
 
 async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of_it(scene):
@@ -377,11 +377,11 @@ async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of
         main = await scene.main()
         first, second = [await scene.child(main, f"child {number}") for number in range(2)]
         scene.model("child 0").say("one")
-        await first.handle.wait()
+        await first.wait()
         await scene.clock.advance(1)
         Delegate(scene.supervisor, main.id).consume(first.id)
         scene.model("child 1").say("two")
-        await second.handle.wait()
+        await second.wait()
         await scene.clock.advance(1)
         scene.model("main").call("ls")
         await scene.model("main").asked()
@@ -394,7 +394,7 @@ async def test_what_the_parent_reads_while_its_message_waits_is_not_told_again(s
         first, second = [await scene.child(main, f"child {number}") for number in range(2)]
         for number, child in enumerate((first, second)):
             scene.model(f"child {number}").say("found")
-            await child.handle.wait()
+            await child.wait()
         await scene.clock.advance(1)  # one message about both waits for the end of the turn
         scene.model("main").call("get_subagent_result", agent_id=first.id)
         await scene.model("main").asked()

@@ -18,7 +18,7 @@ from tests.runs.run_scene import Scene, until
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ToolEnded
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 STORIES = int(os.environ.get("RETINUE_STORIES", "40"))
 MODES = st.sampled_from(["async", "smart", "group"])
@@ -60,15 +60,15 @@ class Story:
         return self.scene.supervisor
 
     @property
-    def main(self) -> RunNode:
+    def main(self) -> Run:
         return self.supervisor.members[self.ids["main"]]
 
-    def node(self, number: int, live: bool) -> RunNode | None:
+    def node(self, number: int, live: bool) -> Run | None:
         known = [self.supervisor.members.get(self.ids[task]) for task in self.tasks]
         fit = [node for node in known if node is not None and node.live == live]
         return fit[number % len(fit)] if fit else None
 
-    def task(self, node: RunNode) -> str:
+    def task(self, node: Run) -> str:
         return next(task for task, run_id in self.ids.items() if run_id == node.id)
 
     async def tell(self, step: tuple) -> None:
@@ -86,39 +86,39 @@ class Story:
         self.tasks.append(task)
         self.ids[task] = child.id
 
-    async def end(self, child: RunNode) -> None:
+    async def end(self, child: Run) -> None:
         if child.live:
             task = self.task(child)
             answer = f"[{task} answer {len(self.answers)}]"
             self.scene.model(task).say(answer)
-            outcome = await child.handle.wait()
+            outcome = await child.wait()
             self.answers.append((task, outcome.text))
 
-    async def fail(self, child: RunNode) -> None:
+    async def fail(self, child: Run) -> None:
         task = self.task(child)
         failure = f"[{task} failure {len(self.answers)}]"
         self.scene.model(task).fail(failure)
-        await child.handle.wait()
+        await child.wait()
         self.answers.append((task, failure))
 
-    async def read(self, child: RunNode) -> None:
+    async def read(self, child: Run) -> None:
         self.scene.model("main").call("get_subagent_result", agent_id=child.id)
         await self.scene.model("main").asked()
 
-    async def stop(self, child: RunNode) -> None:
+    async def stop(self, child: Run) -> None:
         reason = f"[{self.task(child)} stopped {len(self.answers)}]"
         self.supervisor.stop(child, reason, by="agent")
-        await child.handle.wait()
+        await child.wait()
         self.answers.append((self.task(child), ""))
 
-    async def resume(self, child: RunNode, mode: str) -> None:
-        assert not child.handle.steerer("too late")
+    async def resume(self, child: Run, mode: str) -> None:
+        assert not child.steer_now("too late")
         view = await self.scene.spawn(self.main, "go on", resume=child.id, background=True, join=mode)
         assert isinstance(view, ChildView), view
         await self.scene.model(self.task(child)).asked()
 
-    async def steer(self, child: RunNode) -> None:
-        assert child.handle.steerer("more")
+    async def steer(self, child: Run) -> None:
+        assert child.steer_now("more")
         self.scene.model(self.task(child)).call("ls")
         await self.scene.model(self.task(child)).asked()
 
@@ -127,14 +127,14 @@ class Story:
 
     async def turn(self) -> None:
         """The parent has a turn, in which it hears what there is to hear."""
-        self.main.handle.steerer("anything new?")
+        self.main.steer_now("anything new?")
         self.scene.model("main").say("hm")
         await self.scene.model("main").asked()
 
     async def leave(self) -> None:
         """A person stops the parent and comes back."""
         self.supervisor.stop(self.main, "Later.")
-        await self.main.handle.wait()
+        await self.main.wait()
         await self.supervisor.resume(self.ids["main"], "back")
         await self.scene.model("main").asked()
 

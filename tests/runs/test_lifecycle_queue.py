@@ -26,7 +26,7 @@ async def test_J02_the_next_in_line_starts_when_one_ends_and_foreground_and_nest
         await scene.model("now").asked()
         assert scene.supervisor.queue.running == 1
         scene.model("nested").say("done")
-        await nested.handle.wait()
+        await nested.wait()
         scene.supervisor.stop(first, "x")
         await scene.model("second").asked()
         assert [scene.supervisor.members[each.id].status for each in (second, third)] == ["running", "queued"]
@@ -54,11 +54,11 @@ async def test_a_run_that_is_moved_beside_full_slots_goes_on_and_the_line_waits_
         waiting = await scene.spawn(main, "waiting", background=True)
         scene.model("main").call("Agent", prompt="slow", subagent_type="general-purpose", run_in_background=False)
         await scene.model("slow").asked()
-        moved = next(each for each in scene.supervisor.members.values() if each.parent is main and not each.background)
+        (moved,) = (run for run in main.children if not run.state.background)
         assert scene.supervisor.detach(moved)
         assert (moved.status, scene.supervisor.queue.running) == ("running", 2)
         scene.model("first").say("done")
-        await first.handle.wait()
+        await first.wait()
         assert scene.supervisor.members[waiting.id].status == "queued", "the moved one has the only slot"
         scene.model("slow").say("done")
         await scene.model("waiting").asked()
@@ -69,14 +69,14 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
     other.mkdir()
     async with scene:
         main = await scene.main(cwd=other)
-        main.handle.launch.request.cwd.rmdir()
+        main.launch.request.cwd.rmdir()
         assert isinstance(await scene.spawn(main, "gone", background=True), ChildView) is False
         other.mkdir()
         await scene.child(main, "first")
         second = await scene.spawn(main, "second", background=True)
         shutil.rmtree(other)
         scene.model("first").say("done")
-        outcome = await scene.supervisor.members[second.id].handle.wait()
+        outcome = await scene.supervisor.members[second.id].wait()
         assert (outcome.ended, "does not exist any more" in outcome.failure.message) == ("error", True)
         other.mkdir()
         third = await scene.spawn(main, "third", background=True)
@@ -109,13 +109,13 @@ async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("first answer")
-        await child.handle.wait()
+        await child.wait()
         await scene.child(main, "busy")
         asked = len(scene.model("child").requests)
         view = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert (view.status, view.queue_position) == ("queued", 1)
         assert Delegate(scene.supervisor, main.id).stop(child.id).id == child.id
-        assert (await child.handle.wait()).ended == "stopped"
+        assert (await child.wait()).ended == "stopped"
         assert len(scene.model("child").requests) == asked
         await scene.spawn(main, "go on", resume=child.id, background=True)
         scene.model("busy").say("done")
@@ -127,7 +127,7 @@ async def test_J18_a_foreground_resume_gives_its_answer_to_the_call_and_no_annou
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("first answer")
-        await child.handle.wait()
+        await child.wait()
         scene.model("main").call("Agent", prompt="go on", resume=child.id, run_in_background=False)
         await scene.model("child").asked()
         scene.model("child").say("second answer")
@@ -135,7 +135,7 @@ async def test_J18_a_foreground_resume_gives_its_answer_to_the_call_and_no_annou
         assert "second answer" in request.messages[-1].results[0].text
         await scene.clock.advance(60)
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         assert await scene.heard(main) == []
 
 
@@ -144,12 +144,12 @@ async def test_what_a_person_resumes_is_announced_to_its_parent(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("first answer")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(1)
         await scene.supervisor.resume(child.id, "for me")
         await scene.model("child").asked()
         scene.model("child").say("answer for you")
-        await child.handle.wait()
+        await child.wait()
         await until(lambda: not child.live)
         await scene.clock.advance(1)
         scene.model("main").say("hm")

@@ -27,7 +27,7 @@ def define(scene, name, **fields):
 
 
 def launch_facts(node):
-    launch = node.handle.launch
+    launch = node.launch
     request = launch.request
     return {
         "prompt": request.spec.prompt,
@@ -51,7 +51,7 @@ async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_count
         scene.model("child").call("ls")
         await scene.model("child").asked()
         scene.model("child").say("first answer")
-        await child.handle.wait()
+        await child.wait()
         before = launch_facts(child)
         view = await scene.spawn(main, "and now?", resume="worker", background=True)
         assert isinstance(view, ChildView)
@@ -60,10 +60,10 @@ async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_count
         assert scene.supervisor.members[view.id] is child
         assert launch_facts(child) == before
         scene.model("child").say("second answer")
-        outcome = await child.handle.wait()
+        outcome = await child.wait()
         assert (outcome.text, outcome.turns, outcome.tool_uses) == ("second answer", 3, 1)
-        assert child.usage == outcome.usage == SPENT + SPENT + SPENT
-        assert main.below == child.usage
+        assert child.state.usage == outcome.usage == SPENT + SPENT + SPENT
+        assert main.below == child.state.usage
 
 
 @pytest.mark.parametrize("by", ["id", "beginning", "name"])
@@ -73,7 +73,7 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
         main = await scene.main(model="anthropic/claude-opus-4-1", permission_mode="plan")
         child = await scene.child(main, "child", agent="careful", name="worker", description="careful work")
         scene.model("child").say("first answer")
-        await child.handle.wait()
+        await child.wait()
         before = launch_facts(child)
         assert before["model"] == "anthropic/claude-opus-4-1", "a child inherits the model of its parent"
     define(scene, "careful", tools=["read", "bash", "write"], max_turns=99)
@@ -89,7 +89,7 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
         assert request.messages[-1].text == "and now?"
         again = scene.supervisor.members[child.id]
         assert launch_facts(again) == before
-        assert again.handle.place == child.handle.place
+        assert again.place == child.place
         assert Path(before["transcript"]).is_file()
 
 
@@ -113,12 +113,12 @@ async def test_limits_of_the_file_still_win_over_what_the_call_had_asked_for(sce
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", agent="short", max_turns=50)
-        assert child.handle.launch.limits.max_turns == 3
+        assert child.launch.limits.max_turns == 3
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True)
         await scene.model("child").asked()
-        assert child.handle.launch.limits.max_turns == 3
+        assert child.launch.limits.max_turns == 3
 
 
 async def test_a_live_run_is_not_resumed_here_or_by_another_supervisor(scene):
@@ -142,7 +142,7 @@ async def test_of_two_supervisors_that_resume_one_run_only_one_gets_it(scene):
     async with scene:
         main = await scene.main()
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         first = scene.supervisor
         async with scene.again():
             both = await asyncio.gather(
@@ -156,7 +156,7 @@ async def test_a_run_that_is_just_ending_is_resumed_when_it_has_ended(scene):
     async with scene:
         main = await scene.main()
         scene.model("main").say("done")
-        await until(lambda: main.handle.controls.ended)
+        await until(lambda: main.controls.ended)
         again = await scene.supervisor.resume(main.id, "one more")
         await scene.model("main").asked()
         assert again is main
@@ -178,7 +178,7 @@ async def test_a_run_that_was_cut_off_in_the_queue_starts_when_it_is_resumed(tmp
         request = await scene.model("second").asked()
         assert request.messages[0].text == "second"
         scene.model("second").say("done")
-        assert (await again.handle.wait()).ended == "completed"
+        assert (await again.wait()).ended == "completed"
         kinds = [type(event.body) for event in scene.supervisor.project.log.reader.events(queued.id)]
         assert kinds[:3] == [RunCreated, RunResumed, RunStarted]
         row = scene.supervisor.project.log.reader.run(queued.id)
@@ -191,7 +191,7 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         for steps in (*range(60), None):
             attempt = child.attempt
             task = asyncio.ensure_future(scene.supervisor.resume(child.id, "go on", background=True))
@@ -204,7 +204,7 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
             if child.attempt > attempt:
                 await scene.model("child").asked()
                 scene.model("child").say("done again")
-                await child.handle.wait()
+                await child.wait()
             row = scene.supervisor.project.log.reader.run(child.id)
             assert (row.state, row.ended) == ("ended", "completed")
         assert child.attempt > 1
@@ -216,12 +216,12 @@ async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_rest
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
         scene.model("grandchild").say("done", Usage(100, 50, 0, 0, 0.5))
-        await grandchild.handle.wait()
+        await grandchild.wait()
         assert child.below == main.below == Usage(100, 50, 0, 0, 0.5)
         scene.model("child").standing = "done"
         scene.model("child").say("done")
         await scene.clock.advance(1)
-        outcome = await child.handle.wait()
+        outcome = await child.wait()
         assert outcome.tree_usage == outcome.usage + Usage(100, 50, 0, 0, 0.5)
         spent = main.below
         assert spent == outcome.tree_usage
@@ -231,9 +231,9 @@ async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_rest
         assert main.below == spent
         await scene.spawn(main, "go on", resume=child.id, background=True)
         again = scene.supervisor.members[child.id]
-        outcome = await again.handle.wait()
+        outcome = await again.wait()
         assert main.below == outcome.tree_usage
-        assert outcome.usage.input > child.usage.input
+        assert outcome.usage.input > child.state.usage.input
 
 
 async def test_an_unpriced_child_makes_the_cost_of_its_ancestors_unknown_but_not_their_tokens(scene):
@@ -241,7 +241,7 @@ async def test_an_unpriced_child_makes_the_cost_of_its_ancestors_unknown_but_not
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("done", Usage(100, 50, 0, 0, None))
-        await child.handle.wait()
+        await child.wait()
         assert main.below == Usage(100, 50, 0, 0, None)
 
 
@@ -250,7 +250,7 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
         main = await scene.main()
         child = await scene.child(main, "child", name="worker", description="some work")
         scene.model("child").say("the whole answer")
-        await child.handle.wait()
+        await child.wait()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()

@@ -25,14 +25,14 @@ async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_or
         child = await scene.child(main, "child")
         way = Delegate(scene.supervisor, main.id)
         assert isinstance(way.steer(child.id, "one"), ChildView)
-        assert isinstance(way.steer(child.name, "two"), ChildView)
-        assert child.handle.steerer("three")
+        assert isinstance(way.steer(child.state.name, "two"), ChildView)
+        assert child.steer_now("three")
         scene.model("child").call("ls")
         request = await scene.model("child").asked()
         assert [m.text for m in request.messages if m.type == "user"] == ["child", "one", "two", "three"]
         assert request.messages[-4].type == "tool"
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         assert await steers(scene, child.id) == ["one", "two", "three"]
 
 
@@ -40,11 +40,11 @@ async def test_a_message_that_comes_with_the_last_answer_makes_another_turn(scen
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert child.handle.steerer("wait, also this")
+        assert child.steer_now("wait, also this")
         scene.model("child").say("done")
         await scene.model("child").asked()
         scene.model("child").say("done with that, too")
-        assert (await child.handle.wait()).text == "done with that, too"
+        assert (await child.wait()).text == "done with that, too"
 
 
 async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
@@ -59,7 +59,7 @@ async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
         assert Delegate(scene.supervisor, first.id).steer(starting.id, "early").status == "starting"
         assert [m.text for m in (await scene.model("nested").asked()).messages] == ["nested", "early"]
         scene.model("nested").say("done")
-        await scene.supervisor.members[starting.id].handle.wait()
+        await scene.supervisor.members[starting.id].wait()
         await asyncio.sleep(0.01)  # its end is on its way to the parent
         scene.model("first").standing = "done"
         scene.model("first").say("done")
@@ -72,7 +72,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "too late")
         assert isinstance(refused, Refusal)
         assert (refused.code, "completed" in refused.message, "Resume" in refused.message) == (
@@ -80,7 +80,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
             True,
             True,
         )
-        assert not child.handle.steerer("too late")
+        assert not child.steer_now("too late")
         assert Delegate(scene.supervisor, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
         assert await steers(scene, child.id) == []
 
@@ -90,7 +90,7 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Stopped by the user.")
-        await child.handle.wait()
+        await child.wait()
         scene.model("main").call("steer_subagent", agent_id=child.id, message="go on")
         await scene.model("main").asked()
         told = await last_result(scene, main.id)
@@ -110,7 +110,7 @@ async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(sc
         main = await scene.main()
         child = await scene.child(main, "child")
         Delegate(scene.supervisor, main.id).stop(child.id)
-        await child.handle.wait()
+        await child.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message
         assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ChildView)
@@ -128,8 +128,8 @@ async def test_an_agent_that_is_being_stopped_takes_no_more_messages(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Enough.")
-        assert not child.handle.steerer("one more thing")
-        await child.handle.wait()
+        assert not child.steer_now("one more thing")
+        await child.wait()
         assert await steers(scene, child.id) == []
 
 
@@ -144,22 +144,19 @@ async def test_nobody_steers_the_children_of_others(scene):
             assert refused.code == "AGENT_NOT_FOUND"
 
 
-async def test_the_handle_of_an_earlier_attempt_steers_and_stops_nothing(scene):
+async def test_a_run_that_is_resumed_is_the_same_run_with_a_new_attempt(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        old = child.handle
         scene.model("child").say("done")
-        await old.wait()
+        assert (await child.wait()).text == "done"
         await scene.spawn(main, "go on", resume=child.id, background=True)
         await scene.model("child").asked()
-        assert not await old.steer("hello")
-        assert not await old.stop()
-        assert child.live
-        assert old.outcome.text == "done"
-        assert child.handle.steerer("hello")
+        assert scene.supervisor.members[child.id] is child
+        assert child.live and child.outcome is None and child.attempt == 2
+        assert child.steer_now("hello")
         scene.model("child").say("again")
         await scene.model("child").asked()
         scene.model("child").say("and again")
-        assert (await child.handle.wait()).text == "and again"
+        assert (await child.wait()).text == "and again"
         await until(lambda: not child.live)

@@ -27,7 +27,7 @@ async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_an
         second = scene.supervisor.members[view.id]
         assert (second.status, scene.supervisor.view(second).queue_position) == ("queued", 1)
         assert scene.supervisor.stop(second, "Not needed.")
-        outcome = await second.handle.wait()
+        outcome = await second.wait()
         assert (outcome.ended, outcome.stopped_by, outcome.text) == ("stopped", "person", "")
         assert bodies(scene, second.id, RunStarted) == []
         assert len(bodies(scene, second.id, RunEnded)) == 1
@@ -46,7 +46,7 @@ async def test_a_run_that_is_stopped_before_its_first_step_ends_as_stopped(scene
         child = scene.supervisor.members[view.id]
         assert child.status == "starting"
         assert scene.supervisor.stop(child, "At once.")
-        assert (await child.handle.wait()).ended == "stopped"
+        assert (await child.wait()).ended == "stopped"
         assert scene.supervisor.queue.running == 0
         assert scene.model("child").requests == []
 
@@ -58,7 +58,7 @@ async def test_a_running_run_keeps_what_it_has_said_and_says_so(scene):
         scene.model("child").call("ls", "I have found the first half.")
         await until(lambda: len(scene.model("child").requests) == 2)
         assert scene.supervisor.stop(child, "Enough.")
-        outcome = await child.handle.wait()
+        outcome = await child.wait()
         assert (outcome.ended, outcome.text, outcome.partial) == ("stopped", "I have found the first half.", True)
         assert outcome.failure.message == "Enough."
         assert scene.supervisor.queue.running == 0
@@ -72,12 +72,12 @@ async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
         await scene.model("foreground").asked()
         foreground = main.children[-1]
         scene.supervisor.stop(main, "Escape.")
-        assert (await main.handle.wait()).ended == "stopped"
-        outcome = await foreground.handle.wait()
+        assert (await main.wait()).ended == "stopped"
+        outcome = await foreground.wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "agent")
         assert background.live
         scene.model("background").say("done")
-        assert (await background.handle.wait()).ended == "completed"
+        assert (await background.wait()).ended == "completed"
 
 
 async def test_a_parents_ending_comes_after_those_of_its_foreground_children(scene):
@@ -86,9 +86,9 @@ async def test_a_parents_ending_comes_after_those_of_its_foreground_children(sce
         scene.model("main").call("Agent", prompt="a", subagent_type="general-purpose", run_in_background=False)
         await scene.model("a").asked()
         scene.model("a").call("Agent", prompt="b", subagent_type="general-purpose", run_in_background=False)
-        await until(lambda: main.children[0].handle.outcome or scene.model("a").requests)
+        await until(lambda: main.children[0].outcome or scene.model("a").requests)
         scene.supervisor.stop(main, "Escape.")
-        await main.handle.wait()
+        await main.wait()
         reader = scene.supervisor.project.log.reader
         rows = reader.list_runs(root_id=main.id)
         assert {row.state for row in rows} == {"ended"}
@@ -102,8 +102,8 @@ async def test_stopping_a_tree_ends_background_descendants_too(scene):
         grandchild = await scene.child(child, "grandchild")
         other = await scene.spawn(main, "other", background=True)
         assert scene.supervisor.stop_tree(child, "All of it.") == 2
-        assert (await child.handle.wait()).ended == "stopped"
-        assert (await grandchild.handle.wait()).ended == "stopped"
+        assert (await child.wait()).ended == "stopped"
+        assert (await grandchild.wait()).ended == "stopped"
         await scene.model("other").asked()
         assert main.live
         assert scene.supervisor.members[other.id].live
@@ -124,14 +124,14 @@ async def test_what_a_person_stopped_is_not_resumed_by_an_agent_but_by_a_person(
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Stopped by the user.")
-        await child.handle.wait()
+        await child.wait()
         refused = await scene.spawn(main, "go on", resume=child.id)
         assert isinstance(refused, Refusal)
         assert refused.code == "STOPPED_BY_USER"
         await scene.supervisor.resume(child.id, "I changed my mind", background=True)
         await scene.model("child").asked()
         scene.model("child").say("done after all")
-        assert (await child.handle.wait()).ended == "completed"
+        assert (await child.wait()).ended == "completed"
 
 
 async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by_an_agent(scene):
@@ -139,11 +139,11 @@ async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by
         main = await scene.main()
         child = await scene.child(main, "child")
         assert isinstance(Delegate(scene.supervisor, main.id).stop(child.id), ChildView)
-        assert (await child.handle.wait()).stopped_by == "agent"
+        assert (await child.wait()).stopped_by == "agent"
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ChildView)
         await scene.model("child").asked()
-    assert (await child.handle.wait()).stopped_by == "program"
+    assert (await child.wait()).stopped_by == "program"
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()
@@ -156,7 +156,7 @@ async def test_a_user_stop_is_remembered_after_a_restart(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.supervisor.stop(child, "Stopped by the user.")
-        await child.handle.wait()
+        await child.wait()
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()
@@ -186,4 +186,4 @@ async def test_closing_the_supervisor_lets_nothing_start_any_more(scene):
     async with scene:
         main = await scene.main()
     with pytest.raises(LaunchError, match="ending"):
-        await scene.supervisor.start(main.handle.launch.request)
+        await scene.supervisor.start(main.launch.request)

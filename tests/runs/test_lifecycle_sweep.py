@@ -15,7 +15,7 @@ def scene(tmp_path, monkeypatch):
 async def ended(scene, main, task):
     child = await scene.child(main, task, name=task)
     scene.model(task).say(f"answer of {task}")
-    await child.handle.wait()
+    await child.wait()
     return child
 
 
@@ -60,13 +60,13 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         await scene.model("old").asked()
         scene.model("old").say("more")
         again = scene.supervisor.members[old.id]
-        outcome = await again.handle.wait()
+        outcome = await again.wait()
         assert again is not old
         assert main.below == outcome.usage
         assert outcome.usage.input > spent.input
-        assert not old.handle.steerer("hello")
-        assert not old.handle.stopper("late")
-        assert old.handle.recorded()[0].seq == 1
+        assert not old.steer_now("hello")
+        assert not old.stop_now("late")
+        assert old.recorded()[0].seq == 1
 
 
 async def test_an_end_its_parent_has_not_heard_of_is_not_forgotten(scene):
@@ -76,11 +76,11 @@ async def test_an_end_its_parent_has_not_heard_of_is_not_forgotten(scene):
         other = await scene.spawn(main, "other", background=True, join="group")
         await scene.clock.advance(0.1)
         scene.supervisor.stop(scene.supervisor.members[other.id], "x")
-        await scene.supervisor.members[other.id].handle.wait()
+        await scene.supervisor.members[other.id].wait()
         await scene.clock.advance(25)
         assert {child.id, other.id} <= set(scene.supervisor.members)
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(1)
         await hear(scene)
         assert sorted(await scene.heard(main)) == sorted([child.id, other.id])
@@ -92,13 +92,13 @@ async def test_a_finished_parent_stays_while_anything_below_it_lives(scene):
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
         scene.supervisor.stop(child, "x", by="agent")
-        await child.handle.wait()
+        await child.wait()
         await scene.clock.advance(1)
         await hear(scene)
         await scene.clock.advance(700)
         assert child.id in scene.supervisor.members
         scene.model("grandchild").say("done")
-        await grandchild.handle.wait()
+        await grandchild.wait()
         await scene.clock.advance(700)
         assert child.id not in scene.supervisor.members
         assert grandchild.id not in scene.supervisor.members
@@ -108,7 +108,7 @@ async def test_when_there_is_nothing_left_to_forget_no_timer_is(scene):
     async with scene:
         main = await scene.main()
         scene.model("main").say("done")
-        await main.handle.wait()
+        await main.wait()
         await scene.clock.advance(700)
         assert scene.supervisor.members == {}
         assert scene.clock.pending == 0

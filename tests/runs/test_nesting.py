@@ -117,12 +117,12 @@ async def grow(
                 break
             stop_some(scene.supervisor, left)
             await scene.clock.advance(1.0)
-        waiting = {node.description: node.status for node in scene.supervisor.members.values() if node.live}
+        waiting = {node.state.description: node.status for node in scene.supervisor.members.values() if node.live}
         assert waiting == {}, f"limit {limit}: {waiting}"
-        outcome = await main.handle.wait()
+        outcome = await main.wait()
         assert outcome.ended == "completed", outcome
         if not stops:
-            assert sorted(m.description for m in scene.supervisor.members.values()) == sorted(
+            assert sorted(m.state.description for m in scene.supervisor.members.values()) == sorted(
                 ["", *dict(walk(children))]
             )
             assert {m.status for m in scene.supervisor.members.values()} == {"completed"}

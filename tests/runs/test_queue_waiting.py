@@ -55,7 +55,7 @@ async def test_who_waits_for_a_person_keeps_nobody_from_starting(scene):
         assert not (scene.folder / "project" / "a.txt").exists()
         assert not (scene.folder / "project" / "b.txt").exists()
         scene.model("third").say("done")
-        await third.handle.wait()
+        await third.wait()
         await scene.model("second").asked()
         assert (scene.folder / "project" / "b.txt").exists()
         assert not (scene.folder / "project" / "a.txt").exists()
@@ -63,7 +63,7 @@ async def test_who_waits_for_a_person_keeps_nobody_from_starting(scene):
         scene.model("second").say("done")
         await scene.model("first").asked()
         scene.model("first").say("done")
-        assert (await first.handle.wait()).ended == "completed"
+        assert (await first.wait()).ended == "completed"
         assert (scene.supervisor.queue.running, scene.supervisor.queue.waiting) == (0, ())
 
 
@@ -75,7 +75,7 @@ async def test_one_that_is_stopped_while_it_waits_for_its_slot_leaves_the_line(s
         await allow(scene, first)
         await until(lambda: scene.supervisor.queue.position(first.id) == 1)
         scene.supervisor.stop(first, "Enough.")
-        assert (await first.handle.wait()).ended == "stopped"
+        assert (await first.wait()).ended == "stopped"
         await until(lambda: not scene.supervisor.queue.waiting)
         assert scene.supervisor.queue.running == 1
         assert not (scene.folder / "project" / "a.txt").exists()

@@ -9,9 +9,9 @@ import pytest
 
 from retinue.core.events import RunCreated, RunEnded, RunStarted
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.runs.fanout import Estimate, QuotedAgent, quote
 from retinue.testing import ModelInfo, Prices

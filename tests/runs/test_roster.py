@@ -33,10 +33,10 @@ async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_res
         over = await scene.spawn(main, "done", background=True, description="the end")
         await scene.model("done").asked()
         scene.model("done").say("fine")
-        await scene.supervisor.members[over.id].handle.wait()
+        await scene.supervisor.members[over.id].wait()
         await read_much(scene, 6)
         before = set(scene.models)
-        assert main.handle.controls.compact()
+        assert main.controls.compact()
         scene.model("main").call("ls")
         while set(scene.models) == before:
             await scene.clock.advance(0.01)
@@ -44,7 +44,7 @@ async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_res
         scene.model(asked).say("It looked at things.")
         request = await scene.model("main").asked()
         said = "\n".join(m.text for m in request.messages if m.type == "user")
-        child = next(m for m in scene.supervisor.members.values() if m.description == "the look")
+        child = next(m for m in scene.supervisor.members.values() if m.state.description == "the look")
         assert "It looked at things." in said
         assert f"{child.id} (general-purpose, running): the look" in said
         working, ended = said.split("still at work")[1].split("These have ended")
@@ -60,7 +60,7 @@ async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tm
         assert isinstance(view, ChildView)
         await scene.model("look").asked()
         await read_much(scene, 6)
-        full = message("", (ToolCall("last", "ls", {}),), Usage(main.handle.launch.model.info.window, 5))
+        full = message("", (ToolCall("last", "ls", {}),), Usage(main.launch.model.info.window, 5))
         scene.model("main")._reply(full)
         request = await scene.model("main").asked()
         await scene.supervisor.project.log.flush()

@@ -64,19 +64,19 @@ async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene
         )
         assert reply["success"], reply
         node = scene.supervisor.members[reply["data"]["id"]]
-        assert (node.description, node.background, node.name) == ("My task", True, "mine")
-        launch = node.handle.launch
+        assert (node.state.description, node.state.background, node.state.name) == ("My task", True, "mine")
+        launch = node.launch
         assert (launch.limits.max_turns, launch.model_name) == (3, "anthropic/claude-opus-4-1")
         await scene.model("child").asked()
         scene.model("child").say("done")
-        assert (await node.handle.wait()).text == "done"
+        assert (await node.wait()).text == "done"
 
 
 async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolvers_words(scene):
     async with scene:
         model = {"provider": "anthropic", "id": "claude-opus-4-1", "apiKey": "x"}
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": model})
-        assert scene.supervisor.members[reply["data"]["id"]].handle.launch.model_name == "anthropic/claude-opus-4-1"
+        assert scene.supervisor.members[reply["data"]["id"]].launch.model_name == "anthropic/claude-opus-4-1"
         for wrong in ("no-such-model", {"id": 7}, 12):
             reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": wrong})
             assert reply["success"] is False
@@ -132,7 +132,7 @@ async def test_X02_concurrent_requests_are_independent(scene):
         )
         ids = [reply["data"]["id"] for reply in replies[:5]]
         assert len(set(ids)) == 5
-        assert [scene.supervisor.members[run_id].handle.launch.request.task for run_id in ids] == [
+        assert [scene.supervisor.members[run_id].launch.request.task for run_id in ids] == [
             f"child {n}" for n in range(5)
         ]
         assert replies[5] == {"success": False, "error": "Missing required argument: prompt."}
@@ -155,7 +155,7 @@ async def test_J04_J05_a_folder_is_checked_before_anything_is_recorded(scene, tm
         assert scene.supervisor.members == {}
         for given, cwd in ((None, scene.folder / "project"), (str(other), other)):
             reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"cwd": given})
-            assert scene.supervisor.members[reply["data"]["id"]].handle.launch.request.cwd == cwd
+            assert scene.supervisor.members[reply["data"]["id"]].launch.request.cwd == cwd
 
 
 async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(scene):
@@ -169,7 +169,7 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
             "root_id": main.id,
             "configCwd": "/",
             "resumeSessionFile": "/etc/passwd",
-            "reclaim": main.name,
+            "reclaim": main.state.name,
             "resume": main.id,
             "bypassQueue": True,
             "permissionMode": "acceptEdits",
@@ -177,13 +177,13 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
         }
         reply = await ask(scene, "spawn", type="Explore", prompt="child", options=forged, **forged)
         node = scene.supervisor.members[reply["data"]["id"]]
-        request = node.handle.launch.request
-        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, main.handle.launch.mode)
+        request = node.launch.request
+        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, main.launch.mode)
         assert request.permission_mode != "acceptEdits"
-        assert node.handle.place.root_id == node.id
+        assert node.place.root_id == node.id
         assert node.parent is None
         assert node.id != main.id
-        assert "write" not in {tool.spec.name for tool in node.handle.launch.tools}
+        assert "write" not in {tool.spec.name for tool in node.launch.tools}
 
 
 async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named_in_the_reply(scene):
@@ -193,7 +193,7 @@ async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named
         node = scene.supervisor.members[reply["data"]["id"]]
         await scene.model("work").asked()
         scene.model("work").say("done")
-        await node.handle.wait()
+        await node.wait()
         reply = await ask(scene, "stop", agentId=node.id)
         assert reply == {"success": False, "error": "Agent has already ended (completed)"}
 
@@ -205,7 +205,7 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
         await scene.model("child").asked()
         assert await ask(scene, "stop", agentId=run_id) == {"success": True}
         node = scene.supervisor.members[run_id]
-        assert (await node.handle.wait()).ended == "stopped"
+        assert (await node.wait()).ended == "stopped"
         for unknown in ("nobody", "", None, 7):
             reply = await ask(scene, "stop", agentId=unknown)
             assert reply == {"success": False, "error": "Agent not found"}
@@ -230,7 +230,7 @@ async def test_an_unknown_type_falls_back_with_a_note_or_is_refused_by_setting(t
     async with scene:
         reply = await ask(scene, "spawn", type="nobody", prompt="child")
         node = scene.supervisor.members[reply["data"]["id"]]
-        assert node.handle.agent == "general-purpose"
+        assert node.agent == "general-purpose"
         assert any("nobody" in note for note in node.notes)
     strict = Scene(tmp_path, monkeypatch, fallback_subagent="none")
     async with strict:
@@ -247,7 +247,7 @@ async def test_in_another_folder_the_agents_and_the_memory_are_the_sessions_own(
         members = []
         for number, name in enumerate(("ours", "theirs")):
             reply = await ask(scene, "spawn", type=name, prompt=f"child {number}", options={"cwd": str(other)})
-            members.append(scene.supervisor.members[reply["data"]["id"]].handle.launch)
+            members.append(scene.supervisor.members[reply["data"]["id"]].launch)
         assert [launch.request.spec.name for launch in members] == ["ours", "general-purpose"]
         assert str(other) in members[0].system, "the environment that it is told of"
         assert str(scene.folder / "project/.retinue/agent-memory/ours") in members[0].system
@@ -268,6 +268,6 @@ async def test_a_worktree_of_another_folder_is_made_from_its_repository_at_the_s
         model.call("write", path="new.txt", content="x")
         await model.asked()
         model.say("done")
-        outcome = await node.handle.wait()
+        outcome = await node.wait()
     shown = subprocess.run([*git, "show", "--name-only", "--format=", outcome.branch], cwd=package, capture_output=True)
     assert shown.stdout.decode().split() == ["packages/one/new.txt"]

@@ -42,7 +42,7 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
         async def start(task: str) -> tuple[str, tuple[str, ...]]:
             node = await scene.supervisor.start(RunRequest(spec=spec, task=task, cwd=project))
             await scene.model(task).asked()
-            return node.handle.launch.system, node.handle.launch.notes
+            return node.launch.system, node.launch.notes
 
         for system, notes in await asyncio.gather(start("one"), start("two")):
             assert "Speak French." in system

@@ -199,7 +199,6 @@ def test_providers_and_models_merge_by_name_and_know_their_file(place: Home) -> 
         ("RETINUE_PROVIDERS", '{"ollama": {}}', "providers", {"ollama": {}}),
         ("RETINUE_AGENT_MENTIONS", "false", "agentMentions", "off"),
         ("RETINUE_FALLBACK_SUBAGENT", "false", "fallbackSubagent", False),
-        ("RETINUE_LOCAL_MODEL", "/m/x.gguf", "localModel", "/m/x.gguf"),
         ("PI_ABORT_RESEND_KEY", "f8", "abortResendKey", "f8"),
         ("PI_SUBAGENT_MAX_DEPTH", "2", "maxSubagentDepth", 2),
     ],
@@ -248,7 +247,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     package = Path(retinue.__file__).parent
     source = "\n".join(path.read_text() for path in package.rglob("*.py"))
     read = set(re.findall(r"""["'{](RETINUE_[A-Z_]*[A-Z])["'}]""", source)) - {"RETINUE_ERROR"}
-    assert read >= {"RETINUE_HOME", "RETINUE_LOCAL_MODEL"}
+    assert read >= {"RETINUE_HOME"}
     assert explain_variables(read) == {}
 
 

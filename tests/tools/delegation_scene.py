@@ -94,7 +94,7 @@ class FakeDelegate:
             timeout.cancel()
             message.cancel()
 
-    def consume(self, agent_id: str) -> None:
+    def consume(self, agent_id: str, call_id: str | None = None) -> None:
         self.consumed.append(agent_id)
 
     def steer(self, agent_id: str, message: str) -> ChildView | Refusal:

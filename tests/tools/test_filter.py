@@ -220,3 +220,39 @@ def test_no_policy_ever_gives_more_than_its_rights(allow, deny, readonly, above)
     if selection.refusal is not None:
         assert selection.tools == {}
         assert allow or any(map(entry_problem, deny))
+
+
+SUBJECTS = [("Read", "read"), ("Edit", "write"), ("Write", "write"), ("Bash", "execute"), ("WebFetch", "network")]
+
+
+@pytest.mark.parametrize(("entry", "effect"), [*SUBJECTS, ("Agent", "spawn"), ("Ta*", "spawn"), ("Web*", "network")])
+def test_a_denied_tool_takes_tools_of_plugins_with_its_effect_along(entry, effect):
+    every = {"read", "write", "execute", "network", "spawn"}
+    plugin = {Plain(f"acme_{other}", other) for other in every}
+    tools = (*plugin, Plain("acme_mixed", "ask", effect), Plain("acme_silent"), Plain("mcp__a__b", *every))
+    left = {f"acme_{other}" for other in every - {effect}} | {"mcp__a__b"}
+    for options in ({}, {"denied_above": (entry,)}):
+        policy = ToolPolicy(deny=() if options else (entry,))
+        chosen = names(policy, *tools, **options)
+        assert {name for name in chosen if name not in available()} == left
+    own = set(names(ToolPolicy(deny=(entry,))))
+    assert {"grep", "find", "ls"} <= own, "tools of Retinue have names that files can use"
+    for entries in (("acme_mixed",), ("ACME_mixed", "read")):
+        assert "acme_mixed" in names(ToolPolicy(allow=entries, deny=(entry,)), *tools)
+    assert "acme_mixed" not in names(ToolPolicy(allow=("*",), deny=(entry,)), *tools)
+    assert "acme_mixed" not in names(ToolPolicy(allow=("acme_mixed",)), *tools, denied_above=(entry,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "patterns"),
+    [
+        ("Edit(src/**)", {"edit": ("src/**",)}),
+        ("MultiEdit(src/**)", {"edit": ("src/**",)}),
+        ("Bash(rm *)", {"bash": ("rm *",)}),
+        ("mcp__db__query(table:users)", {"mcp__db__query": ("table:users",)}),
+        ("acme_notes(kind:secret)", {"acme_notes": ("kind:secret",)}),
+    ],
+)
+def test_a_denied_pattern_is_kept_for_a_tool_that_the_run_does_not_have(entry, patterns):
+    """Other tools have its effect, and runs below may have the tool."""
+    assert select_tools(ToolPolicy(deny=(entry,)), {"read": Plain("read", "read")}).denied_patterns == patterns

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.tool import ToolContext
 from retinue.tools.base import builtin_tools
-from retinue.tools.reach import Reaching, ReachingWriter, label
+from retinue.tools.paths import Reaching, ReachingWriter, label
 
 TOOLS = builtin_tools(["read", "write", "edit"])
 

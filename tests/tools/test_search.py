@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.tools import ripgrep as rg
+from retinue.tools import grep as rg
 from retinue.tools.base import ToolError
 from retinue.tools.search import compile_glob
 

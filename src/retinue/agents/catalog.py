@@ -1,4 +1,7 @@
-"""The catalog: all agents visible from a folder, by precedence.
+"""The catalog: all agents visible from a folder, and which of several with one name is loaded.
+
+The agent in the strongest place is loaded. Within one folder, or one tree that is read as one, the file that comes
+last by path wins, as the dialects have it. A file that loses stays visible with the path of the one that won.
 
 Loading again is cheap and sees every change. Agents of `--agents JSON`, in Claude Code's fields, are
 read here.
@@ -8,24 +11,205 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.cache import FileCache, FolderContents
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, place_of
-from retinue.agents.parse import file_name, finish, unusable
-from retinue.agents.precedence import FailedFile, LoadedAgent, is_profile, may_mean, resolve
-from retinue.agents.yaml_items import Item, too_deep
+from retinue.agents.parse import file_stem, finish, seal, unusable
+from retinue.agents.scan import FileCache, FolderContents, parse_file
+from retinue.agents.yaml_reader import Item, too_deep
 from retinue.core.delegation import Vocabulary
-from retinue.core.spec import AgentSpec, Problem
+from retinue.core.spec import AgentSpec, DialectName, Problem, Source
+from retinue.core.spelling import nearest
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 from retinue.settings.table import Settings
+
+RECOVERED = "lines"
+"""The reading of a frontmatter that is not YAML and was understood line by line."""
+
+
+class LoadedAgent(Struct, eq=False):
+    """One agent that loaded. `shadowed_by` is the path of the file that replaced it;
+    `duplicate_of` the same, where both lie in one folder and neither place is stronger."""
+
+    file: Parsed
+    unsealed: AgentSpec
+    """The spec of the file, which gets its hash when someone asks for `spec` or `parsed`."""
+    source: Source
+    plugin: str | None = None
+    shadowed_by: str | None = None
+    duplicate_of: str | None = None
+    recovered_under: str | None = None
+    """The weaker file that is loaded instead, because this one was only read line by line."""
+
+    @property
+    def parsed(self) -> Parsed:
+        seal(self.unsealed)
+        return self.file
+
+    @property
+    def spec(self) -> AgentSpec:
+        return seal(self.unsealed)
+
+    @property
+    def name(self) -> str:
+        return self.unsealed.name
+
+    @property
+    def path(self) -> str:
+        return self.file.file
+
+    @property
+    def dialect(self) -> DialectName:
+        return self.unsealed.dialect
+
+    @property
+    def enabled(self) -> bool:
+        return self.unsealed.enabled
+
+    @property
+    def startable(self) -> bool:
+        """Enabled, and every key that restricts it could be read."""
+        return self.unsealed.enabled and self.unsealed.refusal is None
+
+    @property
+    def reading(self) -> str:
+        return self.file.reading
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        if self.duplicate_of is None:
+            return self.file.problems
+        text = f"Another file of this folder is also called '{self.name}': {self.duplicate_of}. That one counts."
+        problem = Problem("duplicate-name", "warning", text, "Rename or remove one of them.", "name")
+        return (*self.file.problems, problem)
+
+    @property
+    def qualified_name(self) -> str:
+        if is_profile(self):
+            return f"codingcode:{self.name}"
+        if self.plugin:
+            return f"{self.plugin}:{self.name}"
+        return self.name
+
+
+def is_profile(entry: LoadedAgent) -> bool:
+    """Return whether it is one of CodingCode's built-in profiles, `explore` and `plan`: called as other
+    built-in agents but for case, they are for `dispatch_agent`."""
+    return entry.source == "builtin" and entry.unsealed.dialect == "codingcode"
+
+
+class FailedFile(Struct, frozen=True):
+    """A file that is no agent, and why. An `info` problem is documentation, not a mistake."""
+
+    path: str
+    problem: Problem
+    parsed: Parsed
+    instead: str | None = None
+    """The path from which its name now loads, if the broken file would have replaced it."""
+
+    @property
+    def reason(self) -> str:
+        if self.instead is None:
+            return self.problem.message
+        return f"{self.problem.message} '{claimed_name(self.parsed)}' is loaded from {self.instead} instead."
+
+    @property
+    def line(self) -> int | None:
+        return self.problem.line
+
+
+def resolve(folders: Sequence[FolderContents]) -> tuple[tuple[LoadedAgent, ...], tuple[FailedFile, ...]]:
+    """`folders` come strongest first. Entries keep that order, winners and losers mixed."""
+    winners: dict[str, tuple[LoadedAgent, FolderContents]] = {}
+    entries: list[LoadedAgent] = []
+    broken: list[tuple[int, Parsed]] = []
+    profiles = _profile_paths(folders)
+    for contents in folders:
+        folder = contents.folder
+        for parsed in reversed(contents.files):
+            spec = parsed.spec
+            if spec is None:
+                broken.append((len(entries), parsed))
+                continue
+            entry = LoadedAgent(parsed, spec, folder.source, _scope(folder, parsed.file))
+            winner, home = winners.get(spec.name, (None, None))
+            # A file whose frontmatter no YAML reader takes never hides one that is sound.
+            if winner is not None and winner.reading == RECOVERED and parsed.reading != RECOVERED:
+                winner.recovered_under = parsed.file
+                for loser in (winner, *shadows(entries, winner)):
+                    loser.shadowed_by = parsed.file
+                winner = None
+            # CodingCode ignores a user's file that is called as one of its own profiles; a project's counts.
+            if folder.home == "codingcode" and folder.source == "user":
+                entry.shadowed_by = profiles.get(spec.name.casefold())
+            if winner is None and entry.shadowed_by is None:
+                winners[spec.name] = (entry, contents)
+            elif winner is not None and entry.shadowed_by is None:
+                entry.shadowed_by = winner.path
+                entry.duplicate_of = winner.path if home is contents else None
+            entries.append(entry)
+    order = {entry.path: index for index, entry in enumerate(entries)}
+    failed = []
+    for index, parsed in broken:
+        problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
+        winner, _ = winners.get(claimed_name(parsed) or "", (None, None))
+        # Only a broken file that is stronger than the winner has lost its name to it. One that is disabled is not
+        # loaded instead: there is no agent of this name then.
+        instead = None
+        if problem.severity == "error" and winner is not None and winner.startable and order[winner.path] >= index:
+            instead = winner.path
+        failed.append(FailedFile(parsed.file, problem, parsed, instead))
+    return tuple(entries), tuple(failed)
+
+
+def _profile_paths(folders: Sequence[FolderContents]) -> dict[str, str]:
+    """Return the names of CodingCode's built-in profiles, in lower case, with their files."""
+    paths = {}
+    for contents in folders:
+        if contents.folder.source == "builtin" and contents.folder.home == "codingcode":
+            for parsed in contents.files:
+                if parsed.spec is not None:
+                    paths[parsed.spec.name.casefold()] = parsed.file
+    return paths
+
+
+def _scope(folder: Folder, path: str) -> str | None:
+    """Return `plugin` or `plugin:sub:folders`, under which a plugin's agent can be asked for as well."""
+    if folder.plugin is None:
+        return None
+    below = path[len(folder.path) :].replace("\\", "/").strip("/").split("/")[:-1]
+    return ":".join([folder.plugin, *below])
+
+
+def claimed_name(parsed: Parsed) -> str | None:
+    """Return the name a broken file would have had, if that much is certain."""
+    if parsed.name is not None:
+        return parsed.name
+    if parsed.reading == "none" and DIALECTS[parsed.dialect].name_rule == "file":
+        return file_stem(parsed.file, (".agent.md", ".md"))
+    return None
+
+
+def may_mean(failed: FailedFile, name: str) -> bool:
+    """Return whether someone who asks for `name` may mean this broken file."""
+    claimed = claimed_name(failed.parsed)
+    if claimed is not None:
+        return claimed == name
+    stem = failed.path.partition("#")[2] or file_stem(failed.path, (".agent.md", ".md", ".markdown"))
+    return failed.problem.severity != "info" and stem == name
+
+
+def shadows(entries: Iterable[LoadedAgent], winner: LoadedAgent) -> list[LoadedAgent]:
+    """Return what `winner` replaced, strongest first."""
+    return [entry for entry in entries if entry.shadowed_by == winner.path and entry.name == winner.name]
+
 
 FLAG = "--agents"
 _SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": "…"}}.'
@@ -51,31 +235,33 @@ def read_flag(text: str) -> FolderContents:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Raise ValueError for a key that stands twice: the one that JSON drops could be the narrower."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise ValueError(f"{key!r} stands twice in one object")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _agent(name: str, fields: Any) -> Parsed:
     path = f"{FLAG}#{name}"
+    prompt = fields.get("prompt") if isinstance(fields, dict) else None
+    fault = None
     if not isinstance(fields, dict):
-        return unusable(path, Problem("bad-value", "error", f"The agent '{name}' is not an object.", _SHAPE), "claude")
-    prompt = fields.get("prompt")
-    if prompt is not None and not isinstance(prompt, str):
-        return unusable(path, Problem("bad-value", "error", f"The prompt of '{name}' is not text.", _SHAPE), "claude")
-    given = {"name": name} | fields | {"name": name}
-    given.pop("prompt", None)
-    items = tuple(Item(key, value, 0, 0, 0) for key, value in given.items())
+        fault = f"The agent '{name}' is not an object."
+    elif prompt is not None and not isinstance(prompt, str):
+        fault = f"The prompt of '{name}' is not text."
+    if fault is not None:
+        return unusable(path, Problem("bad-value", "error", fault, _SHAPE), "claude")
+    keys = {"name": name} | fields | {"name": name}
+    items = [Item(key, value, 0, 0, 0) for key, value in keys.items() if key != "prompt"]
     parts = Split("", (prompt or "").strip())
     parsed = finish(DIALECTS["claude"], parts, Frontmatter(items, "yaml"), path, "flag")
     if parsed.spec is None or parts.body:
         return parsed
     mute = Problem("empty-body", "warning", "It has no prompt.", 'Say in "prompt" what the agent shall do.')
-    spec = replace(parsed.spec, problems=(*parsed.spec.problems, mute))
-    return replace(parsed, spec=spec, problems=(*parsed.problems, mute))
+    problems = (*parsed.problems, mute)
+    return replace(parsed, spec=replace(parsed.spec, problems=problems), problems=problems)
 
 
 _FILES = FileCache()
@@ -109,15 +295,26 @@ class Catalog(Struct, frozen=True):
         )
         if builtins and not builtins_disabled(cwd, environment, settings):
             folders.extend(BUILTIN_FOLDERS)
-        readings = [files.read(folder) for folder in folders]
+        contents = [files.read(folder) for folder in folders]
         if agents_json is not None:
-            strongest = sum(folder.source == "policy" for folder in folders)
-            readings.insert(strongest, read_flag(agents_json))
-        return cls.of(readings)
+            policies = sum(folder.source == "policy" for folder in folders)
+            contents.insert(policies, read_flag(agents_json))
+        return cls.of(contents)
 
     @classmethod
-    def of(cls, readings: Iterable[FolderContents]) -> Catalog:
-        return _resolve_once(tuple(readings))
+    def of(cls, folders: Iterable[FolderContents]) -> Catalog:
+        """Return the catalog of `folders`; the one made before, when they are the very same objects."""
+        # A parent asks for its catalog before each launch; folders that did not change return the same objects.
+        contents = tuple(folders)
+        key = os.pathsep.join([entry.folder.path for entry in contents])
+        last = _LAST.get(key)
+        if last is not None and [id(entry) for entry in last[0]] == [id(entry) for entry in contents]:
+            return last[1]
+        catalog = Catalog(*resolve(contents))
+        if len(_LAST) >= _MAX_LAST_CATALOGS:
+            _LAST.clear()
+        _LAST[key] = (contents, catalog)
+        return catalog
 
     @property
     def winners(self) -> tuple[LoadedAgent, ...]:
@@ -137,35 +334,34 @@ class Catalog(Struct, frozen=True):
     def offered(self, vocabulary: Vocabulary) -> tuple[LoadedAgent, ...]:
         """Return what the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
+        profiles = vocabulary == "codingcode"
         delegable = [entry for entry in self.agents if entry.spec.offered]
-        profiles = set()
-        if vocabulary == "codingcode":
-            profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
-        found = []
+        hidden = {entry.name.casefold() for entry in delegable if profiles and is_profile(entry)}
+        listed = []
         for entry in delegable:
-            if is_profile(entry):
-                listed = vocabulary == "codingcode"
-            else:
-                listed = entry.source != "builtin" or entry.name.casefold() not in profiles
-            if listed:
-                found.append(entry)
-        return tuple(found)
+            replaced = entry.source == "builtin" and entry.name.casefold() in hidden
+            if profiles if is_profile(entry) else not replaced:
+                listed.append(entry)
+        return tuple(listed)
 
     def find(self, name: str, vocabulary: Vocabulary | None = None) -> LoadedAgent:
         """By exact name, then by `plugin:name`, by the file's name as pi has it, and by the only
         name that differs in case.
         A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
         profiles are found in its vocabulary, and elsewhere as `codingcode:explore`."""
-        with_profiles = vocabulary == "codingcode"
-        for entry in self.entries:
-            if entry.name == name and entry.shadowed_by is None and (with_profiles or not is_profile(entry)):
+
+        def visible(entries: Iterable[LoadedAgent]) -> list[LoadedAgent]:
+            return [entry for entry in entries if vocabulary == "codingcode" or not is_profile(entry)]
+
+        winners = visible(self.winners)
+        for entry in winners:
+            if entry.name == name:
                 return entry
-        winners = [entry for entry in self.winners if with_profiles or not is_profile(entry)]
         for entry in self.entries:
             if entry.qualified_name == name and entry.qualified_name != entry.name:
                 return entry
         for entry in winners:
-            if entry.dialect == "pi" and file_name(entry.path, (".md",)) == name:
+            if entry.dialect == "pi" and file_stem(entry.path, (".md",)) == name:
                 return entry
         folded = name.casefold()
         alike = [entry for entry in winners if entry.name.casefold() == folded]
@@ -176,16 +372,15 @@ class Catalog(Struct, frozen=True):
             raise UnknownAgentError(
                 f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
             )
-        known = [entry.name for entry in self.agents if with_profiles or not is_profile(entry)]
-        listed = f"Available agents: {', '.join(sorted(known)) or 'none'}."
+        available = [entry.name for entry in visible(self.agents)]
+        remedy = f"Available agents: {', '.join(sorted(available)) or 'none'}."
         why = self.why_broken(name)
-        if why is None:
-            from retinue.agents.lint.keys import nearest
-
-            meant = nearest(name, known)
-            hint = f" Did you mean '{meant}'?" if meant else ""
-            raise UnknownAgentError(f"There is no agent '{name}'.{hint}", remedy=listed)
-        raise UnknownAgentError(f"There is no agent '{name}'. Its file could not be loaded: {why}", remedy=listed)
+        if why is not None:
+            text = f"There is no agent '{name}'. Its file could not be loaded: {why}"
+            raise UnknownAgentError(text, remedy=remedy)
+        near = nearest(name, available)
+        hint = f" Did you mean '{near}'?" if near else ""
+        raise UnknownAgentError(f"There is no agent '{name}'.{hint}", remedy=remedy)
 
     def why_broken(self, name: str) -> str | None:
         """Return where and why the file of an agent could not be loaded, and what to do; None where no file
@@ -204,49 +399,28 @@ class Catalog(Struct, frozen=True):
 
     def newly_failed(self, before: Catalog | None) -> tuple[FailedFile, ...]:
         """Return what to warn about: failures that `before`, the previous load, did not have."""
-        known = set()
-        if before is not None:
-            known = {(each.path, each.reason) for each in before.failed}
-        found = []
-        for each in self.failed:
-            if each.problem.severity == "error" and (each.path, each.reason) not in known:
-                found.append(each)
-        return tuple(found)
+        earlier = {(failed.path, failed.reason) for failed in before.failed} if before is not None else set()
+        failures = []
+        for failed in self.failed:
+            if failed.problem.severity == "error" and (failed.path, failed.reason) not in earlier:
+                failures.append(failed)
+        return tuple(failures)
 
     def require_readable(self) -> None:
         """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
-        for each in self.newly_failed(None):
+        for failed in self.newly_failed(None):
             raise DefinitionError(
-                f"{place_of(each.path, each.problem)}: {each.reason}",
-                remedy=f"{each.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
+                f"{place_of(failed.path, failed.problem)}: {failed.reason}",
+                remedy=f"{failed.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
             )
 
 
 _LAST: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}
-_MAX_LAST = 64
-
-
-def _resolve_once(readings: tuple[FolderContents, ...]) -> Catalog:
-    """Return the catalog of `readings`; the one made before, when they are the very same objects."""
-    # A parent asks for its catalog before each launch; folders that did not change return the same objects.
-    key = os.pathsep.join([reading.folder.path for reading in readings])
-    last = _LAST.get(key)
-    if last is not None and [id(each) for each in last[0]] == [id(each) for each in readings]:
-        return last[1]
-    catalog = Catalog(*resolve(readings))
-    if len(_LAST) >= _MAX_LAST:
-        _LAST.clear()
-    _LAST[key] = (readings, catalog)
-    return catalog
-
-
-__all__ = ["Catalog", "FailedFile", "FileCache", "Folder", "LoadedAgent"]
+_MAX_LAST_CATALOGS = 64
 
 
 def main_agent() -> AgentSpec:
     """Return the agent a person talks to when they name none."""
-    from retinue.agents.parse import parse_file
-
     path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
     spec = parse_file(path, dialect="retinue", source="builtin").spec
     if spec is None:

@@ -12,16 +12,13 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tables import DIALECTS, in_dialect
-from retinue.agents.dialects.tools import is_servers
-from retinue.agents.encode import encode
-from retinue.agents.files import file_name
+from retinue.agents.dialects.tools import NOT_TOOLS, is_servers
 from retinue.agents.folders import by_place
 from retinue.agents.frontmatter import Parsed, place_of
 from retinue.agents.parse import parse
-from retinue.agents.write import rows, statements, write_agent
+from retinue.agents.write import encode, file_name, rows, statements, value_of, write_agent
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
 from retinue.core.toolnames import base_name, canonical
 from retinue.errors import DefinitionError
@@ -108,44 +105,30 @@ _PARTS = ("tools", "model", "session")
 
 def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
     """Return the fields that differ, dotted for parts of tools, model and session."""
-    found: list[str] = []
+    fields: list[str] = []
     for name in AgentSpec.__struct_fields__:
-        left, right = getattr(old, name), getattr(new, name)
-        if name in ASIDE or left == right:
+        before, after = getattr(old, name), getattr(new, name)
+        if name in ASIDE or before == after:
             continue
         if name not in _PARTS:
-            found.append(name)
+            fields.append(name)
             continue
-        for part in left.__struct_fields__:
-            if getattr(left, part) != getattr(right, part):
-                found.append(f"{name}.{part}")
-    return tuple(found)
-
-
-def value_of(spec: AgentSpec, path: str) -> object:
-    """Return the field that `differences` named."""
-    value: object = spec
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
+        for member in before.__struct_fields__:
+            if getattr(before, member) != getattr(after, member):
+                fields.append(f"{name}.{member}")
+    return tuple(fields)
 
 
 def reread(before: Parsed, data: bytes) -> Parsed:
     """Return what the file `before` was read from would mean with this content instead."""
-    source: Source = "project"
-    if before.spec is not None:
-        source = before.spec.source
-    dialect = None
-    if by_place(before.file) is None:
-        dialect = before.dialect
+    source: Source = "project" if before.spec is None else before.spec.source
+    dialect = before.dialect if by_place(before.file) is None else None
     return parse(data, path=before.file, dialect=dialect, source=source)
 
 
 def why_none(parsed: Parsed, otherwise: str) -> str:
     """Return why a file is no agent; `otherwise` where its reader did not say."""
-    if parsed.error is None:
-        return otherwise
-    return parsed.error.message
+    return otherwise if parsed.error is None else parsed.error.message
 
 
 LossKind = Literal["lost", "renamed", "added", "ignored-there", "unknown"]
@@ -238,17 +221,15 @@ def _add_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: l
 
 def _rename_tools(spec: AgentSpec, origin: DialectName, to: DialectName, losses: list[Loss]) -> AgentSpec:
     def rename(names: tuple[str, ...], field: str) -> tuple[str, ...]:
-        found: dict[str, None] = {}
+        renamed: dict[str, None] = {}
         for name in names:
             new = in_dialect(name, to)
-            found.update(dict.fromkeys(new))
-            back: list[str] = []
-            for part in new:
-                back += in_dialect(part, origin)
+            renamed.update(dict.fromkeys(new))
+            back = [old for tool in new for old in in_dialect(tool, origin)]
             if back != [name]:
                 why = f"written as {', '.join(new)}; converting back would give {', '.join(back)}"
                 losses.append(Loss(field, name, why, "renamed"))
-        return tuple(found)
+        return tuple(renamed)
 
     tools = spec.tools
     allow = None if tools.allow is None else rename(tools.allow, "tools.allow")
@@ -295,23 +276,21 @@ def _drop_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> Ag
     """Return the spec without unused keys that would begin to add rights."""
     # Another dialect may know the key, or a plugin's file, where it is ignored, becomes the project's.
     live = []
-    inert = dict(spec.extra)
     for key in sorted(spec.extra):
         match = table.match(key)
         if match is not None and match.field.to is not None:
             live.append(key)
-            del inert[key]
     if not live:
         return spec
-    rest = replace(spec, extra=inert)
-    without = _read(rest, write_agent(rest, table.name), table.name)
+    inert = replace(spec, extra={key: value for key, value in spec.extra.items() if key not in live})
+    without = _read(inert, write_agent(inert, table.name), table.name)
     with_them = _read(spec, write_agent(spec, table.name), table.name)
     if not adds_rights(without, with_them):
         return spec
     why = f"it had no effect, and would have one in a file of {table.title}"
     for key in live:
         losses.append(Loss(f"extra.{key}", describe(spec.extra[key]), why))
-    return rest
+    return inert
 
 
 def _find_losses(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
@@ -323,8 +302,8 @@ def _find_losses(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator
                     yield Loss(f"extra.{key}", describe(value), why, "renamed")
             continue
         now = value_of(result, field)
-        known = any(row.to == field for row in rows(table))
-        why = f"{table.title} cannot say this value" if known else f"{table.title} has no key for it"
+        has_key = any(row.to == field for row in rows(table))
+        why = f"{table.title} cannot say this value" if has_key else f"{table.title} has no key for it"
         if now not in (None, (), "", True, False):
             why = f"{why}; it becomes {describe(now)}"
         yield Loss(field, describe(value_of(spec, field)), why)
@@ -349,20 +328,14 @@ def _find_ignored(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
 def describe(value: object) -> str:
     """Return the value as it stands in a sentence: short, on one line."""
     if isinstance(value, tuple):
-        text = ", ".join(_label(item) for item in value) or "none"
+        value = ", ".join(map(_label, value)) or "none"
     elif isinstance(value, bool):
-        text = "true" if value else "false"
-    else:
-        text = str(value)
-    text = " ".join(text.split())
-    if len(text) > 78:
-        return f"{text[:77]}…"
-    return text
+        value = "true" if value else "false"
+    text = " ".join(str(value).split())
+    return f"{text[:77]}…" if len(text) > 78 else text
 
 
 def _label(item: object) -> str:
     if isinstance(item, HookSpec):
         return f"{item.event} hook"
-    if isinstance(item, ServerRef):
-        return item.name
-    return str(item)
+    return item.name if isinstance(item, ServerRef) else str(item)

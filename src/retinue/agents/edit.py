@@ -11,12 +11,11 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.yaml_items import MAX_DEPTH
+from retinue.agents.yaml_reader import YamlError, load_mapping
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YAML_BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
@@ -64,17 +63,14 @@ class FileLines(Struct, frozen=True):
     @property
     def eol(self) -> str:
         """The ending an inserted line gets: that of the first line."""
-        if self.lines and ending(self.lines[0]):
-            return ending(self.lines[0])
-        return "\n"
+        return (self.lines and ending(self.lines[0])) or "\n"
 
     def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> FileLines:
         """Lines `first` to `last` (included) become `new`, which have no endings yet."""
-        tail = ending(self.lines[last]) if last >= first else self.eol
-        made = [line + self.eol for line in new]
-        if made:
-            made[-1] = new[-1] + tail
-        return FileLines._of((*self.lines[:first], *made, *self.lines[last + 1 :]), self.bom)
+        lines = [line + self.eol for line in new]
+        if lines and last >= first:
+            lines[-1] = new[-1] + ending(self.lines[last])
+        return FileLines._of((*self.lines[:first], *lines, *self.lines[last + 1 :]), self.bom)
 
     def insert(self, index: int, new: str) -> FileLines:
         return FileLines._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
@@ -83,9 +79,7 @@ class FileLines(Struct, frozen=True):
         return FileLines._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
 
     def with_eol(self, eol: str) -> FileLines:
-        lines = []
-        for line in self.lines:
-            lines.append(bare(line) + eol if ending(line) else line)
+        lines = [bare(line) + eol if ending(line) else line for line in self.lines]
         return FileLines._of(tuple(lines), self.bom)
 
     @property
@@ -98,12 +92,9 @@ class FileLines(Struct, frozen=True):
         YAML, else by the lines that look like keys."""
         if self.close is None:
             return ()
-        # A launch reads the texts of files and seldom their entries.
-        from yaml import YAMLError
-
         try:
             return tuple(_by_yaml(self))
-        except (YAMLError, ValueError, IndexError):
+        except (YamlError, UnicodeEncodeError):
             return tuple(_by_lines(self))
 
     def find(self, *keys: str) -> tuple[FrontmatterKey, ...]:
@@ -161,89 +152,39 @@ def _link(spare: Path, target: Path) -> None:
 
 
 def _by_yaml(text: FileLines) -> Iterator[FrontmatterKey]:
-    """Yield the keys from the parser's events, so that no depth of nesting costs stack."""
-    # A block collection's own end lies behind the comments that follow it; the end of its last leaf does not.
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    events: Iterator[Any] = yaml.parse(text.frontmatter.translate(_YAML_BREAKS), loader)
-    key: Any = None
-    last = 0
-    open_flows: list[bool] = []
-    for event in events:
-        if isinstance(event, yaml.CollectionStartEvent):
-            if not open_flows and (not isinstance(event, yaml.MappingStartEvent) or event.flow_style):
-                raise ValueError("not a block mapping")
-            if len(open_flows) == 1 and key is None:
-                raise ValueError("a key that is not one word")
-            open_flows.append(bool(event.flow_style))
-            if len(open_flows) > MAX_DEPTH:
-                raise ValueError("nested too deep")
-            continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            if open_flows.pop():
-                last = _end_line(event)
-        elif isinstance(event, yaml.NodeEvent):
-            if len(open_flows) == 1 and key is None:
-                if not _on_one_line(event) or not isinstance(event, yaml.ScalarEvent):
-                    raise ValueError("a key that is not one word")
-                key = event
-                continue
-            last = _end_line(event)
-        if len(open_flows) == 1 and key is not None:
-            yield _entry(text, key, last)
-            key = None
+    """Yield the keys where YAML has them. Raise YamlError unless each stands on one line, at its beginning."""
+    for item in load_mapping(text.frontmatter.translate(_YAML_BREAKS)):
+        first = item.line + 1
+        if item.key_end is None or text.lines[first][: item.column].strip(" ?"):
+            raise YamlError("a key is not at the beginning of a line")
+        last = max(first, min(item.leaf_line, (text.close or 1) - 2) + 1)
+        while last > first and not text.lines[last].strip():
+            last -= 1
+        yield FrontmatterKey(item.key, first, last, item.column, item.key_end)
 
 
-def _on_one_line(event: Any) -> bool:
-    return bool(event.start_mark.line == event.end_mark.line)
-
-
-def _end_line(event: Any) -> int:
-    # A value that ends at the first column ends with the line before.
-    mark = event.end_mark
-    if mark.column == 0 and mark.line > event.start_mark.line:
-        return int(mark.line) - 1
-    return int(mark.line)
-
-
-def _entry(text: FileLines, key: Any, end: int) -> FrontmatterKey:
-    first = key.start_mark.line + 1
-    last = max(first, min(end, (text.close or 1) - 2) + 1)
-    while last > first and not text.lines[last].strip():
-        last -= 1
-    return FrontmatterKey(key.value, first, last, key.start_mark.column, key.end_mark.column)
-
-
-def _by_lines(text: FileLines) -> Iterator[FrontmatterKey]:
-    found: FrontmatterKey | None = None
+def _by_lines(text: FileLines) -> list[FrontmatterKey]:
+    entries: list[FrontmatterKey] = []
     for number in range(1, text.close or 1):
         line = text.lines[number]
         key = _key(bare(line))
         if key is not None:
-            if found is not None:
-                yield found
-            found = FrontmatterKey(key[0], number, number, 0, key[1])
-        elif found is not None and line.strip() and not line.startswith("#"):
-            found = replace(found, last=number)
-    if found is not None:
-        yield found
+            entries.append(FrontmatterKey(key[0], number, number, 0, key[1]))
+        elif entries and line.strip() and not line.startswith("#"):
+            entries[-1] = replace(entries[-1], last=number)
+    return entries
 
 
 def _key(line: str) -> tuple[str, int] | None:
     """Return the key a line begins with, and where the key ends; None if it begins with something else."""
-    quote = ""
-    if line[:1] in ("'", '"'):
-        quote = line[:1]
+    quote = line[:1] if line[:1] in ("'", '"') else ""
     end = line.find(quote, 1) + 1 if quote else line.find(":")
     if end < 1:
         return None
-    rest = line[end:].lstrip(" \t") if quote else line[end:]
-    if rest[:1] != ":" or rest[1:2] not in ("", " ", "\t"):
+    behind = line[end:].lstrip(" \t") if quote else line[end:]
+    if behind[:1] != ":" or behind[1:2] not in ("", " ", "\t"):
         return None
     if quote:
         return line[1 : end - 1], end
     key = line[:end].rstrip()
-    if _PLAIN_KEY.fullmatch(key):
-        return (key, len(key))
-    return None
+    return (key, len(key)) if _PLAIN_KEY.fullmatch(key) else None

@@ -106,28 +106,18 @@ _OTHER_PLACES: dict[tuple[str, str], DialectName] = {
 }
 
 
-def _folders() -> dict[tuple[str, str], DialectName]:
-    """Return the last two folders of every home, and of the places that are read but not searched."""
-    found = dict(_OTHER_PLACES)
-    for place in (*PROJECT, *USER):
-        parts = place.below.split("/")
-        if len(parts) > 1:
-            found[parts[-2], parts[-1]] = place.dialect
-    return found
-
-
-def _list_written() -> dict[DialectName, str]:
-    found: dict[DialectName, str] = {}
-    for place in PROJECT:
-        found.setdefault(place.dialect, place.below)
-    # devkit-pi also reads `.agents`, but its agents are usually beside pi's.
-    found["devkit"] = ".pi/agents"
-    return found
-
-
-_FOLDERS = _folders()
-WRITTEN = _list_written()
+_FOLDERS: dict[tuple[str, str], DialectName] = dict(_OTHER_PLACES)
+"""The last two folders of every home, and of the places that are read but not searched."""
+WRITTEN: dict[DialectName, str] = {}
 """Where a project's agents of each dialect are written."""
+for _home in (*PROJECT, *USER):
+    _parts = _home.below.split("/")
+    if len(_parts) > 1:
+        _FOLDERS[_parts[-2], _parts[-1]] = _home.dialect
+for _home in PROJECT:
+    WRITTEN.setdefault(_home.dialect, _home.below)
+# devkit-pi also reads `.agents`, but its agents are usually beside pi's.
+WRITTEN["devkit"] = ".pi/agents"
 WRITABLE = tuple(WRITTEN)
 
 
@@ -199,11 +189,11 @@ _SHARED = frozenset({".github", ".config"})
 def dialect_folders() -> frozenset[str]:
     """Return the folders, from a project or the user's own, that hold what each dialect obeys: agents, and
     beside them its skills, hooks, servers and settings."""
-    found = set()
-    for place in (*PROJECT, *USER):
-        first, second = place.below.split("/")[0], "/".join(place.below.split("/")[:2])
-        found.add(second if first in _SHARED else first)
-    return frozenset(found)
+    folders = set()
+    for agent_home in (*PROJECT, *USER):
+        first, *below = agent_home.below.split("/")
+        folders.add(f"{first}/{below[0]}" if first in _SHARED else first)
+    return frozenset(folders)
 
 
 _MANAGED = {
@@ -220,15 +210,11 @@ def find_folders(
     plugin_folders: Iterable[PluginFolder] = (),
 ) -> list[Folder]:
     """Return every folder that exists, strongest first, without that of built-in agents."""
-    user = _existing(_user(environment))
+    user = [folder for folder in _user(environment) if _exists(folder.path)]
     taken = {os.path.realpath(folder.path) for folder in user}
-    policy = _existing(_policy(policy_folders))
-    plugins = _existing(_plugins(plugin_folders))
+    policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
+    plugins = [folder for folder in _plugins(plugin_folders) if _exists(folder.path)]
     return [*policy, *_project(levels(cwd), home(environment), taken), *user, *plugins]
-
-
-def _existing(folders: Iterable[Folder]) -> list[Folder]:
-    return [folder for folder in folders if _exists(folder.path)]
 
 
 def levels(cwd: Path) -> list[Path]:
@@ -265,29 +251,26 @@ def _policy(folders: Iterable[Path | str]) -> Iterator[Folder]:
 
 
 def _project(inside: list[Path], own: Path, taken: set[str]) -> Iterator[Folder]:
-    steps = [*inside, *_above(inside[-1], own)]
+    # Above the project, only folders within the home `own` that nobody else can write to.
+    homes = (own, own.resolve())
+    steps = list(inside)
+    for level in inside[-1].parents:
+        if any(level.is_relative_to(path) for path in homes) and _private(level):
+            steps.append(level)
     nearest = _nearest_devkit(steps)
     for depth, level in enumerate(steps):
         base = str(level).rstrip("/")
-        for place in PROJECT:
-            path = f"{base}/{place.below}"
+        for agent_home in PROJECT:
+            path = f"{base}/{agent_home.below}"
             if depth >= len(inside) and path != nearest:
                 continue
-            if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
+            if agent_home.below in _PI and path != nearest and (depth or agent_home.below == ".agents"):
                 if not depth and _exists(path):
                     why = f"Of .pi/agents and .agents, devkit-pi reads the nearest: here {nearest}."
-                    yield Folder(path, "project", place.dialect, suffixes=place.suffixes, left_out=why)
+                    yield Folder(path, "project", agent_home.dialect, suffixes=agent_home.suffixes, left_out=why)
                 continue
             if _exists(path) and os.path.realpath(path) not in taken:
-                yield Folder(path, "project", place.dialect, place.recursive, place.suffixes)
-
-
-def _above(top: Path, own: Path) -> Iterator[Path]:
-    """Return the folders above `top` within the home `own` that nobody else can write to, the nearest first."""
-    homes = (own, own.resolve())
-    for folder in top.parents:
-        if any(folder.is_relative_to(each) for each in homes) and _private(folder):
-            yield folder
+                yield Folder(path, "project", agent_home.dialect, agent_home.recursive, agent_home.suffixes)
 
 
 def _nearest_devkit(steps: list[Path]) -> str | None:
@@ -303,8 +286,10 @@ def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
     yield Folder(f"{retinue_home(environment)}/agents", "user", "retinue", recursive=True)
     yield Folder(f"{pi_home(environment)}/agents", "user", "pi", suffixes=_EITHER)
     base = str(home(environment)).rstrip("/")
-    for place in USER:
-        yield Folder(f"{base}/{place.below}", "user", place.dialect, place.recursive, place.suffixes)
+    for agent_home in USER:
+        yield Folder(
+            f"{base}/{agent_home.below}", "user", agent_home.dialect, agent_home.recursive, agent_home.suffixes
+        )
 
 
 def _plugins(folders: Iterable[PluginFolder]) -> Iterator[Folder]:
@@ -351,7 +336,5 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
         return settings.disable_default_agents
     disabled = False
     for layer in load_settings(cwd, environment=env).layers:
-        said = layer.values.get("disable_default_agents")
-        if said is not None:
-            disabled = said
+        disabled = layer.values.get("disable_default_agents", disabled)
     return disabled

@@ -1,4 +1,7 @@
-"""What a user does with agents by name: switch off, switch on, copy to edit, have one written.
+"""Changes to the files of agents by name: create, delete, switch off and on, copy to edit, have one written.
+
+A new file has a safe name and the right place, and overwrites nothing by accident. Only files of the
+person or the project are deleted, and only the one that was meant.
 
 Switching off adds one key; switching on takes it away, and the file is what it was, byte for byte.
 Whether a file is off is asked of the real reader before and after, never of a pattern, and an edit that
@@ -8,7 +11,8 @@ checks what it wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,20 +20,219 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import retinue.builtin
-from retinue.agents.catalog import Catalog, LoadedAgent
+from retinue.agents.catalog import Catalog, LoadedAgent, shadows
 from retinue.agents.convert import Loss, convert, differences, reread, why_none
-from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS, in_dialect
+from retinue.agents.dialects.tools import split_names
 from retinue.agents.edit import FileLines, FrontmatterKey, bare, write_atomically
-from retinue.agents.encode import scalar
-from retinue.agents.files import agents_folder, delete_file, file_name, write_new
-from retinue.agents.folders import PluginFolder, find_folders
+from retinue.agents.folders import USER, WRITABLE, WRITTEN, PluginFolder, find_folders, levels
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding
-from retinue.agents.parse import parse, parse_file, read_bytes
-from retinue.agents.write import off_switch
-from retinue.core.spec import DialectName, Problem
-from retinue.errors import ConfigurationError, UsageError
+from retinue.agents.parse import parse
+from retinue.agents.scan import parse_file, read_bytes
+from retinue.agents.write import check_name, file_name, off_switch, scalar
+from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, Problem, ToolPolicy
+from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
+from retinue.settings.places import home, pi_home, repository_root, retinue_home
+
+
+def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
+    """Return where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
+    nearest folder upward that exists wins; without one it is made at the repository's root, or
+    in `cwd` outside a repository."""
+    if dialect not in WRITABLE:
+        raise UsageError(f"There is no folder for {dialect} agents.", remedy=f"Choose one of: {', '.join(WRITABLE)}.")
+    own = _user_folder(dialect)
+    if user:
+        if own is None:
+            raise UsageError(
+                f"{DIALECTS[dialect].title} has no user folder for agents.",
+                remedy="Leave out --user, or choose another --dialect.",
+            )
+        return own
+    below = WRITTEN[dialect]
+    root = repository_root(cwd)
+    for folder in levels(cwd) if root else (cwd,):
+        if (folder / below).is_dir() and folder / below != own:
+            return folder / below
+    return (root or cwd) / below
+
+
+def _user_folder(dialect: DialectName) -> Path | None:
+    # Retinue's and pi's folders can be moved by a variable, so the table does not know them.
+    if dialect == "retinue":
+        return retinue_home() / "agents"
+    if dialect in ("pi", "devkit"):
+        return pi_home() / "agents"
+    return next((home() / place.below for place in USER if place.dialect == dialect), None)
+
+
+class Created(Struct, frozen=True):
+    path: Path
+    text: str
+    replaced: bool
+
+
+def write_new(path: Path, text: str, *, force: bool) -> Created:
+    """Write the file. UsageError when it exists and `force` is not set; a symbolic link is
+    followed only when forced."""
+    existed = path.exists() or path.is_symlink()
+    exists = UsageError(f"{path} exists.", remedy="Use --force to replace it, or choose another name.")
+    if existed and not force:
+        raise exists
+    try:
+        write_atomically(path, text.encode("utf-8", "replace"), exclusive=not force)
+    except FileExistsError:
+        raise exists from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy="Check the folder.") from error
+    return Created(path, text, existed)
+
+
+OWN = ("project", "user")
+"""Sources whose files are the person's to change."""
+
+
+class Removed(Struct, frozen=True):
+    """`instead` is the agent of that name that counts now, if any is left."""
+
+    name: str
+    paths: tuple[Path, ...]
+    instead: LoadedAgent | None = None
+
+
+def own_files(catalog: Catalog, entry: LoadedAgent) -> tuple[Path, ...]:
+    """Return the files that stand before a built-in agent of the name, strongest first: what a reset
+    deletes. Empty where there is no built-in one below, or something else stands between."""
+    paths: list[Path] = []
+    for candidate in (entry, *shadows(catalog.entries, entry)):
+        if candidate.source == "builtin":
+            return tuple(paths)
+        if candidate.source not in OWN:
+            break
+        paths.append(Path(candidate.path))
+    return ()
+
+
+def remove(name: str, cwd: Path, path: Path) -> Removed:
+    """Delete `path`, from which the agent `name` is loaded. UsageError for an agent that has no
+    file of the person's; ConfigurationError when it is loaded from elsewhere by now, or the file
+    cannot be deleted."""
+    entry = Catalog.load(cwd).find(name)
+    if entry.source not in OWN:
+        raise UsageError(
+            f"'{entry.name}' is not yours to delete: it comes from {_origin(entry)}.",
+            remedy="Disable it instead, or eject it to have a file of your own.",
+        )
+    if Path(entry.path) != path:
+        raise ConfigurationError(
+            f"'{entry.name}' is loaded from {entry.path} by now, not from {path}.", remedy="Look again."
+        )
+    delete_file(path)
+    return Removed(entry.name, (path,), _winner(cwd, entry.name))
+
+
+def reset(name: str, cwd: Path, paths: tuple[Path, ...]) -> Removed:
+    """Delete `paths`, which `own_files` gave: the built-in agent counts again. Raise as
+    `remove`; nothing is deleted when other files stand there by now."""
+    catalog = Catalog.load(cwd)
+    entry = catalog.find(name)
+    if not paths or own_files(catalog, entry) != paths:
+        raise ConfigurationError(f"The files of '{entry.name}' have changed.", remedy="Look again.")
+    for path in paths:
+        delete_file(path)
+    return Removed(entry.name, paths, _winner(cwd, entry.name))
+
+
+def _winner(cwd: Path, name: str) -> LoadedAgent | None:
+    try:
+        return Catalog.load(cwd).find(name)
+    except UnknownAgentError:
+        return None
+
+
+def _origin(entry: LoadedAgent) -> str:
+    if entry.source == "builtin":
+        return "the package"
+    return f"{entry.source} ({entry.path})"
+
+
+def delete_file(path: Path) -> None:
+    """Delete a file. Raise ConfigurationError where that is not possible."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be deleted: {error.strerror or error}.", remedy="Check the folder."
+        ) from error
+
+
+READ_ONLY = ("read", "grep", "find", "ls")
+LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_OPEN = frozenset({"", "inherit", "default"})
+
+
+class AgentDraft(Struct, frozen=True, kw_only=True):
+    """`tools` are names, or `all`, `none`, `read-only`; what is empty or `inherit` is left open
+    and not written into the file."""
+
+    name: str
+    description: str
+    tools: str = ""
+    model: str = ""
+    thinking: str = ""
+    prompt: str = ""
+    readonly: bool = False
+    dialect: DialectName = "retinue"
+
+
+def spec_of(draft: AgentDraft) -> AgentSpec:
+    """Raise UsageError for a name that cannot be one and for an empty description."""
+    name = check_name(draft.name)
+    description = draft.description.strip()
+    if not description:
+        raise UsageError("The description is empty.", remedy="Say in a sentence when to use the agent.")
+    return AgentSpec(
+        name=name,
+        description=description,
+        prompt=draft.prompt.strip() or starter(name, description),
+        tools=ToolPolicy(allow=_draft_tools(draft.tools, draft.dialect, draft.readonly)),
+        model=ModelPolicy(name=_read_choice(draft.model), thinking=_read_choice(draft.thinking)),
+        readonly=True if draft.readonly else None,
+        dialect=draft.dialect,
+    )
+
+
+def starter(name: str, description: str) -> str:
+    """Instructions that do, until someone writes better ones."""
+    return (
+        f"You are {name}. {description}\n\n"
+        "Do what the task says and nothing beside it. "
+        "If something is unclear, choose the simplest reading and say so.\n\n"
+        "Report the result first, then what you did with `path:line`, then what is uncertain."
+    )
+
+
+def _draft_tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
+    words = split_names(text) or (READ_ONLY if readonly else ())
+    folded = [word.lower() for word in words]
+    if not words or folded in (["all"], ["*"], ["inherit"]):
+        return None
+    if folded == ["none"]:
+        return ()
+    tools: dict[str, None] = {}
+    for word in words:
+        for name in READ_ONLY if word.lower() in ("read-only", "readonly") else (word,):
+            tools |= dict.fromkeys(in_dialect(name, dialect))
+    return tuple(tools)
+
+
+def _read_choice(value: str) -> str | None:
+    if value.strip() in _OPEN:
+        return None
+    return value.strip()
+
 
 WAS = "# retinue-was: "
 """Marks the line that an inserted key stands in for, so that switching on can bring it back."""
@@ -52,7 +255,7 @@ def switch_off(data: bytes, parsed: Parsed) -> Switched:
     for entry in reversed(_switches(text, parsed)):
         old = tuple(WAS + bare(line) for line in text.lines[entry.first : entry.last + 1])
         text = text.replace_lines(entry.first, entry.last, old)
-    for key, value in _candidates(parsed):
+    for key, value in _candidates(parsed).items():
         new = text.insert(1, f"{key}: {value}").encode()
         if _only_switched(parsed, reread(parsed, new), enabled=False):
             return Switched(new, True)
@@ -103,25 +306,20 @@ def _cannot(data: bytes, parsed: Parsed) -> str:
     return ""
 
 
-def _candidates(parsed: Parsed) -> Iterator[tuple[str, str]]:
+def _candidates(parsed: Parsed) -> dict[str, str]:
     # The dialect's own key comes first; the others count in every dialect because they limit.
     key, value = off_switch(parsed.dialect)
-    yield key, scalar(value)
-    if key != "enabled":
-        yield "enabled", "false"
-    if key != "disabled":
-        yield "disabled", "true"
+    return {key: scalar(value)} | {"enabled": "false", "disabled": "true"} | {key: scalar(value)}
+
+
+def _is_switch(key: str, parsed: Parsed) -> bool:
+    match = DIALECTS[parsed.dialect].match(key)
+    return match is not None and match.field.to == "enabled"
 
 
 def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
     """Return the keys of this file that say whether the agent is on."""
-    table = DIALECTS[parsed.dialect]
-    found = []
-    for entry in text.entries():
-        match = table.match(entry.key)
-        if match is not None and match.field.to == "enabled":
-            found.append(entry)
-    return found
+    return [entry for entry in text.entries() if _is_switch(entry.key, parsed)]
 
 
 def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
@@ -130,19 +328,12 @@ def _only_switched(before: Parsed, after: Parsed, *, enabled: bool) -> bool:
         return False
     if not set(differences(before.spec, after.spec)) <= {"enabled", "extra"}:
         return False
-    return _other_extras(before) == _other_extras(after)
+    return _other_extras(before, before.spec) == _other_extras(after, after.spec)
 
 
-def _other_extras(parsed: Parsed) -> dict[str, Any]:
+def _other_extras(parsed: Parsed, spec: AgentSpec) -> dict[str, Any]:
     """Return the unused keys, but for those that are failed attempts to switch the agent off."""
-    table = DIALECTS[parsed.dialect]
-    found: dict[str, Any] = {}
-    if parsed.spec is not None:
-        for key, value in parsed.spec.extra.items():
-            match = table.match(key)
-            if match is None or match.field.to != "enabled":
-                found[key] = value
-    return found
+    return {key: value for key, value in spec.extra.items() if not _is_switch(key, parsed)}
 
 
 Action = Literal["edited", "stub-written", "stub-deleted", "unchanged"]
@@ -216,8 +407,8 @@ def eject(
     if path.exists() and Path(entry.path).exists() and path.samefile(entry.path):
         raise UsageError(f"'{entry.name}' is already {path}.", remedy="Edit that file.")
     text, losses = _copy(entry, path, dialect)
-    made = write_new(path, text, force=force)
-    return Ejected(entry.name, entry.path, path, dialect, losses, made.replaced)
+    replaced = write_new(path, text, force=force).replaced
+    return Ejected(entry.name, entry.path, path, dialect, losses, replaced)
 
 
 def locate(entry: LoadedAgent, cwd: Path) -> Path:
@@ -235,20 +426,18 @@ def locate(entry: LoadedAgent, cwd: Path) -> Path:
 
 
 def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tuple[Loss, ...]]:
-    data = None
-    if Path(entry.path).is_file():
-        data = read_bytes(entry.path)
-    if isinstance(data, bytes) and entry.parsed.dialect == dialect:
-        again = parse(data, path=str(path), dialect=dialect)
-        if again.spec is not None and not differences(entry.spec, again.spec) and _is_text(data):
+    data = read_bytes(entry.path) if Path(entry.path).is_file() else None
+    if isinstance(data, bytes) and entry.dialect == dialect:
+        copy = parse(data, path=str(path), dialect=dialect)
+        if copy.spec is not None and not differences(entry.spec, copy.spec) and _is_text(data):
             return data.decode(), ()
     parsed = entry.parsed
     if entry.source == "builtin" and parsed.spec is not None:
         # A copy of ours in another dialect has no other time limit than before: it is written out.
         seconds = DIALECTS[parsed.dialect].limits.get("seconds")
         parsed = replace(parsed, spec=replace(parsed.spec, timeout_seconds=parsed.spec.timeout_seconds or seconds))
-    made = convert(parsed, dialect)
-    return made.text, made.losses
+    conversion = convert(parsed, dialect)
+    return conversion.text, conversion.losses
 
 
 def _is_text(data: bytes) -> bool:
@@ -288,7 +477,7 @@ def _not_policy(entry: LoadedAgent) -> None:
         )
 
 
-TURNS = 5
+WRITER_TURNS = 5
 """How many turns the writing agent gets."""
 
 
@@ -310,15 +499,10 @@ def brief(name: str, description: str, path: Path, tools: Iterable[str]) -> str:
         "description": "\n".join(f"> {line}" for line in description.strip().splitlines()),
         "fields": fields(),
         "tools": ", ".join(f"`{tool}`" for tool in tools),
-        "turns": str(TURNS),
+        "turns": str(WRITER_TURNS),
     }
-    head, *pieces = text.strip().split("{")
-    filled = [head]
     # One pass: what a person wrote is never looked at for marks.
-    for piece in pieces:
-        key, _, rest = piece.partition("}")
-        filled.append(values[key] + rest)
-    return "".join(filled)
+    return re.sub(r"\{([^}]*)\}", lambda mark: values[mark[1]], text.strip())
 
 
 def fields() -> str:

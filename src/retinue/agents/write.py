@@ -1,97 +1,367 @@
-"""An agent file written from a spec, in the spelling of any dialect.
+"""An agent file written from a spec, in the spelling of any dialect: the tables of the dialects, read backwards.
 
-What the dialect can express comes back the same from `parse`: strings are quoted whenever some
-reader could take them for something else, and keys that Retinue does not use (`spec.extra`) are
-kept. A `AgentDraft` is an agent as a person describes it in a few answers.
+Everything that the dialect can express comes back the same from `parse`, and keys that Retinue does not use
+(`spec.extra`) are kept. PyYAML (YAML 1.1), npm `yaml` (1.2) and the line-wise readers of some dialects disagree about
+plain text: `no`, `1.10`, `2025-01-01`, `a: b`, `x #y`. A string is written plain only if all of them read the same
+string; otherwise it is double-quoted, on one line. An `AgentDraft` is an agent as a person describes it in a few
+answers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 
-from msgspec import Struct
-
-from retinue.agents import encode as quoting
 from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow
-from retinue.agents.dialects.tables import DIALECTS, in_dialect
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.translate import GRANTING_MODES
-from retinue.agents.dialects.values import DISABLED, ENABLED
-from retinue.agents.encode import ABSENT, SAFEST, encode
-from retinue.agents.files import check_name
-from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
+from retinue.agents.dialects.values import DISABLED, ENABLED, MINUTES
+from retinue.core.spec import AgentSpec, DialectName, HookSpec
 from retinue.errors import UsageError
 
-READ_ONLY = ("read", "grep", "find", "ls")
-LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-_OPEN = frozenset({"", "inherit", "default"})
+_WORDS = frozenset(
+    ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", "infinity", "~", "undefined"]
+)
+_PLAIN_START = re.compile(r"[^\W\d]|[/(\u0100-\U0010ffff]")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_SIMPLE_KEY_LIMIT = 1000
+"""YAML readers give up looking for the colon after 1,024 characters; longer keys need `? key`."""
 
 
-class AgentDraft(Struct, frozen=True, kw_only=True):
-    """`tools` are names, or `all`, `none`, `read-only`; what is empty or `inherit` is left open
-    and not written into the file."""
-
-    name: str
-    description: str
-    tools: str = ""
-    model: str = ""
-    thinking: str = ""
-    prompt: str = ""
-    readonly: bool = False
-    dialect: DialectName = "retinue"
+def is_plain(text: str) -> bool:
+    """Return whether `text` needs no quotes as the value of a key, for any reader."""
+    if not text or text != text.strip() or not text.isprintable():
+        return False
+    if not _PLAIN_START.match(text) or text.lower() in _WORDS:
+        return False
+    return ": " not in text and " #" not in text and not text.endswith(":")
 
 
-def spec_of(draft: AgentDraft) -> AgentSpec:
-    """Raise UsageError for a name that cannot be one and for an empty description."""
-    name = check_name(draft.name)
-    description = draft.description.strip()
-    if not description:
-        raise UsageError("The description is empty.", remedy="Say in a sentence when to use the agent.")
-    return AgentSpec(
-        name=name,
-        description=description,
-        prompt=draft.prompt.strip() or starter(name, description),
-        tools=ToolPolicy(allow=_tools(draft.tools, draft.dialect, draft.readonly)),
-        model=ModelPolicy(name=_read_choice(draft.model), thinking=_read_choice(draft.thinking)),
-        readonly=True if draft.readonly else None,
-        dialect=draft.dialect,
-    )
+def is_plain_in_list(text: str) -> bool:
+    """Return whether `text` needs no quotes inside `[a, b]`."""
+    return is_plain(text) and not any(mark in text for mark in ",[]{}:?")
 
 
-def starter(name: str, description: str) -> str:
-    """Instructions that do, until someone writes better ones."""
-    return (
-        f"You are {name}. {description}\n\n"
-        "Do what the task says and nothing beside it. "
-        "If something is unclear, choose the simplest reading and say so.\n\n"
-        "Report the result first, then what you did with `path:line`, then what is uncertain."
-    )
+def quote(text: str) -> str:
+    """Return `text` in double quotes, on one line; half a surrogate pair becomes U+FFFD, for no file
+    can hold it."""
+    return '"' + "".join(_escape(char) for char in text) + '"'
 
 
-def _tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
-    words = split_names(text)
-    if not words:
-        words = READ_ONLY if readonly else ()
-        if not words:
-            return None
-    if len(words) == 1 and words[0].lower() in ("all", "*", "inherit"):
-        return None
-    if len(words) == 1 and words[0].lower() == "none":
-        return ()
-    found: dict[str, None] = {}
-    for word in words:
-        listed = READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)
-        for name in listed:
-            found |= dict.fromkeys(in_dialect(name, dialect))
-    return tuple(found)
+def scalar(value: Any, *, in_list: bool = False) -> str:
+    """One value that is no collection. What YAML has no word for is written as its text."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float(value)
+    text = str(value)
+    needs_no_quotes = is_plain_in_list if in_list else is_plain
+    return text if needs_no_quotes(text) else quote(text)
 
 
-def _read_choice(value: str) -> str | None:
-    if value.strip() in _OPEN:
-        return None
-    return value.strip()
+def flow(value: Any) -> str:
+    """Any value on one line: `[a, "b c: d"]`, `{key: [1, 2]}`."""
+    return _flow(value, partial(scalar, in_list=True))
+
+
+def json_flow(value: Any) -> str:
+    """Any value on one line with every string quoted: read alike by YAML and by JSON."""
+    return _flow(value, lambda leaf: quote(leaf) if isinstance(leaf, str) else scalar(leaf))
+
+
+def _flow(value: Any, leaf: Callable[[Any], str]) -> str:
+    parts = []
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            name = leaf(key)
+            if len(name) > _SIMPLE_KEY_LIMIT:
+                name = f"? {name} "
+            parts.append(f"{name}: {_flow(item, leaf)}")
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            parts.append(_flow(item, leaf))
+        return f"[{', '.join(parts)}]"
+    return leaf(value)
+
+
+def entry(key: Any, value: Any, indent: int = 0) -> list[str]:
+    """Return `key: value` as lines without endings, collections in block form."""
+    pad = " " * indent
+    name = scalar(key, in_list=True)
+    if len(name) > _SIMPLE_KEY_LIMIT:
+        first, *others = _after(pad + ":", value, indent)
+        return [f"{pad}? {name}", first, *others]
+    return _after(f"{pad}{name}:", value, indent)
+
+
+def _after(head: str, value: Any, indent: int) -> list[str]:
+    if isinstance(value, (Mapping, list, tuple)):
+        if value:
+            return [head, *_elements(value, indent + 2)]
+        return [f"{head} {flow(value)}"]
+    return [f"{head} {scalar(value)}"]
+
+
+def _elements(value: Any, indent: int) -> list[str]:
+    """Return the lines of what is in a collection."""
+    lines: list[str] = []
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            lines += entry(key, item, indent)
+    else:
+        for item in value:
+            lines += _item(item, indent)
+    return lines
+
+
+def _item(value: Any, indent: int) -> list[str]:
+    """Return the lines of one element of a block list."""
+    pad = " " * indent
+    if not isinstance(value, (Mapping, list, tuple)) or not value:
+        return [f"{pad}- {flow(value)}"]
+    # A collection begins on the dash's own line.
+    first, *others = _elements(value, indent + 2)
+    return [f"{pad}- {first[indent + 2 :]}", *others]
+
+
+def _escape(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char == " " or char.isprintable():
+        return char
+    code = ord(char)
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    if code < 0x10000:
+        return f"\\u{code:04X}"
+    return f"\\U{code:08X}"
+
+
+def _float(value: float) -> str:
+    # PyYAML reads `1e3` as text; `1.0e3` is a number to every reader.
+    if value != value:
+        return ".nan"
+    if value in (float("inf"), float("-inf")):
+        return ".inf" if value > 0 else "-.inf"
+    text = repr(value)
+    if "e" in text and "." not in text:
+        text = text.replace("e", ".0e")
+    return text
+
+
+ABSENT: Final = object()
+"""The field says what leaving the key out says."""
+
+_MILLISECONDS_FROM = 1000
+
+
+_DEFAULT_SPEC = AgentSpec(name="")
+
+
+def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    """Return what `row` has to say for `spec` to come back, or ABSENT."""
+    field = row.to or ""
+    encoder = _ENCODERS.get(field)
+    if encoder is not None:
+        return encoder(spec, row, dialect)
+    value = value_of(spec, field)
+    # pi's default is written as well: without a key that only pi has, a file may be devkit-pi's.
+    if value == value_of(_DEFAULT_SPEC, field) and (dialect, field) != ("pi", "prompt_mode"):
+        return ABSENT
+    match field:
+        case "enabled":
+            return row.kind is DISABLED
+        case "offered":
+            return "primary" if row.key == "mode" else True
+        case "timeout_seconds":
+            return _number(value / 60 if row.kind is MINUTES else value)
+        case "budget":
+            return value.as_dict() or ABSENT
+    if isinstance(value, tuple):
+        return names(value, row, dialect)
+    if field == "subagents":
+        return "all" if value else "none"
+    return value
+
+
+def value_of(spec: AgentSpec, field: str) -> Any:
+    """Return a field of a spec, dotted for parts of tools, model and session."""
+    return attrgetter(field)(spec)
+
+
+SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents": "none"}
+"""What is written for a limit that no key of a dialect can say: never nothing."""
+
+
+def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
+    """Return `a, b` where that is read as the same names, else a list."""
+    listed = list(values)
+    if DIALECTS[dialect].lists_names or not values:
+        return listed
+    text = ", ".join(values)
+    try:
+        if row.kind.read(text) == row.kind.read(listed):
+            return text
+        return listed
+    except BadValueError:
+        return listed
+
+
+def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    tools = spec.tools
+    if dialect == "opencode":
+        return _tool_map(spec)
+    if tools.allow is None:
+        if tools.selectors:
+            return names(("*", *tools.selectors), row, dialect)
+        return ABSENT
+    if not tools.allow and not tools.selectors:
+        if DIALECTS[dialect].lists_names or dialect == "claude":
+            return []
+        return "none"
+    return names((*tools.allow, *tools.selectors), row, dialect)
+
+
+def _tool_map(spec: AgentSpec) -> Any:
+    """Return opencode's `{read: true, bash: false}`; `"*"` stands for what is not named."""
+    tools = spec.tools
+    denied = dict.fromkeys(tools.deny, False) if _deny_in_map(spec) else {}
+    chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
+    if chosen or tools.allow is not None:
+        return {"*": tools.allow is None, **chosen, **denied}
+    return denied or ABSENT
+
+
+def _deny_in_map(spec: AgentSpec) -> bool:
+    return {"*", *(spec.tools.allow or ()), *spec.tools.selectors}.isdisjoint(spec.tools.deny)
+
+
+def _deny(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    if not spec.tools.deny or (dialect == "opencode" and _deny_in_map(spec)):
+        return ABSENT
+    return names(spec.tools.deny, row, dialect)
+
+
+def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    """Return a map of tools to patterns."""
+    # The last pattern that matches counts, so a tool that comes again moves to the end with all its patterns.
+    tools: dict[str, dict[str, str]] = {}
+    for rule in spec.tools.rules:
+        patterns = tools.pop(rule.tool, {})
+        patterns.pop(rule.pattern, None)
+        tools[rule.tool] = {**patterns, rule.pattern: rule.verdict}
+    return tools or ABSENT
+
+
+def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    model = spec.model
+    if model.fallbacks and not any(row.to == "model.fallbacks" for row in DIALECTS[dialect].fields):
+        return [model.name or "inherit", *model.fallbacks]
+    if model.name is None:
+        return ABSENT
+    if split_names(model.name) == (model.name,):
+        return model.name
+    return [model.name]
+
+
+def _servers(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    if spec.servers is None:
+        return ABSENT
+    configs = {server.name: server.config for server in spec.servers}
+    if DIALECTS[dialect].maps_servers and len(configs) == len(spec.servers):
+        return configs
+    return [server.name if server.config is None else {server.name: server.config} for server in spec.servers]
+
+
+def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
+    """Return Claude Code's nested form, or a list."""
+    # A list is needed where the order has one event twice, or where the dialect's own loader knows only lists.
+    if not spec.hooks:
+        return ABSENT
+    listed = []
+    for (event, matcher), group in groupby(spec.hooks, key=lambda hook: (hook.event, hook.matcher)):
+        head = {} if matcher is None else {"matcher": matcher}
+        listed.append({"event": event, **head, "hooks": [_handler(hook) for hook in group]})
+    by_event: dict[str, Any] = {}
+    last = None
+    for entry in listed:
+        event = entry["event"]
+        if dialect == "codingcode" or (event != last and event in by_event):
+            return listed
+        last = event
+        by_event.setdefault(event, []).append({key: entry[key] for key in entry if key != "event"})
+    return by_event
+
+
+def _handler(hook: HookSpec) -> dict[str, Any]:
+    seconds = hook.timeout_seconds
+    if seconds is None:
+        return dict(hook.handler)
+    return {**hook.handler, "timeout": _number(seconds * 1000 if seconds >= _MILLISECONDS_FROM else seconds)}
+
+
+def _number(value: float) -> float:
+    if value == int(value):
+        return int(value)
+    return value
+
+
+_ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
+    "description": lambda spec, row, dialect: spec.description or spec.name,
+    "tools.allow": _tools,
+    "tools.deny": _deny,
+    "tools.rules": _rules,
+    "model.name": _model,
+    "servers": _servers,
+    "hooks": _hooks,
+}
+"""Of fields that are not written as they are."""
+
+
+MAX_NAME = 128
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?\Z")
+_UNSAFE = re.compile(r'[^\w.+ @-]|[<>"|?*]')
+
+
+def check_name(name: str) -> str:
+    """Return the name without outer spaces. Raise UsageError for one that does not work in every dialect
+    and as a file on every system."""
+    clean = name.strip()
+    if not clean:
+        raise UsageError("An agent needs a name.", remedy="Give one such as code-reviewer.")
+    if len(clean) > MAX_NAME or len(clean.encode()) > 200:
+        raise UsageError(f"The name is longer than {MAX_NAME} characters.", remedy="Choose a shorter one.")
+    if any(mark in clean for mark in "/\\:") or clean.startswith((".", "-")):
+        raise UsageError(
+            f"'{clean}' cannot be an agent's name.",
+            remedy="A name has no '/', '\\' or ':' and does not begin with '.' or '-'. Example: code-reviewer",
+        )
+    if any(unicodedata.category(char).startswith("C") for char in clean) or _RESERVED.match(clean):
+        raise UsageError(
+            f"{clean!r} cannot be an agent's name.",
+            remedy="A name has no control characters and is no device name of any system. Example: code-reviewer",
+        )
+    return clean
+
+
+def file_name(name: str, dialect: DialectName) -> str:
+    """Return what the file of an agent of that name is called in that dialect."""
+    if dialect == "codingcode":
+        stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    else:
+        stem = _UNSAFE.sub("-", name).strip(". -")
+    return (stem or "agent") + DIALECTS[dialect].suffixes[0]
 
 
 _SIMPLE_KEY = re.compile(r"[\w-]+")
@@ -116,20 +386,18 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
             lines += _entry(key, value, dialect)
     # A file with NUL in it is binary to every reader.
     prompt = spec.prompt.replace("\0", "\ufffd")
-    body = ""
-    if prompt:
-        body = f"\n{prompt}\n"
+    body = f"\n{prompt}\n" if prompt else ""
     return "\n".join(["---", *lines, "---", body])
 
 
 def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
     """Return the keys that Retinue honours in a file of that dialect, with their values, in order. What
     no row of the dialect can say is left out; a limit becomes the strictest there is instead."""
-    found: dict[str, Any] = {}
-    said: set[str] = set()
+    values: dict[str, Any] = {}
+    settled: set[str | None] = set()
     table = DIALECTS[dialect]
     for row in rows(table):
-        if row.to in said:
+        if row.to in settled:
             continue
         value = encode(spec, row, dialect)
         key = spelling(table, row)
@@ -137,15 +405,15 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
             # Such a mode does not count in a file of this dialect.
             value = ABSENT
         if value is ABSENT:
-            said.add(row.to or "")
+            settled.add(row.to)
         elif key is not None and _accepts(row, value, spec):
-            said.add(row.to or "")
-            found[key] = value
+            settled.add(row.to)
+            values[key] = value
     for row in rows(table):
-        if row.to is not None and row.to in SAFEST and row.to not in said:
-            said.add(row.to)
-            found[row.key] = SAFEST[row.to]
-    return found
+        if row.to is not None and row.to in SAFEST and row.to not in settled:
+            settled.add(row.to)
+            values[row.key] = SAFEST[row.to]
+    return values
 
 
 def rows(table: Dialect) -> Iterator[FieldRow]:
@@ -172,14 +440,14 @@ def _accepts(row: FieldRow, value: Any, spec: AgentSpec) -> bool:
     """Return whether the row reads `value` back, and no list of names as more than the spec allows."""
     # An agent called `true` or a tool called `all` must not open everything.
     try:
-        found = row.kind.read(value)
+        meaning = row.kind.read(value)
     except BadValueError:
         return False
-    if isinstance(found, ToolChoice) and spec.tools.allow is not None:
-        return found.allow is not None and set(found.allow) <= set(spec.tools.allow)
+    if isinstance(meaning, ToolChoice) and spec.tools.allow is not None:
+        return meaning.allow is not None and set(meaning.allow) <= set(spec.tools.allow)
     if row.to == "subagents" and spec.subagents is not True:
-        return found is not True
-    return found is not UNSET
+        return meaning is not True
+    return meaning is not UNSET
 
 
 def off_switch(dialect: DialectName) -> tuple[str, bool]:
@@ -192,14 +460,14 @@ def off_switch(dialect: DialectName) -> tuple[str, bool]:
 
 def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
     if isinstance(value, (list, tuple, dict)):
-        name = quoting.scalar(key, in_list=True)
+        name = scalar(key, in_list=True)
         words = isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value)
-        if dialect == "codingcode" and not (words and all(quoting.is_plain_in_list(str(item)) for item in value)):
+        if dialect == "codingcode" and not (words and all(is_plain_in_list(str(item)) for item in value)):
             # Its own reader knows no nesting, but JSON.
-            return [f"{name}: {quoting.json_flow(value)}"]
+            return [f"{name}: {json_flow(value)}"]
         if words:
-            return [f"{name}: {quoting.flow(value)}"]
-    return quoting.entry(key, value)
+            return [f"{name}: {flow(value)}"]
+    return entry(key, value)
 
 
 def _simple_lines(fields: dict[str, Any], everything: dict[str, Any]) -> list[str]:
@@ -209,14 +477,14 @@ def _simple_lines(fields: dict[str, Any], everything: dict[str, Any]) -> list[st
     simple: list[str] = []
     lines: list[str] = []
     for key, value in everything.items():
-        first, *rest = quoting.entry(key, value)
+        first, *others = entry(key, value)
         if key in fields and isinstance(value, (int, float)):
-            value = quoting.scalar(value)
+            value = scalar(value)
         if _is_simple(value):
             simple.append(f"{key}: {_simple(value)}".rstrip())
         elif first.startswith(f"{key}:"):
-            first = quoting.quote(key) + first[len(key) :]
-        lines += [first, *rest]
+            first = quote(key) + first[len(key) :]
+        lines += [first, *others]
     if len(simple) == len(everything) and all(_SIMPLE_KEY.fullmatch(key) for key in everything):
         return simple
     return lines
@@ -229,7 +497,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def _simple(value: str | None) -> str:
-    if value is None or quoting.is_plain(value):
+    if value is None or is_plain(value):
         return value or ""
     mark = "'" if '"' in value or "\\" in value else '"'
     return f"{mark}{value}{mark}"

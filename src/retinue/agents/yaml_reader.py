@@ -1,234 +1,321 @@
-"""YAML read from the events of PyYAML's C parser, from which the values are built here, so that
+"""Frontmatter as a list of keys and values: YAML without the surprises of YAML 1.1.
 
-* mapping keys are always text, and repeated top-level keys are all reported;
-* depth, aliases and size are bounded: no input recurses, expands or hangs.
+A plain scalar becomes a number only if the number prints back exactly as it was written (`1.10`, `007`, `1_000`,
+`0x1F` and dates stay text), a bool only for true/false in any of the three cases of YAML 1.2, and None only for
+`null` and `~`. Mapping keys are always text, and repeated top-level keys are all reported. Depth, aliases and
+size are bounded: no input recurses, expands or hangs.
 
-Only `yaml_items.load_mapping` imports this module, on first use.
+`load_plain` is a shortcut for blocks of one-line values: it returns exactly what `load_mapping` returns (a property
+test compares the two) without PyYAML, which takes 10 ms to import, and None for everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import yaml
-from yaml.events import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
+MAX_DEPTH = 48
+MAX_VALUES = 20_000
 
-from retinue.agents.yaml_items import MAX_DEPTH, MAX_VALUES, NULL, Item, YamlDocument, YamlError, plain
+_TRUE = frozenset({"true", "True", "TRUE"})
+_FALSE = frozenset({"false", "False", "FALSE"})
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_NUMBER_STARTS = frozenset("-0123456789")
 
-_parser: Callable[[str], Any]
-try:
-    from yaml._yaml import CParser
+_UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_PLAIN_STARTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.~$(<=+_")
+_WORD_LIST = re.compile(r"\[(?: *(?:[A-Za-z][\w.*/-]*|\"[^\"\\,]+\"|'[^',]+') *(?:,(?= *[^ ,\]])|(?=\])))+\]", re.ASCII)
+_QUOTED = re.compile(r'"[^"\\]*"|' + "'[^']*'")
 
-    _parser = CParser
-except ImportError:  # PyYAML built without libyaml: the same events, slower
-    _parser = yaml.SafeLoader
-
-_TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
+_TEXT_TAGS = frozenset({None, "!", "tag:yaml.org,2002:str"})
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "null"))
 _COLLECTION_TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-_MERGE: Any = object()
-"""Stands for the plain key `<<`; in quotes it is a key like any other."""
 
 
-def build(block: str) -> YamlDocument:
-    """Return the keys of `block`, as `load_mapping` promises them. Raise YamlError."""
+class YamlError(Exception):
+    """Not usable YAML. `line` and `column` are 0-based and count within the block."""
+
+    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+@dataclass(slots=True)
+class Item:
+    """One top-level key. Lines and columns are 0-based, within the block."""
+
+    key: str
+    value: Any
+    line: int
+    column: int
+    end_line: int
+    text: str | None = None
+    """The source text, where `value` is a scalar that is not text itself."""
+    key_end: int | None = None
+    """The column behind the key as it is written, quotes and all; None if it takes several lines or is merged."""
+    leaf_line: int = 0
+    """The line on which its last scalar ends; comments may follow before `end_line`."""
+
+
+def load_plain(block: str) -> list[Item] | None:
+    """Return the keys of `block`, or None if it takes more than this to be sure of them."""
+    items: list[Item] = []
+    lines = block.split("\n")
+    if not "".join(lines).isprintable() and _UNUSUAL.search(block) is not None:
+        return None
+    for number, line in enumerate(lines):
+        key, colon, rest = line.partition(":")
+        text = rest.strip(" ")
+        if not colon:
+            if line.strip(" "):
+                return None
+            continue
+        if _KEY.fullmatch(key) is None or (text and rest[0] != " "):
+            return None
+        value: Any = text
+        if not text or text[0] in _PLAIN_STARTS or text[0] > "\xa0":
+            if ": " in text or " #" in text or text[-1:] == ":":
+                return None
+            value = plain(text)
+        elif _QUOTED.fullmatch(text) is not None:
+            value = text[1:-1]
+        elif _WORD_LIST.fullmatch(text) is not None:
+            value = [_word(word.strip(" ")) for word in text[1:-1].split(",")]
+        else:
+            return None
+        source = None if isinstance(value, (str, list)) else text
+        items.append(Item(key, value, number, 0, number, source, len(key), number))
+    return items
+
+
+def _word(word: str) -> Any:
+    if word[0] in "'\"":
+        return word[1:-1]
+    return plain(word)
+
+
+def load_mapping(block: str) -> list[Item]:
+    """Return the keys of `block`; an empty block has none. Raise YamlError where it is no mapping."""
+    import yaml
+
     try:
-        return _Builder(block).document()
+        return _EventReader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(block)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlError(_reason(error), mark.line if mark else 0, mark.column if mark else 0) from None
+        reason = ", ".join(filter(None, (error.context, error.problem))) or "not valid YAML"
+        raise YamlError(reason, mark.line if mark else 0, mark.column if mark else 0) from None
     except yaml.YAMLError as error:
-        raise YamlError(str(error).splitlines()[0] if str(error) else "not valid YAML") from None
+        raise YamlError(str(error).partition("\n")[0] or "not valid YAML") from None
 
 
-def _reason(error: yaml.MarkedYAMLError) -> str:
-    if error.context and error.problem:
-        return f"{error.context}, {error.problem}"
-    return error.context or error.problem or "not valid YAML"
+def load_value(text: str) -> Any:
+    """Return the value of a document of one key. Raise YamlError."""
+    items = load_mapping(text)
+    if len(items) != 1:
+        raise YamlError("not a single key")
+    return items[0].value
 
 
-def _key(event: Any) -> Any:
-    if event.value == "<<" and event.implicit[0]:
-        return _MERGE
-    return event.value
+def plain(text: str) -> Any:
+    """Return the value that an unquoted scalar stands for."""
+    if text in _NULL:
+        return None
+    if text[0] in _NUMBER_STARTS:
+        return _number(text)
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    return text
 
 
-class _Builder:
-    """Builds values from events with its own stack, never with the interpreter's."""
+def _number(text: str) -> Any:
+    if len(text) > 20:
+        return text
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text and abs(number) < 2**53:
+            return number
+    return text
 
-    __slots__ = ("anchors", "budget", "next_event")
 
-    def __init__(self, block: str) -> None:
-        self.next_event: Callable[[], Any] = _parser(block).get_event
+def scalar_text(value: object) -> str:
+    """Return a scalar as text; exact for numbers, because only exact ones became numbers."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def too_deep(value: Any) -> bool:
+    """Return whether a value from elsewhere (JSON) nests deeper than YAML is allowed to."""
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if not below:
+            return False
+        layer = below
+    return True
+
+
+class _EventReader:
+    """Builds values from the events of PyYAML, which know their places. `event` is the current one, `end` the mark
+    behind the last value, `text` its source if it was a scalar, and `leaf_line` as `Item` has it."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.event: Any = None
+        self.end: Any = None
+        self.text: str | None = None
+        self.leaf_line = 0
         self.anchors: dict[str, Any] = {}
-        self.budget = MAX_VALUES
+        self.values_left = MAX_VALUES
 
-    def document(self) -> YamlDocument:
-        next_event = self.next_event
-        # Stream start.
-        next_event()
-        event = next_event()
-        document = YamlDocument()
-        if type(event).__name__ == "StreamEndEvent":
-            return document
-        event = next_event()
-        if isinstance(event, ScalarEvent) and event.value in NULL and event.implicit[0]:
-            self.expect_end()
-            return document
-        if not isinstance(event, MappingStartEvent):
-            raise self.error("the top level is not a mapping of keys to values", event)
-        self.check_collection(event)
-        self.fill(document)
-        self.expect_end()
-        return document
+    def next(self) -> str:
+        """Take the next event and return its kind."""
+        self.event = self.loader.get_event()
+        return type(self.event).__name__.removesuffix("Event")
 
-    def expect_end(self) -> None:
-        # Document end.
-        self.next_event()
-        event = self.next_event()
-        if type(event).__name__ != "StreamEndEvent":
-            raise self.error("a second YAML document begins here", event)
+    def error(self, reason: str) -> YamlError:
+        mark = self.event.start_mark
+        return YamlError(reason, mark.line, mark.column)
 
-    def fill(self, document: YamlDocument) -> None:
-        next_event, items = self.next_event, document.items
+    def document(self) -> list[Item]:
+        items: list[Item] = []
+        self.next()
+        if self.next() == "StreamEnd":
+            return items
+        kind = self.next()
+        if kind == "MappingStart":
+            self.check_collection()
+            items = self.items()
+        elif kind != "Scalar" or self.event.value not in _NULL or not self.event.implicit[0]:
+            raise self.error("the top level is not a mapping of keys to values")
+        self.next()
+        if self.next() != "StreamEnd":
+            raise self.error("a second YAML document begins here")
+        return items
+
+    def items(self) -> list[Item]:
+        items: list[Item] = []
         merged: list[Item] = []
-        while True:
-            event = next_event()
-            if not isinstance(event, ScalarEvent):
-                if type(event).__name__ == "MappingEndEvent":
-                    break
-                raise self.error("a key has to be plain text", event)
-            start: Any = event.start_mark
-            key = _key(event)
-            event = next_event()
-            if isinstance(event, ScalarEvent):
-                value = self.scalar(event)
-                text = None
-                if value is not event.value:
-                    text = event.value
-                if event.anchor:
-                    self.anchors[event.anchor] = value
-                end: Any = event.end_mark
-            else:
-                value, end = self.value(event)
-                text = None
-            if key is _MERGE:
-                merged += self.merge(value, start.line, end.line)
+        for key, value in self.pairs(0):
+            start, stop, end = key.start_mark, key.end_mark, self.end
+            if _is_merge(key):
+                merged += self.merge(value, start.line)
                 continue
-            last = end.line if end.column or end.line == start.line else end.line - 1
-            items.append(Item(key, value, start.line, start.column, last, text))
+            end_line = end.line if end.column or end.line == start.line else end.line - 1
+            key_end = stop.column if stop.line == start.line else None
+            items.append(Item(key.value, value, start.line, start.column, end_line, self.text, key_end, self.leaf_line))
         own = {item.key for item in items}
-        for item in merged:
-            if item.key not in own:
-                items.append(item)
+        return [*items, *(item for item in merged if item.key not in own)]
 
-    @staticmethod
-    def merge(value: Any, line: int, end_line: int) -> list[Item]:
+    def merge(self, value: Any, line: int) -> list[Item]:
         """Return for `<<: *base` the keys of base, which the mapping's own keys override."""
-        found: dict[str, Item] = {}
-        for source in value if isinstance(value, list) else [value]:
-            if not isinstance(source, dict):
+        items: dict[str, Item] = {}
+        for base in value if isinstance(value, list) else [value]:
+            if not isinstance(base, dict):
                 raise YamlError("'<<' needs a mapping to merge", line)
-            for key, each in source.items():
-                found.setdefault(key, Item(key, each, line, 0, end_line))
-        return list(found.values())
+            for key, inherited in base.items():
+                items.setdefault(key, Item(key, inherited, line, 0, self.end.line))
+        return list(items.values())
 
-    def value(self, event: Any) -> tuple[Any, Any]:
-        """Return a nested value and the mark of its end."""
-        if isinstance(event, AliasEvent):
-            return self.alias(event), event.end_mark
-        top: Any = self.open(event)
-        stack: list[tuple[Any, str | None]] = [(top, None)]
-        while True:
-            event = self.next_event()
-            container, key = stack[-1]
-            kind = type(event)
-            if kind is ScalarEvent:
-                if key is None and isinstance(container, dict):
-                    stack[-1] = (container, _key(event))
-                    continue
-                value = self.scalar(event)
-                if event.anchor:
-                    self.anchors[event.anchor] = value
-                self.put(stack, value)
-            elif kind is AliasEvent:
-                if key is None and isinstance(container, dict):
-                    raise self.error("a key has to be plain text", event)
-                self.put(stack, self.alias(event))
-            elif kind is MappingStartEvent or kind is SequenceStartEvent:
-                if key is None and isinstance(container, dict):
-                    raise self.error("a key has to be plain text", event)
-                if len(stack) >= MAX_DEPTH:
-                    raise self.error(f"nested deeper than {MAX_DEPTH} levels", event)
-                stack.append((self.open(event), None))
-            else:
-                done, _ = stack.pop()
-                if not stack:
-                    return done, event.end_mark
-                self.put(stack, done)
+    def pairs(self, depth: int) -> Iterator[tuple[Any, Any]]:
+        """Yield the event of each key of a mapping with its value."""
+        while (kind := self.next()) != "MappingEnd":
+            if kind != "Scalar":
+                raise self.error("a key has to be plain text")
+            key = self.event
+            yield key, self.value(self.next(), depth)
 
-    def put(self, stack: list[tuple[Any, str | None]], value: Any) -> None:
-        self.spend(1)
-        container, key = stack[-1]
-        if key is None:
-            container.append(value)
-            return
-        if key is _MERGE:
-            for name, each in value.items() if isinstance(value, dict) else ():
-                container.setdefault(name, each)
+    def value(self, kind: str, depth: int) -> Any:
+        """Return the value that begins with the current event."""
+        event = self.event
+        text = None
+        if kind == "Alias":
+            if event.anchor not in self.anchors:
+                raise self.error(f"there is no anchor '&{event.anchor}' before this")
+            value = self.copy(self.anchors[event.anchor], 0)
+        elif kind == "Scalar":
+            value = self.scalar()
+            if value is not event.value:
+                text = event.value
+            if event.anchor:
+                self.anchors[event.anchor] = value
         else:
-            container[key] = value
-        stack[-1] = (container, None)
-
-    def open(self, event: Any) -> Any:
-        if not isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            raise self.error("a value is missing here", event)
-        self.check_collection(event)
-        container: Any = {} if isinstance(event, MappingStartEvent) else []
-        if event.anchor:
-            self.anchors[event.anchor] = container
-        return container
-
-    def alias(self, event: Any) -> Any:
-        """Return a copy, so that no value is shared or contains itself; copies count as values."""
-        if event.anchor not in self.anchors:
-            raise self.error(f"there is no anchor '&{event.anchor}' before this", event)
-        return self.copy(self.anchors[event.anchor], event, 0)
-
-    def copy(self, value: Any, event: Any, depth: int) -> Any:
-        self.spend(1)
-        if depth > MAX_DEPTH:
-            raise self.error("an alias contains itself or nests too deep", event)
-        if isinstance(value, dict):
-            return {key: self.copy(each, event, depth + 1) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self.copy(each, event, depth + 1) for each in value]
+            value = self.collection(kind, depth + 1)
+        self.text, self.end = text, self.event.end_mark
+        if kind in ("Alias", "Scalar") or event.flow_style:
+            first = self.event.start_mark.line
+            self.leaf_line = self.end.line - (self.end.column == 0 and self.end.line > first)
         return value
 
-    def scalar(self, event: Any) -> Any:
-        text: str = event.value
-        if event.implicit[0]:
-            if event.style is None or event.style == "":
-                return plain(text)
-            return text
-        tag = event.tag
-        if tag is None or tag in _TEXT_TAGS or event.implicit[1]:
-            return text
-        if tag in _PLAIN_TAGS:
-            return plain(text)
-        raise self.error(f"the tag '{tag}' means nothing here", event)
+    def collection(self, kind: str, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH} levels")
+        self.check_collection()
+        container: Any = {} if kind == "MappingStart" else []
+        if self.event.anchor:
+            self.anchors[self.event.anchor] = container
+        if isinstance(container, list):
+            while (kind := self.next()) != "SequenceEnd":
+                container.append(self.value(kind, depth))
+                self.count_value()
+            return container
+        for key, value in self.pairs(depth):
+            self.count_value()
+            if not _is_merge(key):
+                container[key.value] = value
+            elif isinstance(value, dict):
+                for name, inherited in value.items():
+                    container.setdefault(name, inherited)
+        return container
 
-    def check_collection(self, event: Any) -> None:
-        if not event.implicit and event.tag not in _COLLECTION_TAGS:
-            raise self.error(f"the tag '{event.tag}' means nothing here", event)
+    def copy(self, value: Any, depth: int) -> Any:
+        """Return a copy of what an alias means, so that no value is shared or contains itself; copies count."""
+        self.count_value()
+        if depth > MAX_DEPTH:
+            raise self.error("an alias contains itself or nests too deep")
+        if isinstance(value, dict):
+            return {key: self.copy(entry, depth + 1) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self.copy(entry, depth + 1) for entry in value]
+        return value
 
-    def spend(self, amount: int) -> None:
-        self.budget -= amount
-        if self.budget < 0:
+    def count_value(self) -> None:
+        self.values_left -= 1
+        if self.values_left < 0:
             raise YamlError(f"more than {MAX_VALUES:,} values; aliases may expand too far")
 
-    @staticmethod
-    def error(reason: str, event: Any) -> YamlError:
-        mark = event.start_mark
-        return YamlError(reason, mark.line, mark.column)
+    def check_collection(self) -> None:
+        if not self.event.implicit and self.event.tag not in _COLLECTION_TAGS:
+            raise self.error(f"the tag '{self.event.tag}' means nothing here")
+
+    def scalar(self) -> Any:
+        event = self.event
+        if event.implicit[0]:
+            return event.value if event.style else plain(event.value)
+        if event.tag in _TEXT_TAGS or event.implicit[1]:
+            return event.value
+        if event.tag in _PLAIN_TAGS:
+            return plain(event.value)
+        raise self.error(f"the tag '{event.tag}' means nothing here")
+
+
+def _is_merge(key: Any) -> bool:
+    # In quotes it is a key like any other.
+    return bool(key.value == "<<" and key.implicit[0])

@@ -193,8 +193,8 @@ class Delegation(Protocol):
         call that waits: its own time limit stands still meanwhile."""
         ...
 
-    def consume(self, agent_id: str) -> None:
-        """The parent has seen the result of an ended run: its notification is not needed."""
+    def consume(self, agent_id: str, call_id: str | None = None) -> None:
+        """Note that the call `call_id` carries the result of an ended run: its notification is not needed."""
         ...
 
     def steer(self, agent_id: str, message: str) -> ChildView | Refusal: ...

@@ -6,7 +6,8 @@ what they said arrives again, whole, in a durable body.
 
 Order within a run, as a grammar:
 
-    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )*
+    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead | ChildResumed
+        | ModeChanged | MovedToBackground )*
         Undone? RunEnded ( Undone | Rewound )*
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
            ( ToolStarted | ToolProgress | ToolEnded | TodosUpdated | Inbox )* ToolsEnded? TurnEnded
@@ -20,11 +21,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import InboxKind, InboxState, ToolEffect
+from retinue.core.run_options import NO_OPTIONS, RunOptions
+from retinue.core.spec import PermissionMode
 from retinue.core.tool import Todo
 from retinue.core.usage import LimitName, Usage
 from retinue.core.value import Tagged
@@ -41,7 +44,7 @@ class RunCreated(Tagged, frozen=True, tag="run.created"):
     model: str
     cwd: str
     depth: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: RunOptions = NO_OPTIONS
 
 
 class RunStarted(Tagged, frozen=True, tag="run.started"):
@@ -175,6 +178,27 @@ class ResultRead(Tagged, frozen=True, tag="child.read"):
     Written when the result went back as a tool result; an announcement is a MessageAdded."""
 
     child_id: str
+    call_id: str | None = None
+    """The call whose result carries it: without the ToolEnded of that call the run has not seen it."""
+
+
+class ChildResumed(Tagged, frozen=True, tag="child.resumed"):
+    """This run has taken up its child `child_id` again; the child may still wait in the queue."""
+
+    child_id: str
+
+
+class ModeChanged(Tagged, frozen=True, tag="run.mode_changed"):
+    """Another permission mode holds from here on: a person chose it, or approved a plan."""
+
+    mode: PermissionMode
+    cause: Literal["person", "plan"]
+
+
+class MovedToBackground(Tagged, frozen=True, tag="run.moved"):
+    """The call `call_id` of the parent stopped waiting for the run, which continues in the background."""
+
+    call_id: str | None = None
 
 
 class LimitReached(Tagged, frozen=True, tag="limit.reached"):
@@ -196,26 +220,16 @@ class Compacted(Tagged, frozen=True, tag="run.compacted"):
     messages: tuple[Message, ...]
 
 
-APPROVED = "plan_approved"
-"""The code of the warning that tells which permission mode holds since a plan was approved."""
-MODE_CHANGED = "permission_mode"
-"""The code of the warning that tells which permission mode a person has chosen for a run since."""
 FILE_PROBLEM = "agent_file"
 """The code of a warning about the file of the run's agent: it is the same for all runs of that file."""
 MISSING = "missing_tools"
 """The code of a warning about tools that an agent asks for and that are not there."""
-MOVED = "moved_to_background"
-"""The code of the warning that a run whose caller stopped waiting goes on in the background."""
-
-
-REPORTED = "observer_report"
-"""The code of a warning with what an observer of one of the run's agents reports; the run's model is told as well."""
 STEERED = "steered_by"
 """The code of the warning that names the face through which a person has said something to a run."""
 
 
 class Warned(Tagged, frozen=True, tag="run.warned"):
-    """Something the user should know that did not stop the run; `code` is stable."""
+    """Something for people that did not stop the run; `code` is stable. The program decides nothing by `text`."""
 
     code: str
     text: str
@@ -275,6 +289,9 @@ Body = (
     | InboxClosed
     | TodosUpdated
     | ResultRead
+    | ChildResumed
+    | ModeChanged
+    | MovedToBackground
     | LimitReached
     | Compacted
     | Warned

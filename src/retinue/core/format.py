@@ -20,18 +20,27 @@ def format_count(number: int) -> str:
     return f"{number / 1_000_000:.1f}M"
 
 
+UNIT = "token"
+"""The word behind every count of what models read and write."""
+
+
+def count_tokens(number: int) -> str:
+    """`33.8k tokens`, in a sentence or a list of facts."""
+    return f"{format_count(number)} {UNIT}s"
+
+
 def format_tokens(number: int, percent: float | None = None, compactions: int = 0) -> str:
     """`33.8k token (62% · ⇊2)`: `percent` of the model's window if known, compactions if any."""
     notes = [] if percent is None else [f"{round(percent)}%"]
     if compactions > 0:
         notes.append(f"⇊{compactions}")
-    text = f"{format_count(number)} token"
+    text = f"{format_count(number)} {UNIT}"
     return f"{text} ({' · '.join(notes)})" if notes else text
 
 
 def format_used(usage: Usage, turns: int, model: str) -> str:
     """`33.8k token`; `tokens unknown` where a language model was asked and nobody has counted."""
-    return format_tokens(usage.total_tokens) if usage.is_counted(turns, model) else "tokens unknown"
+    return format_tokens(usage.total_tokens) if usage.is_counted(turns, model) else f"{UNIT}s unknown"
 
 
 def urgency(percent: float) -> Urgency:
@@ -111,6 +120,16 @@ def retry_text(problem: str, delay: float, attempt: int, most: int = 0) -> str:
     limit = f" of {most}" if most else ""
     when = "now" if delay < 0.05 else f"in {delay:.1f} s"
     return f"{text}{end} Trying again {when} (attempt {attempt}{limit})."
+
+
+MOVED_TEXT = "It was moved to the background."
+
+
+def mode_text(mode: str, cause: str) -> str:
+    """Return the sentence that tells people of a changed permission mode."""
+    if cause == "plan":
+        return f"The plan was approved: the permission mode is {mode} now."
+    return f"The permission mode is {mode} now."
 
 
 def relative(path: str, folder: str) -> str:

@@ -32,6 +32,9 @@ RemoteUrl = Annotated[str, Meta(pattern=r"\A(?!-)[^\x00-\x20\x7f-\x9f]{0,2000}\Z
 Word = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{0,255}\Z")]
 """A label, a provider, a version, a machine: shown to people and compared, never a path."""
 Words = Annotated[tuple[Word, ...], Meta(max_length=256)]
+MAX_TEXT_CHARACTERS = 1 << 20
+Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARACTERS)]
+"""For people or models, never a path."""
 AttemptNumber = Annotated[int, Meta(ge=1, le=2**31 - 2)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
+from retinue.core.notice import Notice
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.core.value import Tagged
@@ -85,6 +86,8 @@ class UserMessage(Tagged, frozen=True, tag="user"):
 
     content: tuple[Content, ...]
     origin: Origin = "task"
+    notice: Notice | UnsetType = UNSET
+    """The facts of a notification that the program reads again."""
 
     @property
     def text(self) -> str:
@@ -118,3 +121,8 @@ Message = UserMessage | AssistantMessage | ToolMessage
 
 def user(text: str, origin: Origin = "task", images: Sequence[Image] = ()) -> UserMessage:
     return UserMessage((Text(text), *images), origin)
+
+
+def notification(text: str, notice: Notice) -> UserMessage:
+    """Return a message of the harness with the facts that it tells."""
+    return UserMessage((Text(text),), "notification", notice)

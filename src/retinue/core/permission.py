@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
+from retinue.core.delegation import LIVE, State
 from retinue.core.spec import PermissionMode
 from retinue.core.value import Tagged
 
@@ -151,6 +152,18 @@ class InboxItem(Struct, frozen=True, kw_only=True):
     answer: InboxAnswer | None = None
 
 
+class InboxRow(Struct, frozen=True):
+    """An item as people see it. `run_state` is that of its run, as seen now."""
+
+    item: InboxItem
+    run_state: State | None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether no process waits for the answer now; the run takes it when it is resumed."""
+        return self.item.state == "waiting" and self.run_state not in LIVE
+
+
 HookEvent = Literal[
     "PreToolUse",
     "PostToolUse",
@@ -222,6 +235,10 @@ class Hooks(Protocol):
         session. Never raises for what a handler does."""
         ...
 
+    async def close(self) -> list[str]:
+        """Call no hook any more, and end what hooks started. Return what the outcome should say, once."""
+        ...
+
 
 class NoHooks:
     """The hooks of a run that nobody listens to."""
@@ -233,6 +250,9 @@ class NoHooks:
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
         return NO_OPINION
+
+    async def close(self) -> list[str]:
+        return []
 
 
 NO_HOOKS = NoHooks()

@@ -159,4 +159,4 @@ def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
 
 def placement_options(placement: ClusterPlacement, root: str) -> Mapping[str, Any]:
     """Return what the first event of a run says of its place."""
-    return {"placement": {"on": CLUSTER, "labels": placement.labels, "root": root}}
+    return {"on": CLUSTER, "labels": placement.labels, "root": root}

@@ -83,8 +83,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     placement: ClusterPlacement | None = None
     """The workers that may serve it; None: it works in this process."""
     join_group: str | None = None
-    observes: str | None = None
-    """The run that this one only watches."""
     ceiling: Ceiling = NO_CEILING
     """What the runs above it do not let it have."""
     asked: Mapping[str, str] = field(default_factory=dict)

@@ -144,10 +144,6 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     """As a sub-agent it is not told what AGENTS.md, CLAUDE.md and their like say."""
     compact_at_tokens: int | None = None
     """Its conversation is shortened at this size; it only lowers what holds anyway."""
-    observer: tuple[str, ...] = ()
-    """The agents that watch its runs."""
-    observer_message: str | None = None
-    """What each of them is told below every digest."""
     background: bool | None = None
     isolated: bool | None = None
     isolation: Literal["worktree", "off"] | None = None

@@ -49,6 +49,15 @@ class Question(Struct, frozen=True):
 class Companion(Protocol):
     """The to-do list and the questions of one attempt of a run."""
 
+    def reminder(self) -> str:
+        """Return the list as text, for a conversation that has just been shortened."""
+        ...
+
+    def hear(self, text: str) -> bool:
+        """Take a message from above as the answer to the oldest open question. Return True if a call waits for it:
+        then it must not be delivered as a message as well."""
+        ...
+
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         """The whole list as it is now; in the log before the tool that wrote it has ended."""
         ...
@@ -153,6 +162,10 @@ class Walls(Protocol):
 
     def hidden(self) -> tuple[str, ...]:
         """Return the paths whose content rules keep from the run at this moment. Raise OSError."""
+        ...
+
+    def renew(self) -> None:
+        """Confine programs that start from now on by the changed rights of the run."""
         ...
 
     def close(self) -> None:

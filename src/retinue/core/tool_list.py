@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from retinue.core.toolnames import ALIASES, base_name, canonical
+from retinue.core.toolnames import ALIASES, base_name, canonical, matching_tools
 
 LONGEST_ENTRY = 2_000
 SERVED = "mcp__"
@@ -64,6 +64,12 @@ def split_entry(entry: str) -> tuple[str, str | None]:
     if not bracket:
         return name, None
     return name, rest.rstrip().removesuffix(")").strip()
+
+
+def split_selector(selector: str) -> tuple[str, str]:
+    """Return `ext:Weather/forecast` as `weather`, the extension or server, and `forecast`; empty for all its tools."""
+    extension, _, tool = selector.removeprefix("ext:").partition("/")
+    return extension.strip().lower(), tool.strip()
 
 
 def bare(text: str) -> str:
@@ -127,9 +133,10 @@ def shape_problem(entry: str) -> EntryProblem | None:
 
 @lru_cache(maxsize=1024)
 def misspelt_tool(name: str) -> str | None:
-    """Return the tool that `name` was meant to be, if it is one letter off; None for any other name."""
+    """Return the tool that `name` was meant to be, if it is one letter off; None for any other name,
+    and for a pattern that covers tools."""
     lowered = name.lower()
-    if lowered in ALIASES or len(lowered) < _SHORTEST:
+    if lowered in ALIASES or len(lowered) < _SHORTEST or matching_tools(lowered):
         return None
     for known in ALIASES:
         if len(known) >= _SHORTEST and off_by_one(lowered, known):

@@ -51,7 +51,6 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "steer_subagent": _SPAWN,
     "list_subagents": _NONE,
     "clear_subagents": _NONE,
-    "ObserverReport": _NONE,
 }
 """Canonical names with the most each tool may do. `find` is what others call glob."""
 
@@ -65,6 +64,16 @@ command."""
 
 STARTING: frozenset[str] = frozenset({"Agent", "subagent", "dispatch_agent"})
 """The tool that starts an agent, as each vocabulary calls it."""
+
+SUBJECTS: Mapping[str, EffectKind] = {
+    "read": "read",
+    "edit": "write",
+    "write": "write",
+    "bash": "execute",
+    "fetch_content": "network",
+    **dict.fromkeys(STARTING, "spawn"),
+}
+"""The effect that a rule of this name is about. A rule that forbids or asks holds for every tool that declares it."""
 
 BUILT_IN_SEVEN: tuple[str, ...] = ("read", "bash", "edit", "write", "grep", "find", "ls")
 

@@ -134,3 +134,11 @@ class Usage(Struct, frozen=True):
 
 
 NOTHING = Usage()
+
+
+def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:
+    """Return `total` if it includes what was counted; else `counted` and `more`. A run that was resumed may report only
+    what it has spent since: the sum over its life must never shrink."""
+    if total.input >= counted.input and total.output >= counted.output:
+        return total
+    return counted + more if more is not None else counted

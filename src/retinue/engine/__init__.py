@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
     """Return the project at `cwd` with everything its runs can do. `innermost` are put around tools before all others;
     the other options are those of `Project`."""
-    capabilities = standard_capabilities()
-    if innermost:
-        capabilities = capabilities.with_innermost(innermost)
-    project = Project(cwd, capabilities=capabilities, **options)
+    project = Project(cwd, capabilities=standard_capabilities(*innermost), **options)
     project.connect_elsewhere = _connect_cluster
     return project
 

@@ -26,7 +26,7 @@ class CauseLog:
             if now - self._reported.get(cause, -REPEAT_SECONDS) < REPEAT_SECONDS:
                 return
             if len(self._reported) > MAX_CAUSES:
-                self._reported = {known: at for known, at in self._reported.items() if now - at < REPEAT_SECONDS}
+                self._reported = {cause: at for cause, at in self._reported.items() if now - at < REPEAT_SECONDS}
             if len(self._reported) > MAX_CAUSES:
                 return
             self._reported[cause] = now

@@ -1,12 +1,12 @@
 """The engine of a cluster: queues of DBOS in the shared database (extra `cluster`).
 
 One workflow of DBOS is one attempt of a run, and has no steps: what a run does is in the log. Workers with the same
-profile (version, providers, labels, rights, limits) share a queue. Who offers an attempt writes it into `placements`
+profile (version, providers, labels, rights, limits) share a queue. A sender offers an attempt by a row of `placements`
 and needs no DBOS, which takes half a second to load. A worker that hears of it puts it into the queue of a
 profile that can serve it; without one it waits in `placements` until a worker that can serve it offers it again.
 
-DBOS needs a paid service to notice dead executors. Here each worker watches the others (`dead`): an attempt of one
-that is silent is offered again under the next number.
+DBOS needs a paid service to notice dead executors. Here each worker watches the others (`ClusterTables.stranded`): an
+attempt of one that is silent is offered again under the next number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,9 +28,9 @@ from retinue.core.process import Owner
 from retinue.engine.cause_log import CauseLog
 from retinue.engine.cluster_tables import SCHEMA, ClusterTables
 from retinue.engine.dbos_json import json_serializer, load_dbos, report_dbos
-from retinue.engine.placement import Serve
 from retinue.log.postgres_listener import PostgresListener
 
+Serve = Callable[[Attempt], Awaitable[None]]
 _APPLICATION = "retinue"
 _VERSION = "1"
 """Fixed: DBOS would otherwise strand what waits when the program is upgraded. Our own check is `RunNeeds.version`."""
@@ -37,10 +38,12 @@ _WORKFLOW = "retinue_attempt"
 POLL_SECONDS = 0.2
 
 
-class DbosPlacement:
-    """The engine as one process sees it. A worker has `owner` and `view`; who only offers has neither."""
+class DbosQueues:
+    """The queues as one worker sees them. They keep nothing of what runs do: that is in the log, and the log alone
+    decides who may write to a run. So it does no harm to give an attempt to two workers, or to one that is too late:
+    one of them is refused."""
 
-    def __init__(self, tables: ClusterTables, owner: Owner | None = None, view: WorkerView | None = None) -> None:
+    def __init__(self, tables: ClusterTables, owner: Owner, view: WorkerView) -> None:
         self._tables = tables
         self._owner = owner
         self.view = view
@@ -49,9 +52,6 @@ class DbosPlacement:
         """Set when someone may have offered something."""
         self.listens = asyncio.Event()
         """Set when a worker takes attempts: before, nobody must offer it any."""
-
-    async def offer(self, attempt: Attempt) -> bool:
-        return await asyncio.to_thread(self._tables.put, attempt)
 
     def _enqueue(self, attempt: Attempt) -> str:
         """Put an attempt into a queue whose workers can serve it, and return its name; nothing without one."""
@@ -88,31 +88,22 @@ class DbosPlacement:
     def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
         """Return one of the workers that can serve this, of those alike with the most room; None without one."""
         able: dict[str, WorkerView] = {}
-        room: dict[str, int] = {}
+        free_slots: Counter[str] = Counter()
         for worker in self._tables.workers():
             if not worker.lacks(needs):
                 able[worker.queue] = worker
-                room[worker.queue] = room.get(worker.queue, 0) + worker.concurrency - len(worker.runs)
-        if not room:
-            return None
-        return able[max(room, key=lambda queue: room[queue])]
-
-    async def withdraw(self, attempt: Attempt) -> None:
-        # The worker that gets it out of the queue finds that nobody wants it any more.
-        await asyncio.to_thread(self._tables.drop, attempt.project, attempt.run_id)
+                free_slots[worker.queue] += worker.concurrency - len(worker.runs)
+        return able[max(able, key=free_slots.__getitem__)] if able else None
 
     async def beat(self) -> None:
-        if self._owner is not None and self.view is not None:
-            await asyncio.to_thread(self._tables.beat, self._owner, self.view)
-            # Something may have waited for a worker like this one.
-            self._heard.set()
-
-    async def dead(self) -> list[Attempt]:
-        return await asyncio.to_thread(self._tables.stranded)
+        """Say that this worker lives, and what it can serve."""
+        await asyncio.to_thread(self._tables.beat, self._owner, self.view)
+        # Something may have waited for a worker like this one.
+        self._heard.set()
 
     async def take(self, serve: Serve) -> None:
-        if self._owner is None or self.view is None:
-            raise RuntimeError("only a worker takes attempts")
+        """Serve attempts, as many at once as this worker may, until cancelled. An attempt is held until
+        `serve` returns."""
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
 

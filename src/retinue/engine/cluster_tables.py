@@ -192,39 +192,34 @@ class ClusterTables:
 
     def beat(self, owner: Owner, view: WorkerView) -> None:
         """Say that a worker lives, and what it can do."""
-        row = (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space)
-        said = msgspec.json.encode(replace(view, runs=(), heartbeat=0.0)).decode()
-        with self._use() as connection:
-            connection.execute(
-                f"INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, {_NOW}, ?) "  # noqa: S608
-                "ON CONFLICT (id) DO UPDATE SET heartbeat=excluded.heartbeat, view=excluded.view",
-                (*row, said),
-            )
+        identity = (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space)
+        profile = msgspec.json.encode(replace(view, runs=(), heartbeat=0.0)).decode()
+        self._execute(
+            f"INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, {_NOW}, ?) "  # noqa: S608
+            "ON CONFLICT (id) DO UPDATE SET heartbeat=excluded.heartbeat, view=excluded.view",
+            *identity,
+            profile,
+        )
 
     def leave(self, worker: str) -> None:
         """Forget a worker that ends."""
-        with self._use() as connection:
-            connection.execute("DELETE FROM workers WHERE id=?", (worker,))
+        self._execute("DELETE FROM workers WHERE id=?", worker)
 
     def forget_workers(self) -> None:
         """Forget the workers that have been silent for an hour."""
-        with self._use() as connection:
-            connection.execute(f"DELETE FROM workers WHERE heartbeat < {_NOW} - {_FORGET_SECONDS}")  # noqa: S608
+        self._execute(f"DELETE FROM workers WHERE heartbeat < {_NOW} - {_FORGET_SECONDS}")  # noqa: S608
 
     def workers(self) -> list[WorkerView]:
         """Return the workers that live, each with its runs. A row that cannot be read is reported and left out."""
         silent = f"{_NOW} - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8)"
         columns = ", ".join(map(_bounded, ("id", "started", "host", "boot", "space", "view")))
-        with self._use() as connection:
-            rows = connection.execute(
-                f"SELECT {columns}, pid, {silent} AS silence FROM workers ORDER BY heartbeat DESC LIMIT {_MAX_ROWS}"  # noqa: S608
-            ).fetchall()
-            held: dict[str, list[str]] = {}
-            query = f"SELECT worker, run_id FROM placements WHERE worker IS NOT NULL LIMIT {_MAX_ROWS}"  # noqa: S608
-            for worker, run_id in connection.execute(query):
-                held.setdefault(worker, []).append(run_id)
-        views = filter(None, map(self._living_worker, rows))
-        self.seen = [replace(view, runs=self._readable(held.get(view.id, []), RunId, "A placement")) for view in views]
+        query = f"SELECT {columns}, pid, {silent} AS silence FROM workers ORDER BY heartbeat DESC LIMIT {_MAX_ROWS}"  # noqa: S608
+        views = filter(None, map(self._living_worker, self._execute(query)))
+        runs: dict[str, list[str]] = {}
+        query = f"SELECT worker, run_id FROM placements WHERE worker IS NOT NULL LIMIT {_MAX_ROWS}"  # noqa: S608
+        for worker, run_id in self._execute(query):
+            runs.setdefault(worker, []).append(run_id)
+        self.seen = [replace(view, runs=self._readable(runs.get(view.id, []), RunId, "A placement")) for view in views]
         return self.seen
 
     def _living_worker(self, values: Any) -> WorkerView | None:
@@ -261,30 +256,29 @@ class ClusterTables:
         """Record that an attempt was offered, and tell the workers. Return False when another process offered it, or a
         later one, first."""
         needs = msgspec.json.encode(attempt.needs).decode()
-        with self._use() as connection:
-            done = connection.execute(
-                f"INSERT INTO placements VALUES (?, ?, ?, '', ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
-                "DO UPDATE SET attempt=excluded.attempt, queue=excluded.queue, needs=excluded.needs, worker=NULL, "
-                "offered_at=excluded.offered_at WHERE placements.attempt<excluded.attempt",
-                (attempt.project, attempt.run_id, attempt.number, needs),
-            )
-            if done.rowcount == 1:
-                connection.execute(f"NOTIFY {SCHEMA}")
-            return bool(done.rowcount == 1)
+        inserted = self._execute(
+            f"INSERT INTO placements VALUES (?, ?, ?, '', ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
+            "DO UPDATE SET attempt=excluded.attempt, queue=excluded.queue, needs=excluded.needs, worker=NULL, "
+            "offered_at=excluded.offered_at WHERE placements.attempt<excluded.attempt",
+            *(attempt.project, attempt.run_id, attempt.number, needs),
+        )
+        if inserted.rowcount:
+            self._execute(f"NOTIFY {SCHEMA}")
+        return bool(inserted.rowcount)
 
     def queue_offers(self, enqueue: Callable[[Attempt], str]) -> None:
         """Give each attempt that is in no queue to `enqueue`, which returns the name of its queue, or nothing. Workers
         share this work: each attempt has a row that one of them locks. A row that cannot be read waits for
         `remove_unreadable`."""
-        left: list[str] = []
+        passed_over: list[str] = []
         query = (
             f"SELECT {_PLACEMENT}, md5(project) || md5(run_id) AS mark FROM placements "  # noqa: S608
             "WHERE queue='' AND worker IS NULL AND NOT (md5(project) || md5(run_id)) = ANY(?) "
             "ORDER BY offered_at LIMIT 1 FOR UPDATE SKIP LOCKED"
         )
-        while len(left) < _MAX_ROWS:
+        while len(passed_over) < _MAX_ROWS:
             with self._use() as connection, connection.transaction():
-                row = connection.execute(query, (left,)).fetchone()
+                row = connection.execute(query, (passed_over,)).fetchone()
                 if row is None:
                     return
                 queue = ""
@@ -297,35 +291,30 @@ class ClusterTables:
                         (queue, attempt.project, attempt.run_id),
                     )
             if not queue:
-                left.append(row["mark"])
+                passed_over.append(row["mark"])
 
     def take(self, attempt: Attempt, worker: str) -> bool:
         """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
-        with self._use() as connection:
-            done = connection.execute(
-                "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND coalesce(worker, ?)=?",
-                (worker, attempt.project, attempt.run_id, attempt.number, worker, worker),
-            )
-            return bool(done.rowcount == 1)
+        updated = self._execute(
+            "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND coalesce(worker, ?)=?",
+            *(worker, attempt.project, attempt.run_id, attempt.number, worker, worker),
+        )
+        return bool(updated.rowcount)
 
     def holds(self, attempt: Attempt, worker: str) -> bool:
         """Return whether an attempt is still that worker's: no later one was offered, and the run has not ended."""
-        with self._use() as connection:
-            query = "SELECT 1 FROM placements WHERE project=? AND run_id=? AND attempt=? AND worker=?"
-            return (
-                connection.execute(query, (attempt.project, attempt.run_id, attempt.number, worker)).fetchone()
-                is not None
-            )
+        query = "SELECT 1 FROM placements WHERE project=? AND run_id=? AND attempt=? AND worker=?"
+        return bool(self._execute(query, attempt.project, attempt.run_id, attempt.number, worker).rowcount)
 
     def drop(self, project: str, run_id: str) -> None:
         """Forget a run that needs no worker any more."""
-        with self._use() as connection:
-            connection.execute("DELETE FROM placements WHERE project=? AND run_id=?", (project, run_id))
+        self._execute("DELETE FROM placements WHERE project=? AND run_id=?", project, run_id)
 
     def stranded(self) -> list[Attempt]:
         """Return the next attempt of every run whose worker is gone, or that waits in a queue which nobody serves."""
         workers = self.workers()
-        alive, queues = {each.id for each in workers}, {each.queue for each in workers if not each.draining}
+        alive = {worker.id for worker in workers}
+        queues = {worker.queue for worker in workers if not worker.draining}
         # One that was offered just now is on its way into a queue.
         due = f"worker IS NOT NULL OR offered_at < {_NOW} - {_QUEUE_SECONDS}"
         attempts: list[Attempt] = []
@@ -345,27 +334,23 @@ class ClusterTables:
                 _attempt_of(row)
             except UnreadableValueError as error:
                 removed.append(UnreadablePlacement(row["project"] or "", row["run_id"] or "", str(error)))
-                with self._use() as connection:
-                    connection.execute("DELETE FROM placements WHERE ctid=?::tid", (row["place"],))
+                self._execute("DELETE FROM placements WHERE ctid=?::tid", row["place"])
         return removed
 
     def _select_placements(self, condition: str) -> list[Any]:
         query = f"SELECT {_PLACEMENT}, ctid::text AS place FROM placements WHERE {condition} LIMIT {_MAX_ROWS}"  # noqa: S608
-        with self._use() as connection:
-            return list(connection.execute(query).fetchall())
+        return list(self._execute(query))
 
     # Workspaces
 
     def has_bundle(self, project: str, commit: str) -> bool:
-        with self._use() as connection:
-            query = "SELECT 1 FROM bundle_parts WHERE project=? AND commit=? AND part=0"
-            return connection.execute(query, (project, commit)).fetchone() is not None
+        query = "SELECT 1 FROM bundle_parts WHERE project=? AND commit=? AND part=0"
+        return bool(self._execute(query, project, commit).rowcount)
 
     def histories(self, project: str) -> list[str]:
         """Return the commits whose whole history is kept."""
         query = "SELECT commit FROM bundle_parts WHERE project=? AND part=0 AND commit LIKE '%:history'"
-        with self._use() as connection:
-            commits = [row[0].removesuffix(":history") for row in connection.execute(query, (project,))]
+        commits = [row[0].removesuffix(":history") for row in self._execute(query, project)]
         return list(self._readable(commits, Commit, "The name of a history in the database"))
 
     def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
@@ -376,16 +361,15 @@ class ClusterTables:
             before = self.workspace(project, run_id, stored.kind)
         if data is not None:
             self._save_bundle(project, stored.key, data)
-        with self._use() as connection:
-            connection.execute(
-                "INSERT INTO workspaces (project, run_id, kind, commit, head, branch, turn, remote, history) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
-                "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, "
-                "remote=excluded.remote, history=excluded.history, home_at=NULL",
-                (project, run_id, *msgspec.structs.astuple(stored)),
-            )
-            if before is not None and before.key != stored.key:
-                connection.execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", (project, before.key))
+        self._execute(
+            "INSERT INTO workspaces (project, run_id, kind, commit, head, branch, turn, remote, history) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (project, run_id, kind) DO UPDATE SET "
+            "commit=excluded.commit, head=excluded.head, branch=excluded.branch, turn=excluded.turn, "
+            "remote=excluded.remote, history=excluded.history, home_at=NULL",
+            *(project, run_id, *msgspec.structs.astuple(stored)),
+        )
+        if before is not None and before.key != stored.key:
+            self._execute("DELETE FROM bundle_parts WHERE project=? AND commit=?", project, before.key)
 
     def _save_bundle(self, project: str, key: str, data: bytes) -> None:
         with self._use_alone() as connection, connection.transaction():
@@ -399,11 +383,8 @@ class ClusterTables:
     def workspace(self, project: str, run_id: str, kind: WorkspaceKind) -> StoredWorkspace | None:
         """Return what is stored of a run; None without it. Raise UnreadableValueError."""
         columns = ", ".join(map(_bounded, ("commit", "head", "branch", "remote", "history")))
-        with self._use() as connection:
-            row = connection.execute(
-                f"SELECT {columns}, turn FROM workspaces WHERE project=? AND run_id=? AND kind=?",  # noqa: S608
-                (project, run_id, kind),
-            ).fetchone()
+        query = f"SELECT {columns}, turn FROM workspaces WHERE project=? AND run_id=? AND kind=?"  # noqa: S608
+        row = self._execute(query, project, run_id, kind).fetchone()
         if row is None:
             return None
         where = f"The workspace ({kind}) of run {run_id} in the database"
@@ -412,30 +393,29 @@ class ClusterTables:
         stored = decode_row(_by_name(row), _CommitRow, where)
         return StoredWorkspace(kind, **msgspec.structs.asdict(stored))
 
-    def bundle(self, project: str, stored: StoredWorkspace, most: int = MAX_BUNDLE_BYTES) -> bytes | None:
-        """Return the bundle of a workspace; None without it. Raise StateError for one of more than `most` bytes."""
+    def bundle(self, project: str, stored: StoredWorkspace, max_bytes: int = MAX_BUNDLE_BYTES) -> bytes | None:
+        """Return the bundle of a workspace; None without it. Raise StateError for one of more than `max_bytes`."""
         data = bytearray()
         query = (
             f"SELECT octet_length(data), substr(data, 1, {PART_BYTES}) FROM bundle_parts "  # noqa: S608
             "WHERE project=? AND commit=? AND part=?"
         )
         with self._use_alone() as connection:
-            for number in range(most // PART_BYTES + 2):
+            for number in range(max_bytes // PART_BYTES + 2):
                 row = connection.execute(query, (project, stored.key, number)).fetchone()
                 if row is None:
                     return bytes(data) if number else None
-                if row[0] > PART_BYTES or len(data) + row[0] > most:
+                if row[0] > PART_BYTES or len(data) + row[0] > max_bytes:
                     break
                 data += row[1]
-        raise StateError(f"What the database has of the workspace {stored.commit[:12]} is larger than {most} bytes.")
+        raise StateError(
+            f"What the database has of the workspace {stored.commit[:12]} is larger than {max_bytes} bytes."
+        )
 
     def mark_home(self, project: str, run_id: str) -> None:
         """Record that an ended run has nothing here any more that its sender's repository does not have."""
-        with self._use() as connection:
-            connection.execute(
-                f"UPDATE workspaces SET home_at={_NOW} WHERE project=? AND run_id=? AND home_at IS NULL",  # noqa: S608
-                (project, run_id),
-            )
+        statement = f"UPDATE workspaces SET home_at={_NOW} WHERE project=? AND run_id=? AND home_at IS NULL"  # noqa: S608
+        self._execute(statement, project, run_id)
 
     def finished_bases(self, project: str, keep_seconds: float) -> set[str]:
         """Return the commits that runs began with of which all have been home for so long."""
@@ -443,8 +423,7 @@ class ClusterTables:
             "SELECT commit FROM workspaces WHERE project=? AND kind='base' "  # noqa: S608
             f"GROUP BY commit HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
         )
-        with self._use() as connection:
-            commits = [row[0] for row in connection.execute(query, (project, keep_seconds))]
+        commits = [row[0] for row in self._execute(query, project, keep_seconds)]
         return set(self._readable(commits, Commit, "The commit of an ended run in the database"))
 
     def finished_on_remotes(self, keep_seconds: float) -> list[tuple[str, str, str]]:
@@ -453,15 +432,13 @@ class ClusterTables:
             "SELECT project, run_id, max(remote) FROM workspaces GROUP BY project, run_id "  # noqa: S608
             f"HAVING max(remote) <> '' AND bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
         )
-        with self._use() as connection:
-            rows = [tuple(row) for row in connection.execute(query, (keep_seconds,))]
+        rows = [tuple(row) for row in self._execute(query, keep_seconds)]
         kind = tuple[ProjectName, RunId, RemoteUrl]
         return list(self._readable(rows, kind, "The git remote of an ended run in the database"))
 
     def leave_remote(self, project: str, run_id: str) -> None:
         """Record that a run has no commits on a git remote any more."""
-        with self._use() as connection:
-            connection.execute("UPDATE workspaces SET remote='' WHERE project=? AND run_id=?", (project, run_id))
+        self._execute("UPDATE workspaces SET remote='' WHERE project=? AND run_id=?", project, run_id)
 
     def remove_bundles(self, keep_seconds: float) -> int:
         """Remove the bundles of runs that have all been home for so long. Return how many."""
@@ -470,6 +447,11 @@ class ClusterTables:
             connection.execute("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE")
             removed = connection.execute(_REMOVE_BUNDLES, (keep_seconds,)).fetchall()
             return sum(part == 0 for (part,) in removed)
+
+    def _execute(self, statement: str, *values: object) -> Any:
+        """Return the cursor of a statement, which has all its rows."""
+        with self._use() as connection:
+            return connection.execute(statement, values)
 
     @contextmanager
     def _use(self) -> Iterator[PostgresConnection]:

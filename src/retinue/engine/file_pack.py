@@ -19,14 +19,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
 from retinue.errors import StateError
 from retinue.guard.redact import Redactor
 from retinue.tools.safe_dir import SafeDir, files, is_safe, read, write
 
-LARGEST_FILE = 4 * 2**20
-LARGEST_PACK = 32 * 2**20
-_LARGEST_ENCODED = LARGEST_PACK + 4 * 2**20
+MAX_FILE_BYTES = 4 * 2**20
+MAX_PACK_BYTES = 32 * 2**20
+MAX_ENCODED_BYTES = MAX_PACK_BYTES + 4 * 2**20
 """With names, and what was left out."""
 
 
@@ -53,10 +52,10 @@ class FilePack(Struct, frozen=True):
 
     def write(self, folder: Path) -> None:
         """Put the files below `folder`. One that is there stays as it is."""
-        place = SafeDir(folder.parent, (folder.name,), private=True)
+        directory = SafeDir(folder.parent, (folder.name,), private=True)
         for path, data in self.files.items():
             if not (folder / path).exists():
-                write(place, path.split("/"), data, over=None)
+                write(directory, path.split("/"), data, over=None)
 
 
 def digest_of(data: bytes) -> str:
@@ -69,9 +68,9 @@ def decode(digest: str, data: bytes) -> FilePack:
         raise StateError("What came from the database is not what its hash says.", remedy="Send the run again.")
     unpacker = zlib.decompressobj()
     try:
-        packed = unpacker.decompress(data, _LARGEST_ENCODED)
+        packed = unpacker.decompress(data, MAX_ENCODED_BYTES)
         if not unpacker.eof:
-            raise StateError(f"A pack of files in the database is larger than {_LARGEST_ENCODED} bytes, or cut off.")
+            raise StateError(f"A pack of files in the database is larger than {MAX_ENCODED_BYTES} bytes, or cut off.")
         pack = msgspec.msgpack.decode(packed, type=FilePack)
     except (zlib.error, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise StateError(f"A pack of files in the database cannot be read: {error}.") from None
@@ -96,7 +95,7 @@ class Packer:
         for names in files(folder):
             path = "/".join((under, *names)) if under else "/".join(names)
             try:
-                data = read(folder, *names, most=LARGEST_FILE + 1)
+                data = read(folder, *names, most=MAX_FILE_BYTES + 1)
             except OSError as error:
                 self._left_out.append(f"{path} (it cannot be read: {error.strerror})")
                 continue
@@ -110,37 +109,14 @@ class Packer:
     def _put(self, path: str, data: bytes) -> None:
         if not all(map(is_safe, path.split("/"))):
             self._left_out.append(f"{path} (its name is not safe)")
-        elif len(data) > LARGEST_FILE or self._size + len(data) > LARGEST_PACK:
+        elif len(data) > MAX_FILE_BYTES or self._size + len(data) > MAX_PACK_BYTES:
             self._left_out.append(f"{path} (it is too large)")
         else:
             self._size += len(data)
             self._files[path] = data
 
-    def made(self, consents: Mapping[str, tuple[str, ...]] | None = None) -> FilePack | None:
+    def pack(self, consents: Mapping[str, tuple[str, ...]] | None = None) -> FilePack | None:
         """Return all of it; None where there is nothing."""
         if not (self._files or self._left_out or consents):
             return None
         return FilePack(self._files, tuple(self._left_out), dict(consents or {}))
-
-
-def save_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceKind, pack: FilePack) -> None:
-    """Keep a pack of a run in the database. What comes from a home is kept once for all runs that bring the same."""
-    data = pack.encode()
-    name = digest_of(data)
-    if kind != "home":
-        tables.save_workspace(project, run_id, StoredWorkspace(kind, f"{name}-{run_id}"), data)
-        return
-    stored = StoredWorkspace(kind, name)
-    # First its name: from then on nobody removes it.
-    tables.save_workspace(project, run_id, stored, None)
-    if not tables.has_bundle(project, stored.key):
-        tables.save_workspace(project, run_id, stored, data)
-
-
-def load_pack(tables: ClusterTables, project: str, run_id: str, kind: WorkspaceKind) -> FilePack | None:
-    """Return the newest pack of a run; None without one. Raise StateError when it is damaged."""
-    stored = tables.workspace(project, run_id, kind)
-    data = None if stored is None else tables.bundle(project, stored, _LARGEST_ENCODED)
-    if stored is None or data is None:
-        return None
-    return decode(stored.commit.removesuffix(f"-{run_id}"), data)

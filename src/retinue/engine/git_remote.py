@@ -36,15 +36,15 @@ _REACHING = {
     "GIT_HTTP_LOW_SPEED_LIMIT": "1000",
     "GIT_HTTP_LOW_SPEED_TIME": "30",
 }
-_WAITS = (1.0, 3.0)
+_WAIT_SECONDS = (1.0, 3.0)
 """A server that is away for a moment is asked again."""
 _SLOW_SECONDS = 20.0
 """Not one that takes so long to fail."""
-_LAST = re.compile(
+_PERMANENT = re.compile(
     r"rejected|denied|not found|does not exist|not appear to be|Authentication failed|verification failed|not allowed"
 )
 """What git says when asking again would not help."""
-_MOST_NAMES = 20
+_MAX_BRANCH_NAMES = 20
 FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
 """Options of every fetch: objects come, and nothing else changes."""
 
@@ -53,17 +53,17 @@ class RemoteAwayError(StateError):
     """A git remote does not answer now, and may later."""
 
 
-def find_remote(said: str | None, git: Git) -> str:
+def find_remote(name: str | None, git: Git) -> str:
     """Return the URL of the repository that a setting names: a URL, or the name of a remote of the checkout; empty
     without one. Raise UsageError, for a URL with a password too: it would be in the database."""
-    if not said:
+    if not name:
         return ""
-    url = said
-    if not _is_url(said):
-        url = next((each.value for each in git.settings() if each.name == f"remote.{said}.url"), "")
-        if not _NAME.fullmatch(said) or not url:
+    url = name
+    if not _is_url(name):
+        url = next((entry.value for entry in git.settings() if entry.name == f"remote.{name}.url"), "")
+        if not _NAME.fullmatch(name) or not url:
             raise UsageError(
-                f"The setting workspaceRemote is {said!r}, which is neither a URL nor a remote of {git.folder}.",
+                f"The setting workspaceRemote is {name!r}, which is neither a URL nor a remote of {git.folder}.",
                 remedy="Name a repository that all workers reach, or one of: git remote.",
             )
     check_url(url)
@@ -77,9 +77,9 @@ def check_url(url: str) -> None:
             f"{url!r} is not the URL of a git repository for workers.",
             remedy="Use https://HOST/PATH, ssh://USER@HOST/PATH, USER@HOST:PATH, or a whole path that is shared.",
         )
-    found = _URL.fullmatch(url)
-    user = found["user"] if found is not None else None
-    if found is not None and user and (":" in user or found["scheme"].startswith("http")):
+    match = _URL.fullmatch(url)
+    user = match["user"] if match is not None else None
+    if match is not None and user and (":" in user or match["scheme"].startswith("http")):
         hidden = url.replace(f"{user}@", "", 1)
         raise UsageError(
             f"The git remote {hidden} has a user or a password in its URL, which would be in the database.",
@@ -101,7 +101,7 @@ def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
     """Push `commit` as a branch for people, and return its name. A name that has something else there gets a number.
     Raise GitError or RemoteAwayError."""
     with reaching(git) as near:
-        for number in range(1, _MOST_NAMES):
+        for number in range(1, _MAX_BRANCH_NAMES):
             name = branch if number == 1 else f"{branch}-{number}"
             try:
                 _patiently(near, "push", "--quiet", "--", url, f"{commit}:refs/heads/{name}")
@@ -110,7 +110,7 @@ def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
                     raise
             else:
                 return name
-        raise GitError(("push", url), f"{branch} and {_MOST_NAMES - 1} other names are taken there")
+        raise GitError(("push", url), f"{branch} and {_MAX_BRANCH_NAMES - 1} other names are taken there")
 
 
 def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
@@ -125,10 +125,10 @@ def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
 def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
     """Remove the commits of a run from the repository at `url`; branches for people stay. Raise GitError or
     RemoteAwayError."""
-    with tempfile.TemporaryDirectory(prefix="retinue-remote-") as place:
-        folder = Path(place) / "none.git"
+    with tempfile.TemporaryDirectory(prefix="retinue-remote-") as temporary:
+        folder = Path(temporary) / "none.git"
         make_repository(folder)
-        near = Git(Path(place), environment, git_dir=folder).having(**_REACHING)
+        near = Git(Path(temporary), environment, git_dir=folder).having(**_REACHING)
         listed = _patiently(near, "ls-remote", "--quiet", "--", url, f"refs/retinue/{run_id}/*").decode()
         refs = [line.split("\t")[1] for line in listed.splitlines()]
         if refs:
@@ -138,8 +138,8 @@ def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
 @contextmanager
 def reaching(git: Git) -> Iterator[Git]:
     """Yield git in an empty repository that shares the objects of another, and reaches other machines."""
-    with tempfile.TemporaryDirectory(prefix="retinue-remote-") as place:
-        folder = Path(place) / "shared.git"
+    with tempfile.TemporaryDirectory(prefix="retinue-remote-") as temporary:
+        folder = Path(temporary) / "shared.git"
         make_repository(folder)
         objects, shallow = git.text("rev-parse", "--git-path", "objects", "--git-path", "shallow").split("\n")
         if (git.folder / shallow).is_file():
@@ -148,17 +148,17 @@ def reaching(git: Git) -> Iterator[Git]:
         listed = git("for-each-ref", "--format=%(objectname) %(refname)")
         (folder / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
         variables = {**git.variables, **_REACHING, "GIT_OBJECT_DIRECTORY": str((git.folder / objects).resolve())}
-        yield Git(Path(place), git.environment, git_dir=folder, variables=variables)
+        yield Git(Path(temporary), git.environment, git_dir=folder, variables=variables)
 
 
 def _patiently(git: Git, *arguments: str) -> bytes:
-    waits = iter(_WAITS)
+    waits = iter(_WAIT_SECONDS)
     while True:
         began = time.monotonic()
         try:
             return git(*arguments, seconds=CHECKOUT_SECONDS)
         except GitError as error:
-            if _LAST.search(error.why):
+            if _PERMANENT.search(error.why):
                 raise
             wait = next(waits, None)
             if wait is None or time.monotonic() - began > _SLOW_SECONDS:

@@ -50,7 +50,7 @@ def remove_from_remotes(
     """Remove the commits of runs that were brought home more than `keep_seconds` ago from the git remotes that this
     machine may use. Return what was done, and what a remote did not let go, a sentence each: that is tried again at
     the next call."""
-    said: list[str] = []
+    sentences: list[str] = []
     failed: set[str] = set()
     for project, run_id, url in tables.finished_on_remotes(keep_seconds):
         if url in failed or not may_use(url):
@@ -59,11 +59,11 @@ def remove_from_remotes(
             remove(url, run_id, environment)
         except (GitError, RemoteAwayError) as error:
             failed.add(url)
-            said.append(f"Commits of ended runs could not be removed from {url}: {error}")
+            sentences.append(f"Commits of ended runs could not be removed from {url}: {error}")
             continue
         tables.leave_remote(project, run_id)
-        said.append(f"Removed of ended runs: the commits of {run_id} at {url}.")
-    return said
+        sentences.append(f"Removed of ended runs: the commits of {run_id} at {url}.")
+    return sentences
 
 
 def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_seconds: float) -> bool:

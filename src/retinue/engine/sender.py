@@ -12,12 +12,9 @@ from msgspec.structs import replace
 from retinue.core.events import Warned
 from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
 from retinue.core.version import __version__
-from retinue.engine.carried_home import agents_of, pack_home
-from retinue.engine.cluster import DbosPlacement
+from retinue.engine.carried_files import agents_of, bring_files, explain_left_out, pack_home
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
-from retinue.engine.file_pack import save_pack
 from retinue.engine.git_remote import RemoteAwayError, find_remote
-from retinue.engine.returns import bring_files, explain_left_out
 from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import collect_branch, snapshot
 from retinue.errors import LaunchError, RetinueError
@@ -28,8 +25,8 @@ from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 class ClusterSender:
@@ -39,11 +36,10 @@ class ClusterSender:
         self._project = project
         self._name = database.project
         self._tables = ClusterTables(database.url)
-        self._engine = DbosPlacement(self._tables)
         self._remotes: dict[str, str] = {}
         """The git repositories that files of runs travel through, by run; none for the database."""
 
-    async def place(self, node: RunNode) -> None:
+    async def place(self, node: Run) -> None:
         _check_guards(node)
         # Two threads: one waits for git. Neither may go on after the other has failed.
         sends = (asyncio.to_thread(send, node) for send in (self._send_workspace, self._send_home))
@@ -51,27 +47,24 @@ class ClusterSender:
             if failure is not None:
                 raise failure
         await self._project.log.let_go(node.id)
-        await self._engine.offer(self._attempt(node))
+        await asyncio.to_thread(self._tables.put, Attempt(self._name, node.id, 1, self._needs(node)))
 
-    def _attempt(self, node: RunNode) -> Attempt:
-        return Attempt(self._name, node.id, 1, self._needs(node))
-
-    def _needs(self, node: RunNode) -> RunNeeds:
-        launch = node.handle.launch
+    def _needs(self, node: Run) -> RunNeeds:
+        launch = node.launch
         placement = launch.request.placement or ClusterPlacement()
-        allow = [what for what, present in (("hooks", node.hooks.listens("PreToolUse")),) if present]
+        allow = ("hooks",) if node.hooks.listens("PreToolUse") else ()
         return RunNeeds(
             launch.model.info.provider,
             placement.labels,
-            tuple(allow),
+            allow,
             __version__,
             placement.priority,
             self._project.settings.settings.tenant or self._name,
             self._remotes.get(node.id, ""),
         )
 
-    def _send_workspace(self, node: RunNode) -> None:
-        request, project = node.handle.launch.request, self._project
+    def _send_workspace(self, node: Run) -> None:
+        request, project = node.launch.request, self._project
         consented = has_git_consent(project, request.cwd)
         remote = own_remote(project, request.cwd)
         with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
@@ -87,38 +80,38 @@ class ClusterSender:
         if remote:
             self._remotes[node.id] = remote
 
-    def _store(self, node: RunNode) -> WorkspaceStore:
-        cwd = node.handle.launch.request.cwd
+    def _store(self, node: Run) -> WorkspaceStore:
+        cwd = node.launch.request.cwd
         return WorkspaceStore(
             self._tables, self._name, node.id, lambda remote: remote == own_remote(self._project, cwd)
         )
 
-    def _send_home(self, node: RunNode) -> None:
-        pack = pack_home(self._project, node.handle.launch.request.spec)
+    def _send_home(self, node: Run) -> None:
+        pack = pack_home(self._project, node.launch.request.spec)
         if pack is None:
             return
-        save_pack(self._tables, self._name, node.id, "home", pack)
+        self._store(node).save_pack("home", pack)
         if pack.left_out:
             text = f"Of your home, the worker has skills and memories{explain_left_out(pack)}"
-            self._project.log.append(node.handle.place, Warned("placement", text))
+            self._project.log.append(node.place, Warned("placement", text))
 
-    async def withdraw(self, node: RunNode) -> bool:
+    async def withdraw(self, node: Run) -> bool:
         row = self._project.log.reader.run(node.id)
         if row.state != "queued" or row.started_at is not None:
             return False
-        await self._engine.withdraw(self._attempt(node))
+        # A worker that gets it out of the queue finds that nobody wants it any more.
+        await asyncio.to_thread(self._tables.drop, self._name, node.id)
         await self._mark_home(node)
         return True
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._engine.close)
         await asyncio.to_thread(self._tables.close)
 
-    async def explain_waiting(self, node: RunNode) -> str | None:
+    async def explain_waiting(self, node: Run) -> str | None:
         workers = await asyncio.to_thread(self._tables.workers)
         return explain_waiting(self._needs(node), workers)
 
-    async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
+    async def collect(self, node: Run, outcome: Outcome) -> Outcome:
         # Its transcript is a file of the worker.
         note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
         outcome = replace(outcome, notes=(*outcome.notes, note))
@@ -147,18 +140,18 @@ class ClusterSender:
         await self._mark_home(node)
         return replace(outcome, branch=branch)
 
-    def _bring_files(self, node: RunNode) -> list[str]:
-        reader, spec = self._project.log.reader, node.handle.launch.request.spec
+    def _bring_files(self, node: Run) -> list[str]:
+        reader, spec = self._project.log.reader, node.launch.request.spec
         agents = agents_of(self._project, reader.tree(reader.run(node.id))) | {spec.name: spec}
-        return bring_files(self._tables, self._name, node.id, self._project, agents)
+        return bring_files(self._store(node), self._project, agents)
 
-    async def _mark_home(self, node: RunNode) -> None:
+    async def _mark_home(self, node: Run) -> None:
         # What is not marked stays: that costs room and nothing else.
         with contextlib.suppress(RetinueError):
             await asyncio.to_thread(self._tables.mark_home, self._name, node.id)
 
-    def _collect(self, node: RunNode) -> str | None:
-        cwd, store = node.handle.launch.request.cwd, self._store(node)
+    def _collect(self, node: Run) -> str | None:
+        cwd, store = node.launch.request.cwd, self._store(node)
         stored = store.find("result")
         if stored is None:
             return None
@@ -177,9 +170,9 @@ def own_remote(project: Project, cwd: Path) -> str:
     return find_remote(project.settings.settings.workspace_remote, Git(cwd, project.environment))
 
 
-def _check_guards(node: RunNode) -> None:
+def _check_guards(node: Run) -> None:
     """Raise LaunchError for a run that hooks guard which no worker would have: those outside of its workspace."""
-    cwd = node.handle.launch.request.cwd
+    cwd = node.launch.request.cwd
     root = repository_root(cwd) or cwd
     missing = sorted(source for source in node.hooks.guard_sources if not Path(source).is_relative_to(root))
     if missing:

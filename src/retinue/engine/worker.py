@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.capabilities import FINISH, PLAN, WRAP
+from retinue.capabilities import standard_capabilities
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.placement import Attempt, WorkerView
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
+from retinue.core.run_state import RunState
 from retinue.core.version import __version__
 from retinue.engine.cause_log import CauseLog
-from retinue.engine.cluster import DbosPlacement, queue_of
+from retinue.engine.cluster import DbosQueues, queue_of
 from retinue.engine.cluster_tables import ClusterTables, UnreadablePlacement
 from retinue.engine.git_remote import RemoteAwayError
 from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
@@ -35,32 +36,30 @@ from retinue.guard.git import GitError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 from retinue.models.limiter import process_limiters
-from retinue.runs.order import Capabilities
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.database import ProjectDatabase, database_folder, use_database
 from retinue.tools.safe_dir import SafeDir, remove_folder
 
 if TYPE_CHECKING:
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
 
 WATCH_SECONDS = 1.0
 TAKE_OVER_SECONDS = 10.0
 """How long the last owner of a run may seem to live after its worker was found dead."""
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 """A run that has cost so many workers their lives is given up."""
-AGAIN_SECONDS = 1.0
-FULL_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+FULL_DISK_SECONDS = 5.0
 """How long a worker whose disk is full keeps a run to itself before it offers it again."""
-LEAST_BYTES = 1 << 20
+MIN_FREE_BYTES = 1 << 20
 """With less free than this a disk is full: whatever failed then may have failed for that."""
-PATIENT_TIMES = 30
+MAX_RETRIES = 30
 """So often a worker tries to reach a server that is away, for ten seconds each."""
 REMOVE_SECONDS = 600.0
 """How often a worker looks for what ended runs have left."""
-_LEFT = ("interrupted", "queued")
-"""How a run stands that nobody has."""
+_UNOWNED_STATES = ("interrupted", "queued")
+"""States of a run that no process works on."""
 Say = Callable[[str], None]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,12 +104,12 @@ class Worker:
             global_limit=global_limit,
         )
         self.id = owner.id
-        self._room = concurrency
+        self._concurrency = concurrency
         self._keep_seconds = keep_seconds
         self._owner = owner
         self._causes = CauseLog(say)
         self._tables = ClusterTables(url, self._causes)
-        self._engine = DbosPlacement(self._tables, owner, replace(view, queue=queue_of(view)))
+        self._queues = DbosQueues(self._tables, owner, replace(view, queue=queue_of(view)))
         self._serving: dict[str, Supervisor] = {}
         self._at_work = 0
         self._idle = asyncio.Event()
@@ -121,17 +120,19 @@ class Worker:
         """Serve until `draining` is set, then for at most `grace` seconds what is at work. Raise StateError when the
         database cannot be used."""
         beating = threading.Thread(target=self._beat, name="retinue-beat", daemon=True)
-        taking = asyncio.create_task(self._engine.take(self.serve), name="take attempts")
+        taking = asyncio.create_task(self._queues.take(self.serve), name="take attempts")
         watching = asyncio.create_task(self._watch(), name="watch other workers")
         removing = asyncio.create_task(self._remove_leftovers(), name="remove what ended runs have left")
         waiting = asyncio.create_task(draining.wait())
-        listening = asyncio.create_task(self._engine.listens.wait())
+        listening = asyncio.create_task(self._queues.listens.wait())
         try:
             await asyncio.wait({taking, waiting, listening}, return_when=asyncio.FIRST_COMPLETED)
             if listening.done():
-                await self._engine.beat()
+                await self._queues.beat()
                 beating.start()
-                self._say(f"worker {self.id[:8]} (process {self._owner.pid}) takes runs now, {self._room} at a time")
+                self._say(
+                    f"worker {self.id[:8]} (process {self._owner.pid}) takes runs now, {self._concurrency} at a time"
+                )
                 await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if taking.done():
                 taking.result()
@@ -145,14 +146,12 @@ class Worker:
             if beating.is_alive():
                 await asyncio.to_thread(beating.join)
             await asyncio.to_thread(self._tables.leave, self.id)
-            self._engine.close()
+            self._queues.close()
             self._tables.close()
 
     async def _drain(self, grace: float) -> None:
-        view = self._engine.view
-        if view is not None:
-            self._engine.view = replace(view, draining=True)
-        await self._engine.beat()
+        self._queues.view = replace(self._queues.view, draining=True)
+        await self._queues.beat()
         if self._serving:
             self._say(f"Ending: {len(self._serving)} at work get {grace:.0f} s to finish.")
         with contextlib.suppress(TimeoutError):
@@ -166,9 +165,7 @@ class Worker:
         tables = ClusterTables(self._url, self._causes)
         while not self._over.wait(SHARED_HEARTBEAT_SECONDS):
             try:
-                view = self._engine.view
-                if view is not None:
-                    tables.beat(self._owner, view)
+                tables.beat(self._owner, self._queues.view)
             except Exception as error:  # noqa: BLE001 - it is tried again
                 self._report("beat", "This worker could not say that it lives", error)
         tables.close()
@@ -178,14 +175,14 @@ class Worker:
 
     async def _watch(self) -> None:
         """Offer again what dead workers held, as far as this one could serve it."""
-        await self._engine.listens.wait()
+        await self._queues.listens.wait()
         while True:
             try:
                 for unreadable in await asyncio.to_thread(self._tables.remove_unreadable):
                     await asyncio.to_thread(self._refuse, unreadable)
-                for attempt in await self._engine.dead():
-                    view = self._engine.view
-                    if view is not None and not view.lacks(attempt.needs) and await self._engine.offer(attempt):
+                for attempt in await asyncio.to_thread(self._tables.stranded):
+                    able = not self._queues.view.lacks(attempt.needs)
+                    if able and await asyncio.to_thread(self._tables.put, attempt):
                         self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
                 self._share_limits()
             except Exception as error:  # noqa: BLE001 - it is tried again
@@ -212,17 +209,15 @@ class Worker:
 
     def _share_limits(self) -> None:
         """Tell other workers which accounts a provider has told this one to let wait, and wait with them."""
-        limiters, view = process_limiters(), self._engine.view
-        told = limiters.told()
-        if view is not None and (told or view.held):
-            self._engine.view = replace(view, held=told)
+        limiters = process_limiters()
+        self._queues.view = replace(self._queues.view, held=limiters.own_holds())
         for other in self._tables.seen:
             for account, seconds in other.held.items():
                 if other.id != self.id:
-                    limiters.hear(account, seconds - other.heartbeat)
+                    limiters.hold(account, seconds - other.heartbeat)
 
     async def _remove_leftovers(self) -> None:
-        await self._engine.listens.wait()
+        await self._queues.listens.wait()
         while True:
             tables = ClusterTables(self._url, self._causes)
             try:
@@ -239,15 +234,12 @@ class Worker:
             await asyncio.sleep(REMOVE_SECONDS)
 
     def _remove_from_remotes(self, tables: ClusterTables) -> list[str]:
-        view = self._engine.view
-        if view is None or not view.remotes:
-            return []
-        return remove_from_remotes(tables, self._keep_seconds, view.may_use, self._environment)
+        view = self._queues.view
+        return remove_from_remotes(tables, self._keep_seconds, view.may_use, self._environment) if view.remotes else []
 
     async def serve(self, attempt: Attempt) -> None:
         """Go on with one run until it has ended here, or cannot go on here. Never raises."""
-        view = self._engine.view
-        if view is None or view.draining or not await self._patiently(self._tables.take, attempt, self.id):
+        if self._queues.view.draining or not await self._patiently(self._tables.take, attempt, self.id):
             return
         state = database_folder(self._home, ProjectDatabase(self._url, attempt.project))
         self._say(f"{attempt.run_id}: attempt {attempt.number}, project {attempt.project}.")
@@ -268,12 +260,12 @@ class Worker:
         except (LostDatabaseError, RemoteAwayError) as error:
             # It is not the run's fault: someone tries again.
             self._say(f"{attempt.run_id}: {error}")
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
         except (RetinueError, GitError, OSError) as error:
             self._say(f"{attempt.run_id}: {error}")
             if self._is_full():
                 # Another worker may have room, or this one later. Until then it takes fewer runs.
-                await asyncio.sleep(FULL_SECONDS)
+                await asyncio.sleep(FULL_DISK_SECONDS)
             else:
                 await self._give_up(attempt, state, error)
         except Exception as error:  # noqa: BLE001 - a defect must not end the worker
@@ -285,43 +277,40 @@ class Worker:
     def _is_full(self) -> bool:
         """Return whether the disk of this worker's home is full. Asked of the disk: git has only words for it."""
         with contextlib.suppress(OSError):
-            return shutil.disk_usage(self._home).free < LEAST_BYTES
+            return shutil.disk_usage(self._home).free < MIN_FREE_BYTES
         return False
 
-    async def _patiently(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    async def _patiently(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return what `work` gives, in a thread. What is not said to a server that is away for a while is forgotten:
         nobody else would take up the run."""
-        for _ in range(PATIENT_TIMES):
+        for _ in range(MAX_RETRIES):
             try:
-                return await asyncio.to_thread(work, *given, **named)
+                return await asyncio.to_thread(work, *arguments, **options)
             except LostDatabaseError:
-                await asyncio.sleep(AGAIN_SECONDS)
-        return await asyncio.to_thread(work, *given, **named)
+                await asyncio.sleep(RETRY_SECONDS)
+        return await asyncio.to_thread(work, *arguments, **options)
 
     async def _go_on(self, attempt: Attempt, state: Path) -> None:
-        view = self._engine.view
-        if view is None:
+        run = WorkerRun(attempt, state, self._tables, self._queues.view, self._environment)
+        prepared = await asyncio.to_thread(run.prepare)
+        if prepared is None:
             return
-        run = WorkerRun(attempt, state, self._tables, view, self._environment)
-        made = await asyncio.to_thread(run.prepare)
-        if made is None:
-            return
-        project, journey = made
+        project, journey = prepared
         travel = TravelCapability(journey)
-        project.capabilities = Capabilities([*(kind() for kind in PLAN), travel], WRAP, (*FINISH, "travel"))
+        project.capabilities = standard_capabilities(travel)
         supervisor = Supervisor(project)
         self._serving[attempt.run_id] = supervisor
         try:
             async with supervisor:
                 node = await self._take_over(supervisor, run)
-                await node.handle.wait_settled()
+                await node.wait_settled()
                 await supervisor.wait_all()
                 if node.status == "interrupted":
                     await travel.save_now(node)
         finally:
             del self._serving[attempt.run_id]
 
-    async def _take_over(self, supervisor: Supervisor, run: WorkerRun) -> RunNode:
+    async def _take_over(self, supervisor: Supervisor, run: WorkerRun) -> Run:
         deadline = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
         prompt = await asyncio.to_thread(run.news)
         while True:
@@ -342,7 +331,7 @@ class Worker:
     async def _settle(self, attempt: Attempt, state: Path) -> None:
         """Forget a run that has ended. Offer one that has not to others."""
 
-        def look() -> RunRow:
+        def look() -> RunState:
             with LogReader.open(state) as reader:
                 return reader.run(attempt.run_id)
 
@@ -352,11 +341,11 @@ class Worker:
                 await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
                 remove_folder(SafeDir(state, ("brought",)), attempt.run_id)
                 self._say(f"{attempt.run_id}: {run.ended}.")
-            elif run.state in _LEFT and attempt.number < MOST_ATTEMPTS:
-                if await self._engine.offer(replace(attempt, number=attempt.number + 1)):
+            elif run.state in _UNOWNED_STATES and attempt.number < MAX_ATTEMPTS:
+                if await asyncio.to_thread(self._tables.put, replace(attempt, number=attempt.number + 1)):
                     self._say(f"{attempt.run_id}: handed over.")
-            elif run.state in _LEFT:
-                await self._give_up(attempt, state, StateError(f"{MOST_ATTEMPTS} workers have tried."))
+            elif run.state in _UNOWNED_STATES:
+                await self._give_up(attempt, state, StateError(f"{MAX_ATTEMPTS} workers have tried."))
         except UnknownRunError as error:
             # It was offered and is not in the log: no worker could ever serve it.
             self._report(f"settle {attempt.project}", f"{attempt.run_id}: an offer without a run was removed", error)

@@ -13,9 +13,8 @@ from msgspec import Struct
 from retinue.core.events import RunCreated
 from retinue.core.placement import Attempt, WorkerView
 from retinue.core.provenance import OPERATOR_RIGHTS
+from retinue.engine.carried_files import explain_left_out, outputs_folder, put_outputs
 from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
-from retinue.engine.file_pack import load_pack
-from retinue.engine.returns import explain_left_out, outputs_folder, put_outputs
 from retinue.engine.travel import Journey
 from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import put_branch, unpack
@@ -54,7 +53,7 @@ class WorkerRun(Struct, frozen=True):
         journey.began = row.started_at
         project = Project(checkout, environment=self.environment, state=self.state)
         project.session_settings["permissions.headless"] = "wait"
-        placed = first.options.get("placement") or {}
+        placed = first.options.placement or {}
         project.moved = (Path(placed.get("root") or first.cwd), checkout)
         project.brought = journey.brought
         project.allowed = frozenset(right for right in OPERATOR_RIGHTS if right in self.view.allow)
@@ -64,14 +63,14 @@ class WorkerRun(Struct, frozen=True):
 
     def _check_out(self) -> tuple[Path, Journey]:
         """Return the checkout with what was saved last, and how its files travel on."""
-        run_id, project, store = self.attempt.run_id, self.attempt.project, self._store
+        run_id, store = self.attempt.run_id, self._store
         base = store.find("base")
         if base is None:
             raise StateError(f"The workspace of run {run_id} is not in the database.")
         folder = self.state / "workspaces" / base.commit
         checkout = unpack(folder, base.commit, lambda git: store.bring(git, base), self.environment)
         brought = self.state / "brought" / run_id
-        journey = Journey(self.tables, project, base.commit, base.head, base.commit, base.remote, brought, {run_id})
+        journey = Journey(store, self.state, base.commit, base.head, base.commit, base.remote, brought, {run_id})
         saved = store.find("increment")
         if saved is not None:
             put_branch(checkout, run_id, saved.commit, lambda git: store.bring(git, saved), self.environment)
@@ -82,13 +81,12 @@ class WorkerRun(Struct, frozen=True):
         """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
         consents."""
         private_folder(journey.brought)
-        where = (self.tables, self.attempt.project, self.attempt.run_id)
         # What it has noted meanwhile comes first: a file that is there stays.
         for kind in _PACKS_IN:
-            pack = load_pack(*where, kind)
+            pack = journey.store.load_pack(kind)
             if pack is not None:
                 pack.write(journey.brought)
-        outputs = load_pack(*where, "outputs")
+        outputs = journey.store.load_pack("outputs")
         if outputs is not None:
             put_outputs(outputs, self.state)
             journey.runs |= outputs.folders()
@@ -112,8 +110,7 @@ class WorkerRun(Struct, frozen=True):
         )
 
     def _explain_outputs(self) -> str:
-        run_id = self.attempt.run_id
-        outputs = load_pack(self.tables, self.attempt.project, run_id, "outputs")
+        run_id, outputs = self.attempt.run_id, self._store.load_pack("outputs")
         if outputs is None or run_id not in outputs.folders():
             return ""
         folder = outputs_folder(self.state, run_id)

@@ -1,4 +1,5 @@
-"""The commits of one run's workspace between machines: git bundles in the database, or refs of a git remote.
+"""The files of one run between machines: commits of its workspace as git bundles in the database or as refs of a git
+remote, and packs of other files in the database.
 
 What a run begins with is two bundles: the whole history of some commit, kept once for all runs of the project, and
 what is new since. So a repository is sent as a whole now and then, and not for every run.
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +18,18 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.repository import make_repository
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
 from retinue.engine import git_remote
-from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
+from retinue.engine.cluster_tables import MAX_BUNDLE_BYTES, ClusterTables, StoredWorkspace, WorkspaceKind
+from retinue.engine.file_pack import MAX_ENCODED_BYTES, FilePack, decode, digest_of
 from retinue.engine.git_remote import RemoteAwayError
+from retinue.engine.workspaces import make_borrower
 from retinue.errors import StateError
 from retinue.guard.git import Git, GitError
 
-MOST_BYTES = 512 * 2**20
-"""A larger bundle is refused: it would hold up everyone who shares the database."""
 _MOST_NEWS = 16 * 2**20
 """More than this since the commit whose history is kept, and the history of a newer one is."""
-_MOST_HISTORIES = 10
+_MAX_HISTORIES = 10
 _TRAVELS = "refs/heads/retinue-travels"
 _RECEIVED = "refs/retinue/received"
 _SHALLOW = "refs/retinue/shallow"
@@ -51,12 +50,11 @@ class WorkspaceStore(Struct, frozen=True):
 
     def find(self, kind: WorkspaceKind) -> StoredWorkspace | None:
         """Return the newest workspace of that kind; None without one, and after it was removed."""
-        found = self.tables.workspace(self.project, self.run_id, kind)
-        if found is None or found.remote or self._has(found.key):
-            return found
-        if found.history and found.history == found.commit and self._has(_history(found.commit).key):
-            return found
-        return None
+        stored = self.tables.workspace(self.project, self.run_id, kind)
+        if stored is None or stored.remote or self._has(stored.key):
+            return stored
+        in_history = stored.history == stored.commit and self._has(_history(stored.commit).key)
+        return stored if in_history else None
 
     def put_base(self, git: Git, stored: StoredWorkspace) -> None:
         """Keep what the run begins with, of a snapshot with the repository of `git`. Raise GitError or StateError."""
@@ -69,8 +67,8 @@ class WorkspaceStore(Struct, frozen=True):
             if not self._has(stored.key):
                 self._save(stored, self._bundle(git, stored))
             return
-        known = self._find_history(git, stored.head)
-        if known is not None and self._put_news(git, replace(stored, history=known)):
+        commit = self._find_history(git, stored.head)
+        if commit is not None and self._put_news(git, replace(stored, history=commit)):
             return
         history = _history(stored.head)
         self._save(history, None)
@@ -80,11 +78,11 @@ class WorkspaceStore(Struct, frozen=True):
 
     def _find_history(self, git: Git, head: str) -> str | None:
         """Return the newest commit below `head` whose history is kept; None without one."""
-        known = self.tables.histories(self.project)
-        if head in known:
+        commits = self.tables.histories(self.project)
+        if head in commits:
             return head
-        listed = git.ask("rev-list", "--no-walk=sorted", "--ignore-missing", *known) if known else None
-        for commit in (listed or "").split()[:_MOST_HISTORIES]:
+        listed = git.ask("rev-list", "--no-walk=sorted", "--ignore-missing", *commits) if commits else None
+        for commit in (listed or "").split()[:_MAX_HISTORIES]:
             if git.ask("merge-base", "--is-ancestor", commit, head) is not None:
                 return commit
         return None
@@ -150,6 +148,27 @@ class WorkspaceStore(Struct, frozen=True):
         if stored.commit != stored.history:
             unbundle(git, self._load(stored))
 
+    def save_pack(self, kind: WorkspaceKind, pack: FilePack) -> None:
+        """Keep files of the run. What comes from a home is kept once for all runs that bring the same."""
+        data = pack.encode()
+        name = digest_of(data)
+        if kind != "home":
+            self._save(StoredWorkspace(kind, f"{name}-{self.run_id}"), data)
+            return
+        stored = StoredWorkspace(kind, name)
+        # First its name: from then on nobody removes it.
+        self._save(stored, None)
+        if not self._has(stored.key):
+            self._save(stored, data)
+
+    def load_pack(self, kind: WorkspaceKind) -> FilePack | None:
+        """Return the newest files of the run; None without any. Raise StateError when they are damaged."""
+        stored = self.tables.workspace(self.project, self.run_id, kind)
+        data = None if stored is None else self.tables.bundle(self.project, stored, MAX_ENCODED_BYTES)
+        if stored is None or data is None:
+            return None
+        return decode(stored.commit.removesuffix(f"-{self.run_id}"), data)
+
     def _load(self, stored: StoredWorkspace) -> bytes:
         data = self.tables.bundle(self.project, stored)
         if data is None:
@@ -178,9 +197,10 @@ def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         git("bundle", "create", "--quiet", file.name, *refs, seconds=CHECKOUT_SECONDS)
         size = os.path.getsize(file.name)  # noqa: PTH202 - git has replaced the file
-        if size > MOST_BYTES:
+        if size > MAX_BUNDLE_BYTES:
             raise StateError(
-                f"The workspace has {size // 2**20} MB, and at most {MOST_BYTES // 2**20} travel through the database.",
+                f"The workspace has {size // 2**20} MB, and at most {MAX_BUNDLE_BYTES // 2**20} travel through the "
+                "database.",
                 remedy="Let it travel through a git remote (setting workspaceRemote), keep large files out of the "
                 "repository, or run it here.",
             )
@@ -191,16 +211,12 @@ def receive(git: Git, data: bytes, commit: str) -> None:
     """Put a commit of a bundle into the repository of `git`, which may be the user's. The bundle is unpacked into a
     repository of its own, and git fetches the commit from there: nothing else of the bundle arrives, and git checks
     that its objects are sound and complete. Raise GitError."""
-    with git_remote.reaching(git) as near, tempfile.TemporaryDirectory(prefix="retinue-bundle-") as place:
-        folder, file = Path(place) / "received.git", Path(place) / "bundle"
-        make_repository(folder)
-        for name in ("packed-refs", "shallow"):
-            # The bundle leaves out what these reach.
-            if near.git_dir is not None and (near.git_dir / name).is_file():
-                shutil.copyfile(near.git_dir / name, folder / name)
-        objects = os.fsencode(near.variables["GIT_OBJECT_DIRECTORY"])
-        (folder / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
-        apart = Git(Path(place), git.environment, git_dir=folder)
+    with git_remote.reaching(git) as near, tempfile.TemporaryDirectory(prefix="retinue-bundle-") as temporary:
+        folder, file = Path(temporary) / "received.git", Path(temporary) / "bundle"
+        assert near.git_dir is not None, "it is a repository of ours"
+        # The bundle leaves out what the copied files reach.
+        make_borrower(folder, near.git_dir, near.variables["GIT_OBJECT_DIRECTORY"], "packed-refs", "shallow")
+        apart = Git(Path(temporary), git.environment, git_dir=folder)
         file.write_bytes(data)
         apart("bundle", "unbundle", str(file), seconds=CHECKOUT_SECONDS)
         apart("update-ref", _RECEIVED, commit)
@@ -213,8 +229,8 @@ def unbundle(git: Git, data: bytes) -> None:
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         file.write(data)
         file.flush()
-        said = git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS).decode()
-    for line in said.splitlines():
+        unbundled = git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS).decode()
+    for line in unbundled.splitlines():
         name, ref = line.split(" ", 1)
         if ref == _SHALLOW:
             (git.folder / ".git" / "shallow").write_bytes(git("cat-file", "blob", name))

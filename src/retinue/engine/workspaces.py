@@ -53,19 +53,15 @@ def snapshot(
 ) -> Iterator[tuple[PackedWorkspace, Git]]:
     """Yield the checkout as it is now, and git in a repository that has it as one commit. Raise LaunchError."""
     source = source_of(cwd, environment, consented=consented)
-    with tempfile.TemporaryDirectory(prefix="retinue-pack-") as place:
-        folder = Path(place) / "pack.git"
+    with tempfile.TemporaryDirectory(prefix="retinue-pack-") as temporary:
+        folder = Path(temporary) / "pack.git"
         try:
-            make_repository(folder)
+            make_borrower(folder, source.common, str(source.common / "objects"), "info/exclude", "shallow")
             git = Git(source.top, environment, git_dir=folder)
-            (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(source.common / "objects") + b"\n")
-            for name in ("info/exclude", "shallow"):
-                if (source.common / name).is_file():
-                    shutil.copyfile(source.common / name, folder / name)
             theirs, committed = source.git.text("rev-parse", "--git-path", "index", f"{source.head}^{{tree}}").split(
                 "\n"
             )
-            tree = tree_of(git, copy_index(source.git.folder / theirs, Path(place) / "index"))
+            tree = tree_of(git, copy_index(source.git.folder / theirs, Path(temporary) / "index"))
             commit = source.head
             if tree != committed:
                 commit = commit_tree(git, tree, source.head, "retinue: uncommitted changes of the main checkout")
@@ -75,6 +71,15 @@ def snapshot(
                 remedy="Nothing has changed. Run it here, without --on cluster.",
             ) from error
         yield PackedWorkspace(source.top, commit, source.head), git
+
+
+def make_borrower(folder: Path, source: Path, objects: str, *names: str) -> None:
+    """Make a repository that shares the objects in a folder `objects`, and has copies of these files of `source`."""
+    make_repository(folder)
+    (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def unpack(folder: Path, commit: str, bring: Bring, environment: Mapping[str, str]) -> Path:
@@ -171,7 +176,7 @@ def _share_objects(git: Git, checkouts: Path) -> None:
     objects = git.folder / ".git" / "objects"
     unfinished = shutil.ignore_patterns("tmp_*", "info")
     try:
-        ready = [each for each in checkouts.glob(f"*/.git/{_READY}") if not each.with_name("shallow").exists()]
+        ready = [file for file in checkouts.glob(f"*/.git/{_READY}") if not file.with_name("shallow").exists()]
         if not ready:
             return
         newest = max(ready, key=lambda file: file.stat().st_mtime).parent

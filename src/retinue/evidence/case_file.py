@@ -18,12 +18,13 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from retinue.agents.lint.keys import nearest
-from retinue.agents.yaml_items import MAX_DEPTH, plain
+from retinue.agents.yaml_reader import MAX_DEPTH, plain
 from retinue.core.files import read_text
 from retinue.core.outcome import Ended
 from retinue.core.spec import PermissionMode
+from retinue.core.spelling import nearest
 from retinue.errors import ConfigurationError
 from retinue.evidence.workspace import RepositoryFixture
 
@@ -39,7 +40,11 @@ class CaseFileError(ConfigurationError):
     code = "BAD_TEST_FILE"
 
 
-class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
+class _Rules(Struct, frozen=True, forbid_unknown_fields=True):
+    """A mapping of a test file."""
+
+
+class Bounds(_Rules, frozen=True):
     """A number with a lowest and a highest value, both included."""
 
     min: float | None = None
@@ -56,13 +61,13 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
         return f"at least {self.min or 0:g}"
 
 
-class TextRules(Struct, frozen=True, forbid_unknown_fields=True):
+class TextRules(_Rules, frozen=True):
     contains: list[str] = field(default_factory=list)
     not_contains: list[str] = field(default_factory=list)
     matches: str | None = None
 
 
-class FileRules(Struct, frozen=True, forbid_unknown_fields=True):
+class FileRules(_Rules, frozen=True):
     """Patterns of paths. `written` names all files that may and must change; None says nothing about them."""
 
     written: list[str] | None = None
@@ -70,30 +75,30 @@ class FileRules(Struct, frozen=True, forbid_unknown_fields=True):
     unchanged: list[str] = field(default_factory=list)
 
 
-class CommandRules(Struct, frozen=True, forbid_unknown_fields=True):
+class CommandRules(_Rules, frozen=True):
     allow: list[str] | None = None
     none_of: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
     count: Bounds | None = None
 
 
-class ToolUseRules(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolUseRules(_Rules, frozen=True):
     called: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
 
-class ChildRules(Struct, frozen=True, forbid_unknown_fields=True):
+class ChildRules(_Rules, frozen=True):
     min: int | None = None
     max: int | None = None
     agents: list[str] | None = None
 
 
-class CostRules(Struct, frozen=True, forbid_unknown_fields=True):
+class CostRules(_Rules, frozen=True):
     usd: Bounds
 
 
-class JudgeRules(Struct, frozen=True, forbid_unknown_fields=True, rename={"at_least": "pass"}):
+class JudgeRules(_Rules, frozen=True, rename={"at_least": "pass"}):
     """Asked of a live model only. `at_least` (`pass` in the file) is the lowest score, from 0 to 1."""
 
     rubric: str
@@ -101,7 +106,7 @@ class JudgeRules(Struct, frozen=True, forbid_unknown_fields=True, rename={"at_le
     at_least: float = 0.8
 
 
-class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
+class Expectations(_Rules, frozen=True):
     """What must hold of the record of a run. Absent keys say nothing."""
 
     ended: Ended | list[Ended] | None = None
@@ -125,51 +130,52 @@ class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
 
-class InboxAnswers(Struct, frozen=True, forbid_unknown_fields=True):
+class InboxAnswers(_Rules, frozen=True):
     """What is answered when a run asks: one answer for all, or a list that is used up in order."""
 
     approval: str | list[str] | None = None
     question: str | list[str] | None = None
 
 
-class ModelRules(Struct, frozen=True, forbid_unknown_fields=True):
+class ModelRules(_Rules, frozen=True):
     """`scenario` is the cassette that plays offline, `live` the model that is asked with `--live`."""
 
     scenario: str | None = None
     live: str | None = None
 
 
-class CaseLimits(Struct, frozen=True, forbid_unknown_fields=True):
+class CaseLimits(_Rules, frozen=True):
     usd: float | None = None
     turns: int | None = None
     seconds: float | None = None
 
 
-class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CaseDefaults(_Rules, frozen=True, kw_only=True):
+    """Keys of a case that may stand beside `cases` too, for each of them that has no other value."""
+
+    fixture: str | RepositoryFixture | None = None
+    answers: InboxAnswers | None = None
+    permission_mode: PermissionMode | None = None
+    limits: CaseLimits | None = None
+
+
+class Case(CaseDefaults, frozen=True, kw_only=True):
     """One test. `routing` instead of `task`: the main agent gets these words and must choose the file's agent."""
 
     name: str
     task: str | None = None
     routing: str | None = None
-    fixture: str | RepositoryFixture | None = None
-    answers: InboxAnswers | None = None
     model: ModelRules = field(default_factory=ModelRules)
-    permission_mode: PermissionMode | None = None
-    limits: CaseLimits | None = None
     repeat: int = 1
     expect: Expectations = field(default_factory=Expectations)
     policy: Policy = "always"
 
 
-class CaseFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole file. What stands beside `cases` holds for each of them that says nothing else."""
+class CaseFile(CaseDefaults, frozen=True, kw_only=True):
+    """The whole file."""
 
     cases: list[Case]
     agent: str | None = None
-    fixture: str | RepositoryFixture | None = None
-    answers: InboxAnswers | None = None
-    permission_mode: PermissionMode | None = None
-    limits: CaseLimits | None = None
 
 
 class AgentTests(Struct, frozen=True):
@@ -183,11 +189,11 @@ class AgentTests(Struct, frozen=True):
     def line_of(self, number: int, key: str = "") -> int:
         """Return the line of a case, or of what it expects under `key`."""
         where = f"$.cases[{number}]"
-        parts = [where, *([f"{where}.expect.{key}"] if key else [])]
-        found = 1
-        for part in parts:
-            found = self.lines.get(part, found)
-        return found
+        paths = [where, *([f"{where}.expect.{key}"] if key else [])]
+        line = 1
+        for path in paths:
+            line = self.lines.get(path, line)
+        return line
 
     def line_at(self, number: int, key: str) -> int:
         """Return the line of a key of a case, or of the file where the case has none."""
@@ -198,19 +204,19 @@ class AgentTests(Struct, frozen=True):
 def find_test_files(paths: list[Path]) -> list[Path]:
     """Return the test files that these paths name, or that are below them. Raise CaseFileError for one that does not
     exist."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            for each in sorted(path.rglob(f"*{SUFFIX}")):
-                if not {".git", "node_modules", ".venv"} & set(each.relative_to(path).parts):
-                    found[each] = None
+            for file in sorted(path.rglob(f"*{SUFFIX}")):
+                if not {".git", "node_modules", ".venv"} & set(file.relative_to(path).parts):
+                    files[file] = None
         elif path.is_file() and path.name.endswith(SUFFIX):
-            found[path] = None
+            files[path] = None
         elif path.is_file():
             raise CaseFileError(f"{path} is no test file.", remedy=f"Their names end in {SUFFIX}.")
         else:
             raise CaseFileError(f"{path} does not exist.", remedy=f"Name a folder, or a file NAME{SUFFIX}.")
-    return list(found)
+    return list(files)
 
 
 def read_test_file(path: Path) -> AgentTests:
@@ -225,10 +231,16 @@ def read_test_file(path: Path) -> AgentTests:
         file = msgspec.convert(value, CaseFile)
     except msgspec.ValidationError as error:
         raise _explain(path, str(error), lines) from error
+    file = replace(file, cases=[_complete(case, file) for case in file.cases])
     agent = file.agent or path.name.removesuffix(SUFFIX)
     tests = AgentTests(path, agent, file, lines)
     _check(tests)
     return tests
+
+
+def _complete(case: Case, file: CaseFile) -> Case:
+    names = CaseDefaults.__struct_fields__
+    return replace(case, **{name: getattr(case, name) or getattr(file, name) for name in names})
 
 
 def _check(tests: AgentTests) -> None:
@@ -308,7 +320,7 @@ class _Reading:
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style else plain(node.value)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(each, f"{where}[{at}]", depth + 1) for at, each in enumerate(node.value)]
+            return [self.value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(node.value)]
         return dict(self._items(node, where, depth + 1))
 
     def _items(self, node: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -329,8 +341,8 @@ _MISSING = re.compile(r"missing required field `([^`]*)`")
 
 
 def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
-    found = _WHERE.search(message)
-    where = found[1] if found else "$"
+    match = _WHERE.search(message)
+    where = match[1] if match else "$"
     reason = _WHERE.sub("", message).replace("Object", "The mapping")
     unknown, missing = _UNKNOWN.search(message), _MISSING.search(message)
     remedy = ""
@@ -354,7 +366,7 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
 
 def _known_keys() -> list[str]:
     structs = (CaseFile, Case, Expectations, TextRules, FileRules, CommandRules, ToolUseRules, ChildRules)
-    found: list[str] = []
-    for each in (*structs, InboxAnswers, ModelRules, CaseLimits, JudgeRules, Bounds, CostRules):
-        found += each.__struct_encode_fields__
-    return found
+    keys: list[str] = []
+    for struct in (*structs, InboxAnswers, ModelRules, CaseLimits, JudgeRules, Bounds, CostRules):
+        keys += struct.__struct_encode_fields__
+    return keys

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.encode import decode, dump
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -33,16 +34,23 @@ from retinue.core.events import (
     TurnStarted,
 )
 from retinue.core.files import read_file
-from retinue.core.messages import Document, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult
+from retinue.core.messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from retinue.core.run_state import RunState
 from retinue.core.version import __version__
 from retinue.errors import ConfigurationError, StateError
-from retinue.evidence.fingerprint import RequestMark, RequestMarks
-from retinue.evidence.portable import MachineFolders, PortableText
+from retinue.evidence.portable import MachineFolders, PortableText, RequestMark, RequestMarks
 from retinue.guard.redact import Redactor
-from retinue.log.encode import decode, dump
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
-from retinue.runs.record import is_observer
 
 VERSION = 1
 SUFFIX = ".cassette.jsonl"
@@ -96,6 +104,16 @@ class RecordedRun(Struct, frozen=True):
     def bodies(self) -> list[Body]:
         return [event.body for event in self.events]
 
+    @property
+    def answers(self) -> list[AssistantMessage]:
+        return [body.message for body in self.bodies if isinstance(body, AssistantEnded)]
+
+    @property
+    def summaries(self) -> list[str]:
+        """The summaries by which the conversation was shortened; an empty one where it is not known."""
+        compactions = [body for body in self.bodies if isinstance(body, Compacted) and body.method == "summarised"]
+        return [_summary_of(body) for body in compactions]
+
 
 class Cassette(Struct, frozen=True):
     """A recording. The first run is the one that was exported."""
@@ -108,41 +126,44 @@ class Cassette(Struct, frozen=True):
     def first(self) -> RecordedRun:
         return self.runs[0]
 
-    def below(self, number: int) -> list[RecordedRun]:
-        """Return the runs that a run has started, in order."""
-        return [run for run in self.runs if run.parent == number]
+
+def _summary_of(body: Compacted) -> str:
+    for message in body.messages:
+        if isinstance(message, UserMessage) and message.origin == "summary":
+            return message.text.partition("\n\n")[2]
+    return ""
 
 
 # From the log to a file
 
 
-def export_cassette(reader: LogReader, row: RunRow, home: Path, redact: Redactor) -> bytes:
+def export_cassette(reader: LogReader, row: RunState, home: Path, redact: Redactor) -> bytes:
     """Return the cassette of a run and all below it. `home` is the home of the user who ran it. Raise StateError for
     a run that has no beginning in the log."""
     tree = _tree(reader, row)
-    events = {each.id: reader.events(each.id) for each in tree}
+    events = {run.id: reader.events(run.id) for run in tree}
     first = events[row.id][0].body if events[row.id] else None
     if not isinstance(first, RunCreated):
         raise StateError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be exported.")
     places = MachineFolders(first.cwd, str(reader.path.parent), str(home))
-    text = PortableText(places, [each.id for each in tree])
-    for each in tree:
-        for event in events[each.id]:
+    text = PortableText(places, [run.id for run in tree])
+    for run in tree:
+        for event in events[run.id]:
             if isinstance(event.body, AssistantEnded):
                 for call in event.body.message.tool_calls:
                     text.add_call(call.id)
-    numbers = {each.id: number for number, each in enumerate(tree, 1)}
+    numbers = {run.id: number for number, run in enumerate(tree, 1)}
     lines: list[bytes] = []
     systems: dict[str, str] = {}
-    for each in tree:
-        system = _system_prompt(events[each.id], systems.get(each.parent_id or "", ""))
-        systems[each.id] = system
-        lines += _run_lines(events[each.id], numbers, text, redact, system)
+    for run in tree:
+        system = _system_prompt(events[run.id], systems.get(run.parent_id or "", ""))
+        systems[run.id] = system
+        lines += _run_lines(events[run.id], numbers, text, redact, system)
     head = CassetteHead(
         agent=first.agent,
         task=redact(first.task),
         model=row.model,
-        commit=first.options.get("commit"),
+        commit=first.options.commit,
         usd=_total_cost(tree),
         runs=len(tree),
         events=len(lines),
@@ -150,20 +171,15 @@ def export_cassette(reader: LogReader, row: RunRow, home: Path, redact: Redactor
     return text(dump(head)) + b"\n" + b"".join(lines)
 
 
-def _tree(reader: LogReader, row: RunRow) -> list[RunRow]:
+def _tree(reader: LogReader, row: RunState) -> list[RunState]:
     """Return the run and all below it, each before those that it has started, in the order they were started."""
-    found: list[RunRow] = []
-    waiting = [row]
-    while waiting:
-        each = waiting.pop(0)
-        found.append(each)
-        # Observers are told what happened so far, which is never the same twice: they are not played.
-        below = [child for child in reader.list_runs(parent_id=each.id) if not is_observer(reader, child.id)]
-        waiting = [*reversed(below), *waiting]
-    return found
+    tree = [row]
+    for child in reversed(reader.list_runs(parent_id=row.id)):
+        tree += _tree(reader, child)
+    return tree
 
 
-def _total_cost(tree: Iterable[RunRow]) -> float | None:
+def _total_cost(tree: Iterable[RunState]) -> float | None:
     total = 0.0
     for row in tree:
         if row.usage.cost_usd is None:
@@ -175,11 +191,11 @@ def _total_cost(tree: Iterable[RunRow]) -> float | None:
 def _system_prompt(events: list[Event], above: str) -> str:
     """Return the system prompt of a run; that of a twin begins with its parent's."""
     body = events[0].body if events else None
-    kept = body.options.get("system") if isinstance(body, RunCreated) else None
-    if not isinstance(kept, dict) or not isinstance(kept.get("text"), str):
+    system = body.options.system if isinstance(body, RunCreated) else None
+    if not isinstance(system, dict) or not isinstance(system.get("text"), str):
         return ""
-    inherits = kept.get("inherits") or 0
-    text: str = kept["text"]
+    inherits = system.get("inherits") or 0
+    text: str = system["text"]
     return above[:inherits] + text
 
 
@@ -194,30 +210,30 @@ def _run_lines(
             marks.offer(body.tools)
         portable = text(dump(body))
         marks.take(body, portable)
-        place = b'{"run":%d,"seq":%d,' % (numbers[event.run_id], event.seq)
+        prefix = b'{"run":%d,"seq":%d,' % (numbers[event.run_id], event.seq)
         if isinstance(body, RunCreated) and event.parent_id in numbers:
-            place = b'{"run":%d,"parent":%d,"seq":%d,' % (numbers[event.run_id], numbers[event.parent_id], event.seq)
+            prefix = b'{"run":%d,"parent":%d,"seq":%d,' % (numbers[event.run_id], numbers[event.parent_id], event.seq)
         if isinstance(body, TurnStarted):
-            place += b'"mark":%b,' % dump(marks.mark)
-        yield place + portable[1:] + b"\n"
+            prefix += b'"mark":%b,' % dump(marks.mark)
+        yield prefix + portable[1:] + b"\n"
 
 
 def _in_call_order(events: list[Event]) -> list[Event]:
     """Return the events with the ends of calls that ended one after the other in the order of their calls: which of
     two was quicker differs from run to run."""
-    found: list[Event] = []
+    ordered: list[Event] = []
     order: dict[str, int] = {}
     ends: list[Event] = []
     for event in events:
         if isinstance(event.body, ToolEnded):
             ends.append(event)
             continue
-        found += _renumbered(ends, order)
+        ordered += _renumbered(ends, order)
         ends = []
         if isinstance(event.body, AssistantEnded):
             order = {call.id: at for at, call in enumerate(event.body.message.tool_calls)}
-        found.append(event)
-    return found + _renumbered(ends, order)
+        ordered.append(event)
+    return ordered + _renumbered(ends, order)
 
 
 def _renumbered(ends: list[Event], order: dict[str, int]) -> list[Event]:
@@ -234,38 +250,33 @@ def _renumbered(ends: list[Event], order: dict[str, int]) -> list[Event]:
 def _without_provider_data(body: Body) -> Body:
     match body:
         case RunCreated():
-            return replace(body, options={**body.options, "system": _digest_of(body.options.get("system"))})
-        case AssistantEnded():
-            return replace(body, message=_plain(body.message))
-        case MessageAdded():
-            return replace(body, message=_plain(body.message))
-        case ToolsEnded():
+            return replace(body, options=replace(body.options, system=_digest_of(body.options.system)))
+        case AssistantEnded() | MessageAdded() | ToolsEnded():
             return replace(body, message=_plain(body.message))
         case ToolStarted():
             return replace(body, call=replace(body.call, signature=None))
         case ToolEnded():
             return replace(body, result=_plain_result(body.result))
         case Compacted():
-            return replace(body, messages=tuple(_plain(each) for each in body.messages))
+            return replace(body, messages=tuple(map(_plain, body.messages)))
         case _:
             return body
 
 
-def _digest_of(kept: Any) -> dict[str, object]:
-    if not isinstance(kept, dict):
+def _digest_of(system: Any) -> dict[str, object]:
+    if not isinstance(system, dict):
         return {}
-    text = str(kept.get("text", ""))
-    return {"characters": len(text), "inherits": kept.get("inherits", 0)}
+    return {"characters": len(str(system.get("text", ""))), "inherits": system.get("inherits", 0)}
 
 
 def _plain(message: Any) -> Any:
     if isinstance(message, ToolMessage):
-        return ToolMessage(tuple(_plain_result(each) for each in message.results))
-    return replace(message, content=tuple(_plain_part(part) for part in message.content))
+        return ToolMessage(tuple(map(_plain_result, message.results)))
+    return replace(message, content=tuple(map(_plain_part, message.content)))
 
 
 def _plain_result(result: ToolResult) -> ToolResult:
-    return replace(result, content=tuple(_plain_part(part) for part in result.content))
+    return replace(result, content=tuple(map(_plain_part, result.content)))
 
 
 _DIGEST = "sha256:"
@@ -314,16 +325,16 @@ def parse_cassette(data: bytes, path: str) -> Cassette:
     parents: dict[int, int | None] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
-            place = msgspec.json.decode(line, type=_Line)
+            header = msgspec.json.decode(line, type=_Line)
             body = decode(line)
         except ValueError as error:
             raise CassetteError(f"{path}:{number}: This line is no event: {error}.", remedy=_RECORD_AGAIN) from error
-        if place.run not in grouped:
+        if header.run not in grouped:
             if not isinstance(body, RunCreated):
-                reason = f"Run {place.run} does not begin with its creation."
+                reason = f"Run {header.run} does not begin with its creation."
                 raise CassetteError(f"{path}:{number}: {reason}", remedy=_RECORD_AGAIN)
-            parents[place.run] = place.parent
-        grouped.setdefault(place.run, []).append(RecordedEvent(place.seq, body, place.mark))
+            parents[header.run] = header.parent
+        grouped.setdefault(header.run, []).append(RecordedEvent(header.seq, body, header.mark))
     if not grouped:
         raise CassetteError(f"{path}:1: The cassette has no events.", remedy=_RECORD_AGAIN)
     runs = tuple(RecordedRun(number, parents[number], tuple(events)) for number, events in grouped.items())

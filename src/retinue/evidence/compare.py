@@ -6,22 +6,24 @@ follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Literal
 
 from msgspec import Struct, field
 
-from retinue.core.events import AssistantEnded, RunEnded, ToolEnded, TurnStarted
+from retinue.core.events import RunEnded
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.story import Story
 from retinue.evidence.cassette import Cassette, RecordedRun
-from retinue.evidence.fingerprint import RequestMark
+from retinue.evidence.portable import RequestMark
+from retinue.evidence.record import one_line
 from retinue.log.open_calls import describe_call
 
 Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
-_LONGEST = 160
+_MAX_TEXT_CHARACTERS = 160
 
 
 class RunDifference(Struct, frozen=True):
@@ -104,88 +106,83 @@ def compare(left: Cassette, right: Cassette) -> Comparison:
     return Comparison(*facts, tuple(pairs), tuple(differences), tuple(dict.fromkeys(notes)))
 
 
-def _compare_runs(one: RecordedRun, other: RecordedRun, notes: list[str], pairs: list[CallPair]) -> list[RunDifference]:
+def _compare_runs(
+    one: RecordedRun, other: RecordedRun, notes: list[str], pairs: list[CallPair]
+) -> Iterator[RunDifference]:
     agent = one.created.agent
-    found: list[RunDifference] = []
     if other.created.agent != agent:
         text = f"the first has a run of {agent} here, the second one of {other.created.agent}"
-        return [RunDifference("tree", agent, 0, text)]
-    found += _compare_requests(agent, marks_of(one), marks_of(other), notes)
-    mine, theirs = calls_of(one), calls_of(other)
-    for left, right in _paired(mine, theirs):
+        yield RunDifference("tree", agent, 0, text)
+        return
+    yield from _compare_requests(agent, marks_of(one), marks_of(other), notes)
+    for left, right in _paired(calls_of(one), calls_of(other)):
         texts = [None if call is None else call.text for call in (left, right)]
         pairs.append(CallPair(agent, *texts))
-        found += _compare_calls(agent, left, right)
-    found += _compare_endings(agent, outcome_of_run(one), outcome_of_run(other))
-    return found
+        yield from _compare_calls(agent, left, right)
+    yield from _compare_endings(agent, outcome_of_run(one), outcome_of_run(other))
 
 
 def _compare_requests(
     agent: str, mine: Sequence[RequestMark], theirs: Sequence[RequestMark], notes: list[str]
-) -> list[RunDifference]:
-    found: list[RunDifference] = []
-    known: set[str] = set()
+) -> Iterator[RunDifference]:
+    reported: set[str] = {"system"}
     for turn, (one, other) in enumerate(zip(mine, theirs, strict=False), 1):
         parts = one.differences(other)
         if "system" in parts:
             notes.append(f"{agent}: the system prompt is another one (its file, instructions or version changed)")
-        # The conversation differs from its first difference on: saying it once is enough.
-        new = [part for part in parts if part != "system" and part not in known]
-        known.update(new)
+        # The conversation differs from its first difference on: it is reported once.
+        new = [part for part in parts if part not in reported]
+        reported.update(new)
         if new:
             words = {"tools": "other tools are offered", "messages": "another conversation is sent"}
-            found.append(RunDifference("request", agent, turn, " and ".join(words[part] for part in new)))
+            yield RunDifference("request", agent, turn, " and ".join(words[part] for part in new))
     if len(mine) != len(theirs):
-        found.append(RunDifference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}"))
-    return found
+        yield RunDifference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}")
 
 
 def _paired(
     mine: Sequence[RecordedCall], theirs: Sequence[RecordedCall]
 ) -> list[tuple[RecordedCall | None, RecordedCall | None]]:
     """Return the calls of both in order, those that are equal beside one another."""
-    found: list[tuple[RecordedCall | None, RecordedCall | None]] = []
+    pairs: list[tuple[RecordedCall | None, RecordedCall | None]] = []
     texts = [call.text for call in mine], [call.text for call in theirs]
     for _, start, end, start_other, end_other in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
-        found += zip_longest(mine[start:end], theirs[start_other:end_other])
-    return found
+        pairs += zip_longest(mine[start:end], theirs[start_other:end_other])
+    return pairs
 
 
-def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> list[RunDifference]:
+def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> Iterator[RunDifference]:
     if one is None or other is None:
         call = one or other
         assert call is not None, "a pair has one call at least"
         side = "only the first calls" if other is None else "only the second calls"
-        return [RunDifference("call", agent, call.turn, f"{side} {_short(call.text)}")]
-    if one.text != other.text:
-        return [RunDifference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")]
-    if one.result != other.result:
+        yield RunDifference("call", agent, call.turn, f"{side} {_short(call.text)}")
+    elif one.text != other.text:
+        yield RunDifference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")
+    elif one.result != other.result:
         text = f"{_short(one.text)}: {_first_difference(one.result or '', other.result or '')}"
-        return [RunDifference("result", agent, one.turn, text)]
-    return []
+        yield RunDifference("result", agent, one.turn, text)
 
 
-def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> list[RunDifference]:
+def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> Iterator[RunDifference]:
     if one is None or other is None:
-        return [] if one is other else [RunDifference("ending", agent, 0, "only one of them has ended")]
-    found = []
+        if one is not other:
+            yield RunDifference("ending", agent, 0, "only one of them has ended")
+        return
     if one.ended != other.ended:
-        found.append(RunDifference("ending", agent, one.turns, f"{one.ended} against {other.ended}"))
+        yield RunDifference("ending", agent, one.turns, f"{one.ended} against {other.ended}")
     if one.text != other.text:
-        found.append(RunDifference("answer", agent, one.turns, _first_difference(one.text, other.text)))
-    return found
+        yield RunDifference("answer", agent, one.turns, _first_difference(one.text, other.text))
 
 
-def _compare_files(left: RecordingFacts, right: RecordingFacts) -> list[RunDifference]:
-    found = []
+def _compare_files(left: RecordingFacts, right: RecordingFacts) -> Iterator[RunDifference]:
     for path in sorted(left.files.keys() | right.files.keys()):
         if path not in right.files:
-            found.append(RunDifference("file", left.agent, 0, f"only the first changes {path}"))
+            yield RunDifference("file", left.agent, 0, f"only the first changes {path}")
         elif path not in left.files:
-            found.append(RunDifference("file", left.agent, 0, f"only the second changes {path}"))
+            yield RunDifference("file", left.agent, 0, f"only the second changes {path}")
         elif left.files[path] != right.files[path]:
-            found.append(RunDifference("file", left.agent, 0, f"{path} is another one afterwards"))
-    return found
+            yield RunDifference("file", left.agent, 0, f"{path} is another one afterwards")
 
 
 def facts_of(cassette: Cassette) -> RecordingFacts:
@@ -219,22 +216,18 @@ def facts_of(cassette: Cassette) -> RecordingFacts:
 
 def calls_of(run: RecordedRun) -> list[RecordedCall]:
     """Return the calls of a recorded run, in the order in which its model made them."""
-    found: dict[str, RecordedCall] = {}
-    turn = 0
+    story = Story()
+    calls: dict[str, RecordedCall] = {}
     for body in run.bodies:
-        match body:
-            case TurnStarted(number):
-                turn = number
-            case AssistantEnded(_, message):
-                # Not from ToolStarted: a call that is refused never starts.
-                for call in message.tool_calls:
-                    found[call.id] = RecordedCall(turn, describe_call(call))
-            case ToolEnded():
-                text = found[body.call_id].text if body.call_id in found else body.name
-                found[body.call_id] = RecordedCall(turn, text, body.result.text, body.effect)
-            case _:
-                pass
-    return list(found.values())
+        for step in story.take(body):
+            entry = step.entry
+            # Not from the beginning of a call: one that is refused never begins.
+            if entry.call is not None and step.change == "added":
+                calls[entry.call.id] = RecordedCall(entry.turn, describe_call(entry.call))
+            elif entry.call is not None and entry.result is not None:
+                text = calls[entry.call.id].text
+                calls[entry.call.id] = RecordedCall(entry.turn, text, entry.result.text, entry.effect)
+    return list(calls.values())
 
 
 def marks_of(run: RecordedRun) -> list[RequestMark]:
@@ -258,5 +251,4 @@ def _first_difference(one: str, other: str) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return one_line(text, _MAX_TEXT_CHARACTERS)

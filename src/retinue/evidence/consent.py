@@ -11,23 +11,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.core.files import read_file
+from retinue.core.run_options import NO_OPTIONS
 from retinue.errors import ConfigurationError
 from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file
 from retinue.evidence.cassette import Cassette, read_cassette
-from retinue.evidence.recorded_model import recorded_answers
+from retinue.evidence.recorded_people import recorded_answers
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import WIDE_MODES, TrustSubject
 
 
-def case_rights(tests: AgentTests, case: Case, cassette: Cassette | None) -> Iterator[str]:
+def case_rights(case: Case, cassette: Cassette | None) -> Iterator[str]:
     """Yield what of a case needs consent, a line each."""
-    recorded = cassette.first.created.options if cassette is not None else {}
-    mode = case.permission_mode or tests.file.permission_mode or recorded.get("permission_mode")
+    recorded = cassette.first.created.options if cassette is not None else NO_OPTIONS
+    mode = case.permission_mode or recorded.permission_mode
     if mode in WIDE_MODES:
         yield f"case {case.name}: permission mode {mode}"
-    answers = case.answers or tests.file.answers or (recorded_answers(cassette) if cassette is not None else None)
-    given = answers.approval if answers is not None else None
-    approvals = [given] if isinstance(given, str) else given or []
+    answers = case.answers or (recorded_answers(cassette) if cassette is not None else None)
+    approval = answers.approval if answers is not None else None
+    approvals = [approval] if isinstance(approval, str) else approval or []
     allowing = [approval for approval in dict.fromkeys(approvals) if approval != "deny"]
     if allowing:
         yield f"case {case.name}: answers approvals with {', '.join(allowing)}"
@@ -35,7 +36,7 @@ def case_rights(tests: AgentTests, case: Case, cassette: Cassette | None) -> Ite
 
 def require_consent(tests: AgentTests, case: Case, cassette: Cassette | None, scenario: Path, trust: Trust) -> None:
     """Raise CaseFileError for a case that needs consent which nobody has given."""
-    rights = list(case_rights(tests, case, cassette))
+    rights = list(case_rights(case, cassette))
     if not rights:
         return
     contents = [tests.path]
@@ -85,7 +86,7 @@ def _subject(tests: AgentTests) -> TrustSubject | None:
     for case in tests.file.cases:
         scenario = scenario_path(tests, case)
         cassette = read_cassette(scenario) if scenario.is_file() else None
-        rights = list(case_rights(tests, case, cassette))
+        rights = list(case_rights(case, cassette))
         if rights and cassette is not None:
             contents.append(read_file(scenario))
         what += rights

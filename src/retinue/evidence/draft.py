@@ -9,6 +9,7 @@ from typing import Any
 from retinue.agents.catalog import Catalog
 from retinue.core.events import RunCreated
 from retinue.core.files import read_text
+from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, read_test_file
 from retinue.evidence.cassette import SUFFIX as CASSETTE_SUFFIX
@@ -18,16 +19,15 @@ from retinue.evidence.record import RunRecord, read_record
 from retinue.guard.redact import Redactor
 from retinue.guard.trust import Trust
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 from retinue.runs.record import slug
 from retinue.settings.load import load_settings
 from retinue.settings.places import home, retinue_home
 
-_LONGEST_NAME = 60
+_MAX_NAME_CHARACTERS = 60
 
 
 def draft_test(
-    state: Path, row: RunRow, agent: str, cwd: Path, target: Path | None, environment: Mapping[str, str]
+    state: Path, row: RunState, agent: str, cwd: Path, target: Path | None, environment: Mapping[str, str]
 ) -> tuple[Path, Path]:
     """Write a cassette of the run and a test that plays it, and return both. Add the case to a test file that exists.
     Raise UsageError for a run of another agent, for one that has not ended, and where the agent has no file."""
@@ -42,12 +42,12 @@ def draft_test(
         data = export_cassette(reader, row, home(environment), Redactor(environment))
     if record is None or not isinstance(first, RunCreated):
         raise UsageError(f"Run {row.id} has not ended.", remedy="Draft from one that has.")
-    name = " ".join(first.task.split())[:_LONGEST_NAME]
+    name = " ".join(first.task.split())[:_MAX_NAME_CHARACTERS]
     if path.is_file():
         read_test_file(path)
     stem = path.name.removesuffix(SUFFIX)
     cassette = path.parent / "cassettes" / f"{stem}-{slug(name)}{CASSETTE_SUFFIX}"
-    mode = first.options.get("permission_mode")
+    mode = first.options.permission_mode
     if mode is None:
         # A test does not see the settings that decided about the run.
         mode = load_settings(cwd, environment=environment).settings.permissions_default_mode
@@ -74,9 +74,9 @@ def _case(name: str, first: RunCreated, record: RunRecord, cassette: str, mode: 
     for entry in record.entries:
         if entry.effect.tool not in tools and entry.effect.status == "finished":
             tools.append(entry.effect.tool)
-        for each in entry.effect.writes:
-            if each.status != "unchanged" and each.path not in written:
-                written.append(each.path)
+        for write in entry.effect.writes:
+            if write.status != "unchanged" and write.path not in written:
+                written.append(write.path)
     expect: dict[str, Any] = {"ended": record.outcome.ended, "files": {"written": written}}
     if tools:
         expect["tools"] = {"called": tools}

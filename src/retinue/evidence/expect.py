@@ -29,7 +29,7 @@ from retinue.evidence.case_file import (
 from retinue.evidence.record import RunRecord, match_path, match_text
 
 _CHECK_SECONDS = 300
-_MOST_LINES = 12
+_MAX_LINES = 12
 
 
 class Unmet(Struct, frozen=True):
@@ -43,31 +43,28 @@ class Unmet(Struct, frozen=True):
 def unmet_expectations(expect: Expectations, record: RunRecord, base: Path) -> list[Unmet]:
     """Return the assertions that do not hold. Paths of schemas and golden files are relative to `base`. The check
     command and the judge are asked elsewhere."""
-    found: list[Unmet] = []
-    for check in _CHECKS:
-        found += check(expect, record, base)
-    return found
+    return [unmet for check in _CHECKS for unmet in check(expect, record, base)]
 
 
 def _ended(expect: Expectations, record: RunRecord, base: Path) -> Iterator[Unmet]:
     if expect.ended is None:
         return
-    wanted = [expect.ended] if isinstance(expect.ended, str) else expect.ended
+    accepted = [expect.ended] if isinstance(expect.ended, str) else expect.ended
     outcome = record.outcome
-    if outcome.ended not in wanted:
+    if outcome.ended not in accepted:
         why = f": {outcome.failure.message}" if outcome.failure else ""
-        yield Unmet("ended", f"it ended as {outcome.ended}, not {' or '.join(wanted)}{why}", _last(record))
+        yield Unmet("ended", f"it ended as {outcome.ended}, not {' or '.join(accepted)}{why}", _last(record))
 
 
 def _text(expect: Expectations, record: RunRecord, base: Path) -> Iterator[Unmet]:
     rules = expect.text or TextRules()
     text = record.outcome.text
-    for each in rules.contains:
-        if each not in text:
-            yield Unmet("text.contains", f"the answer does not say {each!r}", (_excerpt(text),))
-    for each in rules.not_contains:
-        if each in text:
-            yield Unmet("text.not_contains", f"the answer says {each!r}", (_excerpt(text),))
+    for words in rules.contains:
+        if words not in text:
+            yield Unmet("text.contains", f"the answer does not say {words!r}", (_excerpt(text),))
+    for words in rules.not_contains:
+        if words in text:
+            yield Unmet("text.not_contains", f"the answer says {words!r}", (_excerpt(text),))
     if rules.matches is not None and not re.search(rules.matches, text):
         yield Unmet("text.matches", f"the answer does not match {rules.matches!r}", (_excerpt(text),))
 
@@ -203,7 +200,7 @@ def _diff(expect: Expectations, record: RunRecord, base: Path) -> Iterator[Unmet
         yield Unmet("diff", f"{expect.diff} is not there; write it with: retinue test --update")
         return
     if golden != record.diff:
-        shown = tuple(record.diff.splitlines()[:_MOST_LINES]) or ("(nothing was changed)",)
+        shown = tuple(record.diff.splitlines()[:_MAX_LINES]) or ("(nothing was changed)",)
         yield Unmet("diff", f"the changes are not those of {expect.diff}", shown)
 
 
@@ -234,12 +231,12 @@ def run_check(command: str, folder: Path, environment: Mapping[str, str]) -> Unm
         return Unmet("check", f"`{command}` could not be started: {error}")
     if done.returncode == 0:
         return None
-    said = (done.stdout + done.stderr).decode("utf-8", "replace").splitlines()[-_MOST_LINES:]
-    return Unmet("check", f"`{command}` exited with {done.returncode}", tuple(said))
+    output = (done.stdout + done.stderr).decode("utf-8", "replace").splitlines()[-_MAX_LINES:]
+    return Unmet("check", f"`{command}` exited with {done.returncode}", tuple(output))
 
 
-def _same_tool(called: str, wanted: str) -> bool:
-    return called == wanted or called in canonical(wanted)
+def _same_tool(called: str, name: str) -> bool:
+    return called == name or called in canonical(name)
 
 
 def _is_denial(tool: str, call: str, pattern: str) -> bool:
@@ -248,8 +245,8 @@ def _is_denial(tool: str, call: str, pattern: str) -> bool:
 
 def _all(record: RunRecord) -> tuple[str, ...]:
     lines = tuple(entry.line for entry in record.entries)
-    if len(lines) > _MOST_LINES:
-        return (*lines[:_MOST_LINES], f"… and {len(lines) - _MOST_LINES} more calls")
+    if len(lines) > _MAX_LINES:
+        return (*lines[:_MAX_LINES], f"… and {len(lines) - _MAX_LINES} more calls")
     return lines or ("no tool calls",)
 
 

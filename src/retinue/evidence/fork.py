@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.attach import undone_event
 from retinue.capabilities.audit.ledger_store import Who
-from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, undone_event
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.events import (
     AssistantEnded,
@@ -39,11 +38,11 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import RunPlace, RunState
 from retinue.core.usage import Usage
 from retinue.errors import StateError, UsageError
 from retinue.log.commands import annotate
 from retinue.log.replay import current_branch, replay
-from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript_file import transcript_path
 from retinue.runs.record import slug
 from retinue.runs.system_prompt import restored
@@ -90,27 +89,27 @@ async def fork_run(
         raise UsageError(
             f"Run {row.id} had not begun at event {at}.", remedy="Name a later event: retinue runs show ID --json"
         )
-    kept = past[: cut + 1]
-    conversation = replay(kept)
+    copied = past[: cut + 1]
+    conversation = replay(copied)
     turn = conversation.turn
     # Without any message the words are the task itself.
     task = edit if edit is not None and not conversation.messages else None
     files: list[UndoneFile] = []
     if not keep_files:
-        files = await _put_back_files(project, row, turn + 1, kept[-1].at)
+        files = await _put_back_files(project, row, turn + 1, copied[-1].at)
     new_id = new_run_id()
     place = RunPlace(new_id)
-    for body in _copied(kept, row, reader, new_id, project.state):
+    for body in _copied(copied, row, reader, new_id, project.state):
         if isinstance(body, RunCreated):
-            asked = {"asked": {"by": by}} if by else {}
-            body = replace(body, task=task or body.task, options={**body.options, **asked})
+            asked = {"by": by} if by else body.options.asked
+            body = replace(body, task=task or body.task, options=replace(body.options, asked=asked))
         log.append(place, body)
-    log.append(place, RunEnded(_ending(kept[-1], row)))
+    log.append(place, RunEnded(_ending(copied[-1], row)))
     await log.flush()
-    return Fork(new_id, row.id, kept[-1].seq, turn, edit, tuple(files))
+    return Fork(new_id, row.id, copied[-1].seq, turn, edit, tuple(files))
 
 
-def _ending(last: Event, row: RunRow) -> Outcome:
+def _ending(last: Event, row: RunState) -> Outcome:
     """Return how the new run stands before it is taken up: as the old one did, if that had ended just then."""
     note = f"Forked from run {row.id} at event {last.seq}."
     if isinstance(last.body, RunEnded):
@@ -129,7 +128,7 @@ def _last_moment(past: Sequence[Event]) -> int:
     return -1
 
 
-def _copied(past: Sequence[Event], row: RunRow, reader: LogReader, new_id: str, state: Path) -> list[Body]:
+def _copied(past: Sequence[Event], row: RunState, reader: LogReader, new_id: str, state: Path) -> list[Body]:
     """Return the events of the new run."""
     transcript = transcript_path(state, new_id)
     bodies: list[Body] = []
@@ -140,7 +139,7 @@ def _copied(past: Sequence[Event], row: RunRow, reader: LogReader, new_id: str, 
                 bodies.append(_created(body, row, reader, new_id, transcript, past[-1].seq))
             case RunStarted():
                 bodies.append(replace(body, transcript=transcript if body.transcript else None))
-                if not any(isinstance(each, Warned) and each.code == "fork" for each in bodies):
+                if not any(isinstance(copy, Warned) and copy.code == "fork" for copy in bodies):
                     bodies.append(Warned("fork", f"This run was forked from {row.id} at event {past[-1].seq}."))
             case AssistantEnded():
                 bodies.append(replace(body, message=replace(body.message, usage=Usage())))
@@ -156,37 +155,36 @@ def _copied(past: Sequence[Event], row: RunRow, reader: LogReader, new_id: str, 
     return bodies
 
 
-def _created(first: RunCreated, row: RunRow, reader: LogReader, new_id: str, transcript: str, at: int) -> RunCreated:
-    options = dict(first.options)
+def _created(first: RunCreated, row: RunState, reader: LogReader, new_id: str, transcript: str, at: int) -> RunCreated:
     system = restored(reader, first, row.parent_id)
-    if system is not None:
-        options["system"] = {"inherits": 0, "text": system}
-    options["name"] = f"{slug(str(options.get('name') or first.agent))}-{new_id[:4]}"
-    options["fork"] = {"run": row.id, "at": at}
-    options["call_id"] = None
-    if options.get("transcript"):
-        options["transcript"] = transcript
+    options = replace(
+        first.options,
+        name=f"{slug(first.options.name or first.agent)}-{new_id[:4]}",
+        fork={"run": row.id, "at": at},
+        call_id=None,
+        transcript=transcript if first.options.transcript else None,
+        system=first.options.system if system is None else {"inherits": 0, "text": system},
+    )
     return replace(first, options=options)
 
 
-async def _put_back_files(project: Project, row: RunRow, turn: int, since: float) -> list[UndoneFile]:
+async def _put_back_files(project: Project, row: RunState, turn: int, since: float) -> list[UndoneFile]:
     """Put back what the run and its agents have changed from `turn` on, and return the fate of each file that is not
     as it was already."""
     if not (project.state / "checkpoints" / "ledger.db").is_file():
         return []
-    tree = [row]
-    for each in tree:
-        tree += project.log.reader.list_runs(parent_id=each.id)
-        if each.state in LIVE:
+    tree = project.log.reader.tree(row)
+    for run in tree:
+        if run.state in LIVE:
             raise StateError(
-                f"{each.agent} ({each.id[:8]}) is still at work, so files cannot go back.",
+                f"{run.agent} ({run.id[:8]}) is still at work, so files cannot go back.",
                 remedy="Stop it first, or fork with --keep-files.",
             )
-    scope = UndoScope(Who(row.id, row.agent), turn, tuple(each.id for each in tree[1:]), since)
+    scope = UndoScope(Who(row.id, row.agent), turn, tuple(run.id for run in tree[1:]), since)
 
     def work() -> list[UndoneFile]:
         with closing(Undo(project.state)) as undo:
-            done = [each for each in undo.run(scope) if each.fate != "unchanged"]
+            done = [file for file in undo.run(scope) if file.fate != "unchanged"]
         if done:
             annotate(project.state, row.id, undone_event(done, by="person", turn=turn), project.redactor)
         return done

@@ -7,24 +7,29 @@ What looked like such a name before gets one `$` more, so that nothing a command
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
+from retinue.core.encode import dump
+from retinue.core.events import AssistantEnded, Body, Compacted, MessageAdded, Rewound, ToolsEnded
+
+T = TypeVar("T")
 PACKAGE = Path(__file__).parent.parent
 _NAMES = ("CWD", "STATE", "USER_HOME", "PACKAGE")
-_SHORT = 8
+_SHORT_ID_CHARACTERS = 8
 """How many characters of a run's id people and models use for it."""
 _PLACEHOLDER = re.compile(rb"\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w)")
 _NO_BOUNDARY = rb"(?![\w-]|\.\w)"
 """What follows a folder's path when the path does not end there: `/work/app` is no part of `/work/app2`."""
-
-
-_LASTED = rb"(?:\d+h(?: \d+m)?|\d+m(?: \d+s)?|[\d.]+s|\d+)"
+_DURATION = rb"(?:\d+h(?: \d+m)?|\d+m(?: \d+s)?|[\d.]+s|\d+)"
 """How our own results tell how long an agent took."""
 
 
@@ -47,7 +52,7 @@ class PortableText:
         self._runs: dict[bytes, bytes] = {}
         for number, run_id in enumerate(runs, 1):
             self._runs[run_id.encode()] = b"$RUN%d" % number
-            self._runs.setdefault(run_id[:_SHORT].encode(), b"$RUN%d" % number)
+            self._runs.setdefault(run_id[:_SHORT_ID_CHARACTERS].encode(), b"$RUN%d" % number)
         self._calls: dict[bytes, bytes] = {}
         self._items: dict[bytes, bytes] = {}
         self._folders = _folders(places)
@@ -64,62 +69,124 @@ class PortableText:
 
     def _compile(self) -> re.Pattern[bytes]:
         longest_first = sorted(self._folders, key=len, reverse=True)
-        folders = b"|".join(re.escape(each) for each in longest_first)
+        folders = b"|".join(re.escape(folder) for folder in longest_first)
         return re.compile(
             rb"(?P<placeholder>\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w))"
             rb"|(?P<folder>" + folders + rb")" + _NO_BOUNDARY + rb'|"(?P<id>call_id|id)":"(?P<call>[^"]+)"'
             rb'|"item_id":"(?P<item>[^"]+)"'
             rb'|"duration_ms":(?P<duration>\d+)'
-            rb"|(?P<told>Agent completed in |Duration: |<duration_ms>)"
-            + _LASTED
+            rb"|(?P<words>Agent completed in |Duration: |<duration_ms>)"
+            + _DURATION
             + rb"|\b(?P<run>[0-9a-f]{8}(?:-[0-9a-f]{4}-4[0-9a-f]{2})?)\b"
         )
 
-    def _replace(self, found: re.Match[bytes]) -> bytes:
-        whole = found[0]
-        match found.lastgroup:
+    def _replace(self, match: re.Match[bytes]) -> bytes:
+        text = match[0]
+        match match.lastgroup:
             case "placeholder":
-                return b"$" + whole
+                return b"$" + text
             case "folder":
-                return self._folders[whole]
+                return self._folders[text]
             case "call":
-                return b'"%b":"%b"' % (found["id"], self._calls.get(found["call"], self(found["call"])))
+                return b'"%b":"%b"' % (match["id"], self._calls.get(match["call"], self(match["call"])))
             case "item":
-                number = self._items.setdefault(found["item"], b"item-%d" % (len(self._items) + 1))
+                number = self._items.setdefault(match["item"], b"item-%d" % (len(self._items) + 1))
                 return b'"item_id":"%b"' % number
-            case "told":
-                return found["told"] + b"0"
+            case "words":
+                return match["words"] + b"0"
             case "duration":
                 return b'"duration_ms":0'
             case _:
-                return self._runs.get(whole, whole)
+                return self._runs.get(text, text)
 
 
 def _folders(places: MachineFolders) -> dict[bytes, bytes]:
     """Return what stands in JSON for each folder, by the spellings of its path."""
-    found: dict[bytes, bytes] = {}
+    names: dict[bytes, bytes] = {}
     # The working folder comes last: where it is the user's home as well, it is meant.
     for name, path in reversed(places.by_name().items()):
         for spelling in (path, os.path.realpath(path)):
             if len(spelling) > 1:
                 encoded = json.dumps(spelling, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
-                found[encoded] = b"$" + name.encode()
-    return found
+                names[encoded] = b"$" + name.encode()
+    return names
 
 
-def localize(encoded: bytes, places: MachineFolders, run_id: Callable[[int], str | None]) -> bytes:
-    """Return portable JSON with the folders of this machine. `run_id` returns the id of the run with a number here;
-    the name stays where there is none."""
+def localize(value: T, places: MachineFolders, run_id: Callable[[int], str | None] = lambda _: None) -> T:
+    """Return a value of a cassette with the folders of this machine. `run_id` returns the id of the run with a number
+    here; the name stays where there is none."""
     folders: Mapping[str, str] = places.by_name()
 
-    def replace(found: re.Match[bytes]) -> bytes:
-        whole = found[0]
-        if whole.startswith(b"$$"):
-            return whole[1:]
-        name = whole[1:].decode()
+    def replace(match: re.Match[bytes]) -> bytes:
+        placeholder = match[0]
+        if placeholder.startswith(b"$$"):
+            return placeholder[1:]
+        name = placeholder[1:].decode()
         if name.startswith("RUN"):
             here = run_id(int(name[3:]))
-            return whole if here is None else here.encode()
+            return placeholder if here is None else here.encode()
         return json.dumps(folders[name], ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
 
-    return _PLACEHOLDER.sub(replace, encoded)
+    return msgspec.json.decode(_PLACEHOLDER.sub(replace, dump(value)), type=type(value))
+
+
+# Marks of requests
+
+
+_DIGEST_CHARACTERS = 12
+_SURROUNDINGS = re.compile(r"^(?:Git repository: |Not a git repository|Branch: |Platform: |Date: ).*\n?", re.MULTILINE)
+"""Lines of a system prompt that tell the machine and the day."""
+
+
+class RequestMark(Struct, frozen=True):
+    """A short mark of the request of one turn, in three parts, so that a difference says what differs. Marks are made
+    from portable events, of a past run and of its replay alike: equal marks, an equal request."""
+
+    system: str
+    tools: str
+    messages: str
+
+    def differences(self, other: RequestMark) -> list[str]:
+        """Return the names of the parts that differ."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) != getattr(other, name)]
+
+
+class RequestMarks:
+    """Follows one run from its first event on."""
+
+    def __init__(self, system: bytes) -> None:
+        text = system.decode("utf-8", "replace").replace("\\n", "\n")
+        self._system = _digest(_SURROUNDINGS.sub("", text).encode())
+        self._tools = ""
+        self._messages = ""
+
+    def offer(self, tools: Sequence[str]) -> None:
+        """Note which tools the run has."""
+        self._tools = _digest("\n".join(tools).encode())
+
+    def take(self, body: Body, portable: bytes) -> None:
+        """Note a body that may have changed the conversation. `portable` is its portable JSON."""
+        match body:
+            case MessageAdded() | ToolsEnded() | Rewound():
+                self._messages = _digest(self._messages.encode() + portable)
+            case AssistantEnded():
+                self._messages = _digest(self._messages.encode() + portable_content(body, portable))
+            case Compacted():
+                self._messages = _digest(portable)
+            case _:
+                pass
+
+    @property
+    def mark(self) -> RequestMark:
+        """The request that is made now."""
+        return RequestMark(self._system, self._tools, self._messages)
+
+
+def portable_content(body: AssistantEnded, portable: bytes) -> bytes:
+    """Return the part of an answer that later requests repeat: what it used and cost is not sent again."""
+    usage = b',"usage":' + dump(body.message.usage)
+    return portable.replace(usage, b"", 1)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]

@@ -10,6 +10,7 @@ import re
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.audit.report import CallEffect, effects_of
 from retinue.core.events import AssistantEnded, Event, ToolEnded
@@ -18,9 +19,8 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
-from retinue.runs.record import is_observer
 
-_LONGEST = 200
+MAX_LINE_CHARACTERS = 200
 
 
 class LedgerEntry(Struct, frozen=True):
@@ -30,17 +30,17 @@ class LedgerEntry(Struct, frozen=True):
     turn: int
     call: str
     effect: CallEffect
-    said: str = ""
-    """The beginning of the result of a call that failed."""
+    error: str = ""
+    """The result of a call that failed."""
 
     @property
     def line(self) -> str:
         """The entry as one line for people."""
-        status = self.effect.denied or self.said if self.effect.status in ("denied", "failed") else ""
-        end = f": {_one_line(status)}" if status else ""
+        status = self.effect.denied or self.error if self.effect.status in ("denied", "failed") else ""
+        end = f": {one_line(status)}" if status else ""
         if self.effect.exit_code is not None:
             end = f" (exit {self.effect.exit_code}){end}"
-        return f"{self.agent} turn {self.turn}: {_one_line(self.call)} {self.effect.status}{end}"
+        return f"{self.agent} turn {self.turn}: {one_line(self.call)} {self.effect.status}{end}"
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
@@ -59,10 +59,6 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         return [path for entry in self.entries for path in entry.effect.reads]
 
     @property
-    def hosts(self) -> list[str]:
-        return [host for entry in self.entries for host in entry.effect.hosts]
-
-    @property
     def commands(self) -> list[LedgerEntry]:
         """The commands that ran; one that was denied did not."""
         return [entry for entry in self.entries if entry.effect.command and entry.effect.status != "denied"]
@@ -73,7 +69,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     def lines_about(self, path: str) -> list[str]:
         """Return the ledger's lines of the calls that wrote a file."""
-        return [entry.line for entry in self.entries if path in [each.path for each in entry.effect.writes]]
+        return [entry.line for entry in self.entries if path in [write.path for write in entry.effect.writes]]
 
 
 def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
@@ -82,32 +78,26 @@ def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
     if outcome is None:
         return None
     entries: list[LedgerEntry] = []
-    children: list[str] = []
     usage = Usage()
-    waiting = [run_id]
-    while waiting:
-        each = waiting.pop(0)
-        row = reader.run(each)
-        usage += row.usage
-        if each != run_id:
-            children.append(row.agent)
-        entries += ledger_of(reader.events(each), row.id, row.agent, cwd)
-        below = [child.id for child in reversed(reader.list_runs(parent_id=each))]
-        waiting += [child for child in below if not is_observer(reader, child)]
-    return RunRecord(outcome=outcome, entries=tuple(entries), children=tuple(children), usage=usage)
+    tree = reader.tree(reader.run(run_id))
+    for run in tree:
+        usage += run.usage
+        entries += ledger_of(reader.events(run.id), run.id, run.agent, cwd)
+    children = tuple(run.agent for run in tree[1:])
+    return RunRecord(outcome=outcome, entries=tuple(entries), children=children, usage=usage)
 
 
 def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[LedgerEntry]:
     """Return the ledger of one run."""
     calls: dict[str, str] = {}
-    said: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for event in events:
         match event.body:
             case AssistantEnded(_, message):
                 for call in message.tool_calls:
                     calls[call.id] = describe_call(call)
             case ToolEnded() as ended if ended.result.is_error:
-                said[ended.call_id] = ended.result.text
+                errors[ended.call_id] = ended.result.text
             case _:
                 pass
     entries = []
@@ -115,15 +105,13 @@ def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[Le
         for effect in turn.calls:
             text = calls.get(effect.call_id, effect.tool)
             shown = _relative(effect, cwd)
-            entries.append(LedgerEntry(agent, turn.turn, text, shown, said.get(effect.call_id, "")))
+            entries.append(LedgerEntry(agent, turn.turn, text, shown, errors.get(effect.call_id, "")))
     return entries
 
 
 def _relative(effect: CallEffect, cwd: str) -> CallEffect:
-    from msgspec.structs import replace
-
     reads = tuple(relative(path, cwd) for path in effect.reads)
-    writes = tuple(replace(each, path=relative(each.path, cwd)) for each in effect.writes)
+    writes = tuple(replace(write, path=relative(write.path, cwd)) for write in effect.writes)
     return replace(effect, reads=reads, writes=writes)
 
 
@@ -145,6 +133,7 @@ def match_text(text: str, pattern: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str, max_characters: int = MAX_LINE_CHARACTERS) -> str:
+    """Return a text as one line, with a mark where its end is left out."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

@@ -1,4 +1,4 @@
-"""The models and the people of a cassette: recorded answers, played by position, whatever the conversation is now.
+"""The models of a cassette: recorded answers, played by position, whatever the conversation is now.
 
 A child is played by the recorded child of the same parent that had the same agent and task, else the same agent, else
 the next one: which of several children starts first does not matter. What an answer says about folders and runs is
@@ -7,46 +7,33 @@ said about those of the run that is played.
 When an agent in the background ends is a matter of luck, and an answer that only waits for it would end a run that has
 nobody to wait for. So such an agent does not end before its parent has come as far as it had when it heard of that end;
 and a parent that hears of it after its last recorded answer gives that answer again.
-
-What a person answered comes from the recorded run, or from a test file that writes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator
 
-import msgspec
 from msgspec.structs import replace
 
-from retinue.core.events import (
-    AssistantEnded,
-    Compacted,
-    InboxClosed,
-    InboxOpened,
-    MessageAdded,
-    TextDelta,
-    ThinkingDelta,
-)
+from retinue.core.events import TextDelta, ThinkingDelta
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.core.outcome import Failure
-from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.core.request import RunRequest
-from retinue.evidence.case_file import InboxAnswers
+from retinue.core.story import Story
 from retinue.evidence.cassette import Cassette, RecordedRun
 from retinue.evidence.portable import MachineFolders, localize
-from retinue.log.encode import dump
 from retinue.models.known import known_models
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
 from retinue.models.resolve import EMBEDDED
 from retinue.models.select import ModelSelection
 
 _SUMMARY = "(The recording has no summary for this place.)"
-_PATIENCE = 5.0
+_MAX_HOLD_SECONDS = 5.0
 """Seconds that the end of an agent is held back at most, if its parent does not come so far this time."""
 _RUN = re.compile(r"\$RUN(\d+)(?!\d)")
-_WINDOW = 1_000_000
+_UNKNOWN_MODEL_TOKENS = 1_000_000
 """Of a model that this version does not know: large enough that no conversation is shortened because of it."""
 
 
@@ -64,21 +51,22 @@ class RecordedModels:
         self.problems: list[str] = []
 
     def select(self, request: RunRequest) -> ModelSelection:
-        found = self._find(request)
-        info = model_info(found.created.model if found is not None else self._cassette.head.model)
-        return ModelSelection(info, EMBEDDED["offline"], "call", "the recording says so")
+        return ModelSelection(self._info(self._find(request)), EMBEDDED["offline"], "call", "the recording says so")
+
+    def _info(self, recorded: RecordedRun | None) -> ModelInfo:
+        return model_info(recorded.created.model if recorded is not None else self._cassette.head.model)
 
     def build(self, request: RunRequest, run_id: str) -> RecordedModel:
-        found = self._find(request)
-        info = model_info(found.created.model if found is not None else self._cassette.head.model)
-        if found is None:
+        recorded = self._find(request)
+        info = self._info(recorded)
+        if recorded is None:
             self.problems.append(f"The recording has no run of {request.spec.name} here: {_short(request.task)!r}.")
-            model = RecordedModel(info, (), self)
+            model = RecordedModel(info, None, self)
         else:
-            self._waiting.remove(found)
-            self._played[run_id] = found
-            model = RecordedModel(info, found.events, self, found.number)
-            self._by_number[found.number] = model
+            self._waiting.remove(recorded)
+            self._played[run_id] = recorded
+            model = RecordedModel(info, recorded, self)
+            self._by_number[recorded.number] = model
         self._models.append(model)
         return model
 
@@ -94,8 +82,8 @@ class RecordedModels:
     @property
     def unplayed(self) -> int:
         """The number of recorded answers that nobody asked for."""
-        rest = sum(len(answers_of(run)) for run in self._waiting)
-        return rest + sum(model.left for model in self._models)
+        not_begun = sum(len(run.answers) for run in self._waiting)
+        return not_begun + sum(model.unplayed for model in self._models)
 
     def recorded(self, run_id: str) -> RecordedRun | None:
         """Return the recorded run that plays the run `run_id`."""
@@ -110,7 +98,7 @@ class RecordedModels:
 
     def localized(self, message: AssistantMessage) -> AssistantMessage:
         """Return an answer with the folders and runs of here."""
-        return msgspec.json.decode(localize(dump(message), self._places, self.run_id), type=AssistantMessage)
+        return localize(message, self._places, self.run_id)
 
     def _find(self, request: RunRequest) -> RecordedRun | None:
         if request.parent_id is None:
@@ -121,8 +109,7 @@ class RecordedModels:
         candidates = [run for run in self._waiting if run.parent == above.number]
         same_agent = [run for run in candidates if run.created.agent == request.spec.name]
         for run in same_agent:
-            task = localize(dump(run.created.task), self._places, lambda _: None)
-            if msgspec.json.decode(task) == request.task:
+            if localize(run.created.task, self._places) == request.task:
                 return run
         return next(iter(same_agent or candidates), None)
 
@@ -130,23 +117,17 @@ class RecordedModels:
 class RecordedModel:
     """The answers of one recorded run, one for each request."""
 
-    def __init__(self, info: ModelInfo, events: Sequence[object], source: RecordedModels, number: int = 0) -> None:
+    def __init__(self, info: ModelInfo, run: RecordedRun | None, source: RecordedModels) -> None:
         self.info = info
         self._source = source
-        self._number = number
+        self._number = run.number if run is not None else 0
         self._moved = asyncio.Event()
-        self._answers: list[AssistantMessage] = []
-        self._summaries: list[str] = []
+        self._answers = run.answers if run is not None else []
+        self._summaries = run.summaries if run is not None else []
         self._asked = 0
-        for event in events:
-            body = getattr(event, "body", None)
-            if isinstance(body, AssistantEnded):
-                self._answers.append(body.message)
-            elif isinstance(body, Compacted) and body.method == "summarised":
-                self._summaries.append(_summary_of(body))
 
     @property
-    def left(self) -> int:
+    def unplayed(self) -> int:
         """The number of answers that have not been asked for."""
         return max(len(self._answers) - self._asked, 0)
 
@@ -155,7 +136,7 @@ class RecordedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         if not request.tools and _asks_for_summary(request):
-            text = self._summaries.pop(0) if self._summaries else _SUMMARY
+            text = (self._summaries.pop(0) if self._summaries else "") or _SUMMARY
             yield Finished(AssistantMessage((Text(text),), model=self.info.full_name))
             return
         self._asked += 1
@@ -178,7 +159,7 @@ class RecordedModel:
 
     async def reach(self, answers: int) -> None:
         """Return when so many answers have been asked for, or after a while."""
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        deadline = asyncio.get_running_loop().time() + _MAX_HOLD_SECONDS
         while self._asked < answers:
             self._moved.clear()
             try:
@@ -204,30 +185,25 @@ class RecordedModel:
 def _heard_after(cassette: Cassette) -> dict[int, tuple[int, int]]:
     """Return, for each run whose end its parent was notified of, the number of that parent and of the answers that it
     had given by then."""
-    found: dict[int, tuple[int, int]] = {}
+    notified: dict[int, tuple[int, int]] = {}
     for run in cassette.runs:
-        answers = 0
+        story = Story()
         for body in run.bodies:
-            if isinstance(body, AssistantEnded):
-                answers += 1
-            elif isinstance(body, MessageAdded) and body.message.origin == "notification":
-                for number in _RUN.findall(body.message.text):
-                    found.setdefault(int(number), (run.number, answers))
-    return found
-
-
-def answers_of(run: RecordedRun) -> list[AssistantMessage]:
-    """Return the answers of a recorded run, in order."""
-    return [body.message for body in run.bodies if isinstance(body, AssistantEnded)]
+            for step in story.take(body):
+                message = step.entry.message
+                if message is not None and message.origin == "notification":
+                    for number in _RUN.findall(message.text):
+                        notified.setdefault(int(number), (run.number, step.entry.turn))
+    return notified
 
 
 def model_info(full_name: str) -> ModelInfo:
     """Return what is known of a model by its full name."""
     provider, _, name = full_name.partition("/")
-    for known in known_models(provider):
-        if known.id == name:
-            return known
-    return ModelInfo(provider, name or provider, window=_WINDOW, thinking=True)
+    for info in known_models(provider):
+        if info.id == name:
+            return info
+    return ModelInfo(provider, name or provider, window=_UNKNOWN_MODEL_TOKENS, thinking=True)
 
 
 def _asks_for_summary(request: ModelRequest) -> bool:
@@ -235,51 +211,5 @@ def _asks_for_summary(request: ModelRequest) -> bool:
     return len(request.messages) == 1 and request.thinking == "off"
 
 
-def _summary_of(body: Compacted) -> str:
-    for message in body.messages:
-        if getattr(message, "origin", "") == "summary":
-            return getattr(message, "text", "").partition("\n\n")[2]
-    return _SUMMARY
-
-
 def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-BY = "test"
-
-
-def recorded_answers(cassette: Cassette) -> InboxAnswers:
-    """Return the answers of a recording, in order; without any where nobody was asked."""
-    given: dict[str, list[str]] = {"approval": [], "question": []}
-    kinds: dict[str, str] = {}
-    for run in cassette.runs:
-        for body in run.bodies:
-            if isinstance(body, InboxOpened):
-                kinds[body.item_id] = body.kind
-            elif isinstance(body, InboxClosed):
-                kind = kinds.get(body.item_id, "approval")
-                given["question" if kind == "question" else "approval"].append(body.choice)
-    return InboxAnswers(given["approval"] or None, given["question"] or None)
-
-
-def answers_for(answers: InboxAnswers) -> Callable[[InboxItem], InboxAnswer]:
-    """Return what answers the items of a run. A list that is used up denies, and answers questions with nothing."""
-    approvals, questions = _supply(answers.approval, "deny"), _supply(answers.question, "")
-
-    def answer(item: InboxItem) -> InboxAnswer:
-        supply = questions if item.kind == "question" else approvals
-        return InboxAnswer(supply(), by=BY)
-
-    return answer
-
-
-def _supply(said: str | list[str] | None, otherwise: str) -> Callable[[], str]:
-    if isinstance(said, str):
-        return lambda: said
-    rest = list(said or ())
-
-    def next_answer() -> str:
-        return rest.pop(0) if rest else otherwise
-
-    return next_answer

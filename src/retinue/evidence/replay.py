@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,26 +22,23 @@ from msgspec.structs import replace
 
 from retinue.core.events import MessageAdded, RunCreated, ToolEnded
 from retinue.core.messages import Image
-from retinue.core.permission import InboxAnswer, InboxItem
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.core.tool import Tool, ToolContext, ToolOutput, failed
+from retinue.core.tool import Tool, ToolContext, ToolOutput, Wrap, failed
 from retinue.core.usage import Budget
 from retinue.engine import open_project
-from retinue.evidence.case_file import InboxAnswers
 from retinue.evidence.cassette import Cassette, CassetteError, RecordedRun, export_cassette, parse_cassette
 from retinue.evidence.compare import Comparison, compare, outcome_of_run
-from retinue.evidence.leftovers import clear_leftovers
 from retinue.evidence.portable import MachineFolders, localize
-from retinue.evidence.recorded_model import RecordedModels, answers_for, recorded_answers
-from retinue.evidence.workspace import FixtureError, RepositoryFixture, copy_fixture
-from retinue.log.encode import dump
-from retinue.runs.capability import Capability, Wrap
+from retinue.evidence.recorded_model import RecordedModels
+from retinue.evidence.recorded_people import answer_inbox, recorded_answers
+from retinue.evidence.workspace import FixtureError, RepositoryFixture, clear_leftovers, copy_fixture
+from retinue.runs.capability import Capability, Running, RunPart
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
 
 
 _DONE_FOR_REAL = frozenset(
@@ -55,8 +53,11 @@ class RecordedToolsCapability(Capability):
         self._models = models
         self._folders = folders
 
-    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
-        return lambda tools: tuple(self._recorded(tool, node.id) for tool in inner(tools))
+    def running(self, node: Run, *, resumed: bool) -> Running:
+        def wrap(inner: Wrap) -> Wrap:
+            return lambda tools: tuple(self._recorded(tool, node.id) for tool in inner(tools))
+
+        return nullcontext(RunPart(wrap=wrap))
 
     def _recorded(self, tool: Tool, run_id: str) -> Tool:
         if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
@@ -68,7 +69,7 @@ class RecordedToolsCapability(Capability):
         run = self._models.recorded(run_id)
         for body in run.bodies if run is not None else ():
             if isinstance(body, ToolEnded) and body.call_id == call_id:
-                return msgspec.json.decode(localize(dump(body), self._folders, self._models.run_id), type=ToolEnded)
+                return localize(body, self._folders, self._models.run_id)
         return None
 
 
@@ -86,7 +87,7 @@ class _RecordedTool:
 
 
 Tools = Literal["recorded", "live"]
-_SECONDS = 600.0
+_REPLAY_SECONDS = 600.0
 
 
 class Replay(Struct, frozen=True):
@@ -146,19 +147,12 @@ async def _play(
         innermost = (RecordedToolsCapability(models, folders),)
     project = open_project(work, environment=environment, state=state, innermost=innermost)
     project.model_source = models
-    given = recorded_answers(cassette)
-    if given != InboxAnswers():
-        answer = answers_for(given)
-
-        async def approve(item: InboxItem) -> InboxAnswer | None:
-            return answer(item)
-
-        project.approvers.append(approve)
+    answer_inbox(project, recorded_answers(cassette))
     async with Supervisor(project) as supervisor:
-        request = request_of(localized(cassette.first.created, folders), work)
+        request = request_of(localize(cassette.first.created, folders), work)
         request = replace(request, images=attached_images(cassette.first))
         node = await supervisor.start(request, background=False)
-        await node.handle.wait()
+        await node.wait()
         await supervisor.wait_all()
         await project.log.flush()
         reader = project.log.reader
@@ -168,11 +162,6 @@ async def _play(
     if ended is not None and ended.ended == "stopped":
         notes = (*notes, "the recorded run was stopped, which a replay does not repeat")
     return Replay(compare(cassette, again), (*notes, *models.problems))
-
-
-def localized(created: RunCreated, folders: MachineFolders) -> RunCreated:
-    """Return the first event of a recorded run with the folders of here."""
-    return msgspec.json.decode(localize(dump(created), folders, lambda _: None), type=RunCreated)
 
 
 def attached_images(run: RecordedRun) -> tuple[Image, ...]:
@@ -185,25 +174,25 @@ def attached_images(run: RecordedRun) -> tuple[Image, ...]:
 
 def request_of(created: RunCreated, work: Path) -> RunRequest:
     """Return what a recorded run was started with. Raise CassetteError for a definition of another version."""
-    options: Mapping[str, Any] = created.options
+    options = created.options
     try:
         spec = msgspec.convert(created.spec, AgentSpec)
     except ValueError as error:
         reason = f"The recorded agent was written by a version that this one cannot read ({error})."
         raise CassetteError(reason, remedy="Export the run again.") from error
-    limits = dict(options.get("limits") or {})
-    limits.setdefault("seconds", _SECONDS)
-    budget = options.get("budget")
+    limits = dict(options.limits)
+    limits.setdefault("seconds", _REPLAY_SECONDS)
+    budget = options.budget
     return RunRequest(
         # The copy of the project has no consent of its own; the recorded definition was consented to or had no effect.
         spec=replace(spec, path=None),
         task=created.task,
         cwd=work,
-        thinking=options.get("thinking"),
+        thinking=options.thinking,
         limits=limits,
         budget=Budget.read(budget) if budget else None,
         pinned=EVERYTHING - {"model"},
-        schema=options.get("schema"),
-        permission_mode=options.get("permission_mode"),
+        schema=options.schema,
+        permission_mode=options.permission_mode,
         depth=created.depth,
     )

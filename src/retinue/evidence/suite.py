@@ -1,10 +1,20 @@
-"""Many cases: which are chosen, how often each is run, when its verdict is certain, and what all of them may cost."""
+"""Many cases: which are chosen, how often each is run, when its verdict is certain, and what all of them may cost.
+
+`evaluate` asks a live model which of two agents is better: the same cases for both, several times, with intervals. Pass
+rates have Wilson intervals, means of cost and turns have bootstrap intervals of fixed seed, and the difference of the
+pass rates is taken case by case, because both agents had the same cases.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +24,7 @@ from retinue.errors import ConfigurationError, UsageError
 from retinue.evidence.case_file import AgentTests, Case, Policy
 from retinue.evidence.case_run import RunCase, Trial, TrialOptions, scenario_path
 from retinue.evidence.cassette import CassetteError, read_cassette
-from retinue.evidence.leftovers import clear_leftovers
+from retinue.evidence.workspace import clear_leftovers
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 
@@ -77,10 +87,10 @@ class SuiteQuote(Struct, frozen=True):
 
     def text(self, times: int = 1) -> str:
         """Return what is expected, in words, for so many times these runs."""
-        known = self.runs - self.unknown
+        priced = self.runs - self.unknown
         parts = []
-        if known:
-            parts.append(f"about ${self.usd * times:.4f} for {known * times} by their recordings and limits")
+        if priced:
+            parts.append(f"about ${self.usd * times:.4f} for {priced * times} by their recordings and limits")
         if self.unknown:
             parts.append(f"nothing is known of the cost of {self.unknown * times}")
         return ", ".join(parts)
@@ -88,27 +98,27 @@ class SuiteQuote(Struct, frozen=True):
 
 def choose_cases(files: Sequence[AgentTests], expression: str) -> list[tuple[AgentTests, int]]:
     """Return the cases whose agent and name match: words joined by `and`, `or` and `not`."""
-    found = []
-    for tests in files:
-        for number, case in enumerate(tests.file.cases):
-            if matches(expression, f"{tests.agent} {case.name}"):
-                found.append((tests, number))
-    return found
+    return [
+        (tests, number)
+        for tests in files
+        for number, case in enumerate(tests.file.cases)
+        if matches(expression, f"{tests.agent} {case.name}")
+    ]
 
 
 def matches(expression: str, name: str) -> bool:
     """Return whether a name has the words of an expression such as `reviewer and not slow`."""
     text = name.casefold()
     for choice in expression.casefold().split(" or "):
-        if all(_holds(part.strip(), text) for part in choice.split(" and ")):
+        if all(_matches_term(term.strip(), text) for term in choice.split(" and ")):
             return True
     return False
 
 
-def _holds(part: str, text: str) -> bool:
-    if part.startswith("not "):
-        return part.removeprefix("not ").strip() not in text
-    return part in text
+def _matches_term(term: str, text: str) -> bool:
+    if term.startswith("not "):
+        return term.removeprefix("not ").strip() not in text
+    return term in text
 
 
 async def quote_suite(
@@ -128,10 +138,10 @@ async def quote_suite(
     for tests, number in chosen:
         case = tests.file.cases[number]
         count = options.repeat or case.repeat
-        each = _expected_cost(tests, case)
+        cost = _expected_cost(tests, case)
         runs += count
-        unknown += count if each is None else 0
-        usd += count * (each or 0.0)
+        unknown += count if cost is None else 0
+        usd += count * (cost or 0.0)
     return SuiteQuote(runs, usd, unknown, selection.info.full_name)
 
 
@@ -144,8 +154,7 @@ def _expected_cost(tests: AgentTests, case: Case) -> float | None:
             recorded = None
         if recorded:
             return recorded
-    limits = case.limits or tests.file.limits
-    return None if limits is None else limits.usd
+    return None if case.limits is None else case.limits.usd
 
 
 class Suite:
@@ -180,51 +189,49 @@ class Suite:
     async def _repeat(self, tests: AgentTests, number: int) -> CaseResult:
         case = tests.file.cases[number]
         live = self._options.trial.live is not None
-        wanted = 1
-        if live:
-            wanted = self._options.repeat or case.repeat
+        repeats = (self._options.repeat or case.repeat) if live else 1
         trials: list[Trial] = []
         policy = case.policy if self._options.decide_early else "tracked"
-        while not decided(policy, trials, wanted):
+        while not decided(policy, trials, repeats):
             trials.append(await self._try(tests, number))
-        verdict = verdict_of(case.policy, trials, wanted)
-        return CaseResult(tests=tests, number=number, verdict=verdict, trials=tuple(trials), wanted=wanted, live=live)
+        verdict = verdict_of(case.policy, trials, repeats)
+        return CaseResult(tests=tests, number=number, verdict=verdict, trials=tuple(trials), wanted=repeats, live=live)
 
     async def _try(self, tests: AgentTests, number: int) -> Trial:
         options = self._options.trial
         limit = self._options.max_usd
         if options.live is not None and limit is not None:
-            rest = limit - self._spent
-            if rest <= 0:
+            remaining = limit - self._spent
+            if remaining <= 0:
                 name = tests.file.cases[number].name
                 return Trial(case=name, status="skipped", notes=(f"the limit of ${limit:g} is reached",))
-            options = replace(options, usd=rest)
+            options = replace(options, usd=remaining)
         trial = await RunCase(tests, number, options, self._environment).run()
         if options.live is not None:
             self._spent += trial.usd or 0.0
         return trial
 
 
-def decided(policy: Policy, trials: Sequence[Trial], wanted: int) -> bool:
+def decided(policy: Policy, trials: Sequence[Trial], repeats: int) -> bool:
     """Return whether more repetitions could not change the verdict, or none are left."""
-    if len(trials) >= wanted or any(trial.status == "skipped" for trial in trials):
+    if len(trials) >= repeats or any(trial.status == "skipped" for trial in trials):
         return True
     if policy == "tracked":
         return False
-    needed = needed_passes(policy, wanted)
+    needed = needed_passes(policy, repeats)
     passes = sum(trial.status == "passed" for trial in trials)
     failures = len(trials) - passes
-    return failures > wanted - needed or (passes >= needed and policy == "usually")
+    return failures > repeats - needed or (passes >= needed and policy == "usually")
 
 
-def needed_passes(policy: Policy, wanted: int) -> int:
+def needed_passes(policy: Policy, repeats: int) -> int:
     """Return how many repetitions must pass."""
     if policy == "usually":
-        return math.ceil(USUALLY * wanted)
-    return wanted
+        return math.ceil(USUALLY * repeats)
+    return repeats
 
 
-def verdict_of(policy: Policy, trials: Sequence[Trial], wanted: int) -> Verdict:
+def verdict_of(policy: Policy, trials: Sequence[Trial], repeats: int) -> Verdict:
     ran = [trial for trial in trials if trial.status != "skipped"]
     if len(ran) < len(trials):
         failed_before = any(trial.status == "failed" for trial in ran)
@@ -232,4 +239,129 @@ def verdict_of(policy: Policy, trials: Sequence[Trial], wanted: int) -> Verdict:
     if policy == "tracked":
         return "tracked"
     passes = sum(trial.status == "passed" for trial in ran)
-    return "passed" if passes >= needed_passes(policy, wanted) else "failed"
+    return "passed" if passes >= needed_passes(policy, repeats) else "failed"
+
+
+# Which of two agents is better
+
+_Z_95_PERCENT = 1.96
+_BOOTSTRAP_SAMPLES = 2000
+_SEED = 20
+
+
+class IntervalEstimate(Struct, frozen=True):
+    """A value with its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+class AgentScore(Struct, frozen=True, kw_only=True):
+    """One agent over all its runs. `usd` is None where a price is not known, or nothing ran."""
+
+    agent: str
+    runs: int
+    passes: int
+    rate: IntervalEstimate
+    turns: IntervalEstimate | None
+    usd: IntervalEstimate | None
+    spent: float
+
+
+class CaseScore(Struct, frozen=True):
+    """One case: how often each agent passed it, out of how many runs."""
+
+    case: str
+    passes: tuple[int, ...]
+    runs: tuple[int, ...]
+
+
+class Evaluation(Struct, frozen=True):
+    """`difference` is the pass rate of the second agent minus that of the first, over the cases that both have run;
+    None for one agent alone."""
+
+    agents: tuple[AgentScore, ...]
+    cases: tuple[CaseScore, ...]
+    difference: IntervalEstimate | None = None
+
+
+async def evaluate(
+    tests: AgentTests,
+    others: Sequence[Path],
+    chosen: Sequence[int],
+    options: SuiteOptions,
+    environment: Mapping[str, str],
+    on_result: Callable[[str, CaseResult], None] = lambda name, result: None,
+) -> tuple[Evaluation, list[CaseResult]]:
+    """Run the chosen cases with the agent of the test file and with each of `others`, and return what came of it. Each
+    agent may spend its share of the price limit."""
+    names = [tests.agent, *(path.name for path in others)]
+    files: list[Path | None] = [None, *others]
+    # Half of the price limit for each of two: the second must not get what the first has left.
+    share = None if options.max_usd is None else options.max_usd / len(names)
+    results: list[list[CaseResult]] = []
+    for name, file in zip(names, files, strict=True):
+        trial = replace(options.trial, agent_file=file)
+        suite = Suite(replace(options, trial=trial, max_usd=share), environment, partial(on_result, name))
+        results.append(await suite.run([(tests, number) for number in chosen]))
+    scores = tuple(map(score, names, results))
+    cases = tuple(map(_case_score, zip(*results, strict=True)))
+    difference = paired_difference(cases) if len(others) == 1 else None
+    return Evaluation(scores, cases, difference), list(chain.from_iterable(results))
+
+
+def score(name: str, results: Sequence[CaseResult]) -> AgentScore:
+    """Return what the runs of one agent come to."""
+    trials: list[Trial] = []
+    for result in results:
+        trials += [trial for trial in result.trials if trial.record is not None]
+    passes = sum(trial.status == "passed" for trial in trials)
+    turns = [float(trial.record.outcome.turns) for trial in trials if trial.record is not None]
+    costs = [trial.usd for trial in trials]
+    priced = [cost for cost in costs if cost is not None]
+    return AgentScore(
+        agent=name,
+        runs=len(trials),
+        passes=passes,
+        rate=wilson(passes, len(trials)),
+        turns=mean_interval(turns) if turns else None,
+        usd=mean_interval(priced) if priced and len(priced) == len(costs) else None,
+        spent=sum(priced),
+    )
+
+
+def _case_score(results: Sequence[CaseResult]) -> CaseScore:
+    ran = [[trial for trial in result.trials if trial.record is not None] for result in results]
+    passes = tuple(sum(trial.status == "passed" for trial in trials) for trials in ran)
+    return CaseScore(results[0].case.name, passes, tuple(len(trials) for trials in ran))
+
+
+def wilson(passes: int, runs: int) -> IntervalEstimate:
+    """Return a pass rate with its Wilson score interval; from 0 to 1 where nothing ran."""
+    if runs == 0:
+        return IntervalEstimate(0.0, 0.0, 1.0)
+    rate = passes / runs
+    scale = 1 + _Z_95_PERCENT**2 / runs
+    centre = (rate + _Z_95_PERCENT**2 / (2 * runs)) / scale
+    spread = _Z_95_PERCENT * math.sqrt(rate * (1 - rate) / runs + _Z_95_PERCENT**2 / (4 * runs**2)) / scale
+    return IntervalEstimate(rate, max(centre - spread, 0.0), min(centre + spread, 1.0))
+
+
+def mean_interval(values: Sequence[float]) -> IntervalEstimate:
+    """Return a mean with its bootstrap interval; the same values always give the same interval."""
+    chance = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
+    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(_BOOTSTRAP_SAMPLES))
+    return IntervalEstimate(
+        fmean(values), means[int(0.025 * _BOOTSTRAP_SAMPLES)], means[int(0.975 * _BOOTSTRAP_SAMPLES) - 1]
+    )
+
+
+def paired_difference(cases: Sequence[CaseScore]) -> IntervalEstimate | None:
+    """Return the mean difference of the pass rates, case by case; None where no case has run for both."""
+    differences = []
+    for case in cases:
+        if all(case.runs):
+            first, second = (passed / runs for passed, runs in zip(case.passes, case.runs, strict=True))
+            differences.append(second - first)
+    return mean_interval(differences) if differences else None

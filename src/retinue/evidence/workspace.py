@@ -2,6 +2,10 @@
 
 A fixture is a folder, a git bundle, or a commit of a repository; without one it is the project at the commit at which
 the run was recorded, or as it is now where its repository has no commit. The project itself is never written to.
+
+A test or replay whose process is killed leaves its temporary folder, and commands that still run. Each folder has a log
+of its own, which knows the process that wrote it; the next test or replay of the same user ends and removes what dead
+ones have left.
 """
 
 from __future__ import annotations
@@ -10,18 +14,23 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Mapping
 from difflib import unified_diff
 from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.delegation import LIVE
 from retinue.core.files import read_file
-from retinue.errors import ConfigurationError
+from retinue.errors import ConfigurationError, RetinueError
 from retinue.guard.git import Git, GitError
+from retinue.log.query import LogReader
+from retinue.runs.cleanup import end_leftovers
 from retinue.settings.places import repository_root
 
-_LARGEST = 4_000_000
+_MAX_COMPARED_BYTES = 4_000_000
 """Files above this size are compared by size and time of change, and have no diff."""
 _SKIPPED = frozenset({".git"})
 
@@ -156,15 +165,15 @@ def take_snapshot(folder: Path, *, content: bool = False) -> WorkspaceSnapshot:
 
 def _state(path: str, content: bool) -> FileState:
     try:
-        found = os.lstat(path)
-        if stat.S_ISLNK(found.st_mode):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
             return FileState(f"link {Path(path).readlink()}")
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
-            return FileState(f"{found.st_mode} {found.st_size} {found.st_mtime_ns}")
-        data = read_file(path, _LARGEST)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_COMPARED_BYTES:
+            return FileState(f"{status.st_mode} {status.st_size} {status.st_mtime_ns}")
+        data = read_file(path, _MAX_COMPARED_BYTES)
     except OSError as error:
         return FileState(f"unreadable {error.errno}")
-    mode = stat.S_IMODE(found.st_mode) & 0o111
+    mode = stat.S_IMODE(status.st_mode) & 0o111
     return FileState(f"{hashlib.sha256(data).hexdigest()} {mode}", data if content else None)
 
 
@@ -178,3 +187,49 @@ def _lines(state: FileState | None) -> list[str] | None:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n\\ No newline at end of file\n"
     return lines
+
+
+# What killed processes leave behind
+
+PREFIXES = ("retinue-test-", "retinue-replay-")
+_OLD_SECONDS = 3600.0
+
+
+def clear_leftovers(folder: Path | None = None) -> list[str]:
+    """End and remove what dead processes of this user have left in the folder for temporary files. Return their
+    folders. Never raises for one that cannot be removed."""
+    base = folder or Path(tempfile.gettempdir())
+    removed: list[str] = []
+    for path in base.iterdir():
+        if path.name.startswith(PREFIXES) and _is_ours(path) and _is_dead(path):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(str(path))
+    return removed
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    # Another user may have made a folder of this name, or a link, to have something of ours removed.
+    mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return mine and path.is_dir() and not path.is_symlink()
+
+
+def _is_dead(path: Path) -> bool:
+    """Return whether no process works in a folder any more; its commands are ended then."""
+    if not (path / "state" / "log.db").is_file():
+        return time.time() - path.stat().st_mtime > _OLD_SECONDS
+    try:
+        with LogReader.open(path / "state") as reader:
+            rows = reader.list_runs()
+            if not rows or any(row.state in LIVE for row in rows):
+                return False
+            # All of a folder whose process works on end before it is removed by that process itself.
+            if not any(row.state == "interrupted" for row in rows):
+                return time.time() - path.stat().st_mtime > _OLD_SECONDS
+            end_leftovers(reader)
+    except (RetinueError, OSError):
+        return False
+    return True

@@ -21,7 +21,7 @@ from retinue.core.permission import APPROVALS, Decision, InboxAnswer, InboxItem,
 from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
 
 if TYPE_CHECKING:
-    from retinue.log.rows import RunPlace
+    from retinue.core.run_state import RunPlace
     from retinue.loop.controls import Controls
 
 
@@ -32,7 +32,7 @@ class Asker(Struct, eq=False):
     place: RunPlace
     agent: str
     controls: Controls
-    record: Callable[[Body], None]
+    record: Callable[[Body], object]
     leftovers: bool = False
     description: str = ""
     """What the run works on, in a few words."""

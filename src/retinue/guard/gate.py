@@ -32,9 +32,10 @@ from retinue.core.permission import (
     ToolUse,
 )
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
-from retinue.guard.approval import GUARD, Denied, denial, denied_output
+from retinue.guard.approval import GUARD, Denied, approval, denial, denied_output, explain_nobody
 from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.modes import Taint, Wary
+from retinue.loop.arguments import normalise, problem, schema_of
 
 if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
@@ -188,16 +189,12 @@ class PermissionGate:
         return await self._ask(tool, use, decision, context)
 
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
-        from retinue.guard.approval import approval
-
         inbox_service, rule = self._inbox_service(), decision.rule
         # A rule with a secret in it would be kept in a file.
         if rule is not None and self._redact(rule) is not rule:
             rule = None
         # An answer to the same question may have come while no process ran the run.
         if not inbox_service.reachable and not self.asker.leftovers:
-            from retinue.guard.approval import explain_nobody
-
             return Denied("policy", f"{decision.reason} {explain_nobody(rule, use.tool)}")
         item = await approval(use, decision, self.asker, rule, context, self._previews(use.tool))
         if self.hooks.listens("Notification"):
@@ -354,9 +351,6 @@ def _update_input(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, 
     """Return the call with the input that a hook gave it, which is what runs from here on."""
     if said.updated_input is None or said.updated_input == use.arguments:
         return use, ""
-    from retinue.loop.arguments import problem, schema_of
-    from retinue.loop.spellings import normalise
-
     spec = tool.spec
     updated = normalise(said.updated_input, spec, [])
     wrong = problem(updated, schema_of(spec))

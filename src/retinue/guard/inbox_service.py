@@ -108,7 +108,8 @@ class InboxService:
     ) -> InboxAnswer:
         """Ask a person something: one of `options`, or anything. Where nobody answers the
         choice is `default`, and `by` says `policy` or `expiry`. `more` is what faces show beside
-        the options: `notes` on each, `several` where more than one may be chosen."""
+        the options: `notes` on each, `several` where more than one may be chosen, `skip` and `decline` for
+        the words that an empty answer and a refusal stand for."""
         item = InboxItem(
             id=new_item_id(),
             kind="question",

@@ -27,6 +27,7 @@ from retinue.core.provenance import Provenance, Right, requirement
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.foreign import read_object
+from retinue.settings.load import load_settings
 from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.write import locked_folder, replace_file
 
@@ -256,6 +257,4 @@ def effective_settings(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
 
 def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
     """Return the settings as runs that start in `cwd` have them. What is taken out is a problem."""
-    from retinue.settings.load import load_settings
-
     return effective_settings(load_settings(cwd, environment=environment), lambda: Trust(retinue_home(environment)))

@@ -33,7 +33,7 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
 _GIVES = frozenset(
-    "hooks mcpServers lsp.servers extraRoots localModel permissions.autoModel integrate.check web.allowHosts"
+    "hooks mcpServers lsp.servers extraRoots permissions.autoModel integrate.check web.allowHosts"
     " web.searxngUrl".split()
 )
 _RIGHTS: Mapping[str, Right] = {
@@ -165,8 +165,8 @@ def _withhold_from(layer: Read, below: Mapping[str, Any], trust: Trust) -> tuple
             gone.setdefault(right, []).append(attribute)
     problems = []
     for remedy, attributes in _by_remedy(gone, trust, path).items():
-        texts = ", ".join(map(names.__getitem__, attributes))
-        problems.append(SettingsProblem(str(path), texts, f"has no effect: {remedy}", withheld=True))
+        withheld = tuple(map(names.__getitem__, attributes))
+        problems.append(SettingsProblem(str(path), ", ".join(withheld), f"has no effect: {remedy}", withheld=withheld))
     return _without(layer, tuple(attribute for each in gone.values() for attribute in each)), problems
 
 
@@ -178,9 +178,10 @@ def _by_remedy(gone: Mapping[Right, list[str]], trust: Trust, path: Path) -> dic
     return found
 
 
-def untrusted(loaded: Loaded) -> tuple[str, ...]:
-    """Return what `withhold` has taken out, for the notes of a run."""
-    return tuple(str(problem) for problem in loaded.problems if problem.withheld)
+def untrusted(loaded: Loaded, setting: str | None = None) -> tuple[str, ...]:
+    """Return sentences about the settings that `withhold` has taken out; with `setting`, about that one only."""
+    withheld = [problem for problem in loaded.problems if problem.withheld]
+    return tuple(str(problem) for problem in withheld if setting is None or setting in problem.withheld)
 
 
 def fields_by_attribute() -> dict[str, str]:

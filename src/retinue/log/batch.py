@@ -5,18 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.events import (
-    AssistantEnded,
-    Body,
-    Event,
-    RunEnded,
-    TextDelta,
-    ThinkingDelta,
-    ToolEnded,
-    ToolProgress,
-    ToolsEnded,
-)
-from retinue.log.encode import encode
+from retinue.core.encode import encode
+from retinue.core.events import TRANSIENT, Body, Event, RunEnded, ToolEnded, ToolsEnded
 from retinue.log.stream_redactor import TextRedactor
 from retinue.log.tool_results import Sources, WrittenResult, WrittenResults, completed, remainder, with_places
 from retinue.log.troubles import LABELLED, label
@@ -24,8 +14,7 @@ from retinue.log.troubles import LABELLED, label
 EventRow = tuple[str, int, float, str, str, str | None, str | None]
 Encoded = tuple[Body, bytes]
 
-_STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
-_OF_TURNS = frozenset({AssistantEnded, ToolEnded, RunEnded})
+_HOLDING_RESULTS = frozenset({ToolEnded, RunEnded})
 _LOOKED_AT = 256
 """How many bodies are looked through for secrets at once."""
 
@@ -50,10 +39,10 @@ class LogBatch(Struct):
             for at, event in enumerate(self.events):
                 body = event.body
                 kind = type(body)
-                if kind in _STREAMED:
+                if kind in TRANSIENT:
                     continue
                 durable.append(at)
-                if kind in _OF_TURNS:
+                if kind in _HOLDING_RESULTS:
                     end = results.take(event)
                     if end is not None:
                         ends[at] = end

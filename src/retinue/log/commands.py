@@ -10,6 +10,7 @@ sender knows which.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,14 +19,15 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import Rewound, RunEnded, Undone, Warned
+from retinue.core.encode import encode
+from retinue.core.events import Body, RunEnded
+from retinue.core.identifiers import MAX_TEXT_CHARACTERS, RunId, Text, UnreadableValueError, decode_row
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.process import this_process
-from retinue.errors import StateError, UnknownRunError
+from retinue.core.run_state import RunState
+from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, trouble
-from retinue.log.encode import encode
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 from retinue.log.stream_redactor import TextRedactor
 
 if TYPE_CHECKING:
@@ -49,6 +51,15 @@ class RunCommand(Struct, frozen=True):
     kind: CommandKind
     text: str = ""
     by: str = ""
+
+
+class _CommandRow(Struct, frozen=True):
+    """A command as the database holds it."""
+
+    id: int
+    run_id: RunId
+    kind: CommandKind
+    text: Text
 
 
 class PendingCommand(Struct, frozen=True):
@@ -81,10 +92,15 @@ async def send(
     folder: Path, commands: Sequence[RunCommand], *, patience: float = PATIENCE_SECONDS
 ) -> list[CommandAnswer]:
     """Return one answer per command, in order. Wait no longer than `patience` seconds, whatever the owner
-    does. Raise UnknownRunError for a run that is not in this log, StateError when the log
-    cannot be used."""
+    does. Raise UnknownRunError for a run that is not in this log, UsageError for a message that is too long, and
+    StateError when the log cannot be used."""
     import sqlite3
 
+    if any(len(_pack(command)) > MAX_TEXT_CHARACTERS for command in commands):
+        raise UsageError(
+            f"A message to a run has at most {MAX_TEXT_CHARACTERS:,} characters.",
+            remedy="Put the text into a file of the project, and name the file in the message.",
+        )
     try:
         connection = connect(folder)
         try:
@@ -110,7 +126,7 @@ async def _converse(
     connection: LogConnection,
     reader: LogReader,
     commands: Sequence[RunCommand],
-    rows: Sequence[RunRow],
+    rows: Sequence[RunState],
     patience: float,
 ) -> list[CommandAnswer]:
     numbers = _give(connection, commands, rows)
@@ -131,7 +147,7 @@ async def _converse(
     return [answers[number] if number is not None else not_live(row) for number, row in zip(numbers, rows, strict=True)]
 
 
-def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Sequence[RunRow]) -> list[int | None]:
+def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Sequence[RunState]) -> list[int | None]:
     """Write the commands and return the number of each; None where no process runs the run."""
     now, here = time.time(), this_process()
     connection.execute("BEGIN IMMEDIATE")
@@ -158,7 +174,7 @@ def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Seque
     return numbers
 
 
-def _answered(connection: LogConnection, number: int, row: RunRow) -> CommandAnswer | None:
+def _answered(connection: LogConnection, number: int, row: RunState) -> CommandAnswer | None:
     found = connection.execute("SELECT accepted, answer FROM commands WHERE id=?", (number,)).fetchone()
     if found is None or found[0] is None:
         return None
@@ -166,7 +182,7 @@ def _answered(connection: LogConnection, number: int, row: RunRow) -> CommandAns
 
 
 def _given_up(
-    connection: LogConnection, reader: LogReader, number: int, row: RunRow, late: bool
+    connection: LogConnection, reader: LogReader, number: int, row: RunState, late: bool
 ) -> CommandAnswer | None:
     """The answer when the owner is gone or too slow; None while it may still answer."""
     if reader.run(row.id).state not in LIVE:
@@ -183,7 +199,7 @@ def _given_up(
     )
 
 
-def _end_offered(folder: Path, row: RunRow) -> CommandAnswer:
+def _end_offered(folder: Path, row: RunState) -> CommandAnswer:
     """End a run that was offered to workers and that none has taken."""
     failure = Failure("stopped", "Stopped before it had started.")
     outcome = Outcome("stopped", failure=failure, model=row.model, stopped_by="person")
@@ -191,7 +207,7 @@ def _end_offered(folder: Path, row: RunRow) -> CommandAnswer:
     return CommandAnswer(row.id, True, "It is stopped: no worker had taken it.")
 
 
-def not_live(row: RunRow) -> CommandAnswer:
+def not_live(row: RunState) -> CommandAnswer:
     """Return the sentence about a run that no process runs."""
     if row.state == "queued":
         text = "Not delivered: no worker has taken the run yet. Try again when it has started."
@@ -219,7 +235,16 @@ def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    return [PendingCommand(number, _unpack(run_id, kind, text)) for number, run_id, kind, text in rows]
+    found = []
+    for row in rows:
+        try:
+            checked = decode_row(dict(zip(_CommandRow.__struct_fields__, row, strict=True)), _CommandRow, "A command")
+        except UnreadableValueError as error:
+            # It is taken, so that nobody meets it again; its sender has no answer.
+            logging.getLogger("retinue").warning("%s It is left out.", error)
+            continue
+        found.append(PendingCommand(checked.id, _unpack(checked.run_id, checked.kind, checked.text)))
+    return found
 
 
 def _pack(command: RunCommand) -> str:
@@ -265,9 +290,7 @@ class Ear:
             return False
 
 
-def annotate(
-    folder: Path, run_id: str, body: Undone | Rewound | Warned | RunEnded, redact: TextRedactor | None = None
-) -> int:
+def annotate(folder: Path, run_id: str, body: Body, redact: TextRedactor | None = None) -> int:
     """Append `body` to a run that no process runs; return its number. Raise UnknownRunError without the
     run, and StateError while a process runs it: then only that process may write."""
     import sqlite3

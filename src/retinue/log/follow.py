@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from retinue.core.delegation import LIVE
+from retinue.core.encode import dump, event_to_json
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
-from retinue.log.encode import dump, event_to_json
+from retinue.core.run_state import RunPlace
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 
 T = TypeVar("T")
 BACKLOG = 10_000

@@ -9,8 +9,9 @@ came, because the process died, is still there for the run that is taken up agai
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.delegation import LIVE, State
-from retinue.core.permission import InboxAnswer, InboxItem, InboxState
+from retinue.core.delegation import State
+from retinue.core.encode import dump, plain
+from retinue.core.identifiers import RunId, Text, decode_row
+from retinue.core.permission import InboxAnswer, InboxItem, InboxRow, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import MOST_ROWS, connect, log_file, log_folders, trouble
-from retinue.log.encode import dump, plain
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_at, taken_at"
 _SELECT = f"SELECT {_COLUMNS} FROM inbox"  # noqa: S608
 _LONGEST_MESSAGE = 10_000
+_LONGEST_ITEM = 1 << 25
+"""Characters: an item holds the whole call, with the content of a file that it writes."""
 
 
 def fingerprint(subject: Any) -> str:
@@ -119,7 +123,7 @@ def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
     """Those of the items that no longer wait."""
     marks = ", ".join("?" * len(ids))
     rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
-    return [_item(row) for row in rows]
+    return _readable(rows, None)
 
 
 def opening_number(reader: LogReader, item: InboxItem) -> int:
@@ -131,18 +135,6 @@ def opening_number(reader: LogReader, item: InboxItem) -> int:
     return int(reader.select(query, (item.run_id, item.id))[0][0])
 
 
-class InboxRow(Struct, frozen=True):
-    """An item as people see it. `run_state` is that of its run, as seen now."""
-
-    item: InboxItem
-    run_state: State | None
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether no process waits for the answer now; the run takes it when it is resumed."""
-        return self.item.state == "waiting" and self.run_state not in LIVE
-
-
 def items(reader: LogReader, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
     """Return the waiting items, oldest first; with `everything` also those answered, expired or withdrawn."""
     where = "1=1" if everything else "state='waiting'"
@@ -152,7 +144,7 @@ def items(reader: LogReader, *, everything: bool = False, limit: int | None = No
     )
     rows.reverse()
     now = time.time()
-    found = [_item(row, now) for row in rows]
+    found = _readable(rows, now)
     states: dict[str, State | None] = {item.run_id: None for item in found if item.state == "waiting"}
     for run_id in states:
         states[run_id] = _run_state(reader, run_id)
@@ -171,7 +163,7 @@ def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
     UnknownItemError, and UsageError when several fit."""
     wanted = id_or_prefix.strip().lower()
     rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (wanted, wanted + "\U0010ffff"))
-    found = [_item(row, time.time()) for row in rows] if wanted else []
+    found = _readable(rows, time.time()) if wanted else []
     for group in (
         [item for item in found if item.id == wanted],
         [item for item in found if item.state == "waiting"],
@@ -262,8 +254,8 @@ def how_closed(item: InboxItem) -> str:
 
 
 def check_choice(item: InboxItem, choice: str) -> str:
-    """The choice as the item spells it. Raise UsageError with those there are."""
-    said = choice.strip()
+    """The choice as the item spells it; an empty one skips what can be. Raise UsageError with those there are."""
+    said = choice.strip() or str(item.payload.get("skip") or "")
     for option in item.options:
         if said.lower() == option.lower():
             return option
@@ -286,15 +278,48 @@ def _lapsed(row: Any, now: float) -> bool:
     return row[2] == "waiting" and row[3] is not None and row[3] <= now
 
 
+class _ItemRow(Struct, frozen=True):
+    """An item as the database holds it, beside its JSON."""
+
+    id: RunId
+    run_id: RunId
+    state: InboxState
+    expires_at: float | None
+    choice: Text | None
+    message: Text | None
+    answered_by: Text | None
+    answered_at: float | None
+
+
+def _readable(rows: Iterable[Any], now: float | None) -> list[InboxItem]:
+    """Return the items of those rows that can be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append(_item(row, now))
+        except StateError as error:
+            logging.getLogger("retinue").warning("%s It is left out.", error)
+    return found
+
+
 def _item(row: Any, now: float | None = None) -> InboxItem:
     """Read an item from a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
     expired whether or not anyone was there to mark it."""
     try:
+        if len(row[1]) > _LONGEST_ITEM:
+            raise ValueError("it is too long")
         item = msgspec.json.decode(row[1], type=InboxItem)
-    except ValueError as error:
-        raise StateError(f"The inbox item {row[0]} cannot be read ({error}).") from error
-    state: InboxState = row[2]
-    given = None if row[7] is None else InboxAnswer(row[4] or "", row[5] or "", row[6] or "", row[7])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StateError(f"The inbox item {str(row[0])[:100]!r} cannot be read ({error}).") from error
+    values = dict(zip(_COLUMNS.split(", "), tuple(row), strict=True))
+    checked = decode_row({**values, "run_id": item.run_id}, _ItemRow, "An item of the inbox")
+    if item.id != checked.id:
+        raise StateError(f"The inbox item {checked.id} cannot be read (it is another one).")
+    given = None
+    if checked.answered_at is not None:
+        said = checked.choice or "", checked.message or "", checked.answered_by or ""
+        given = InboxAnswer(*said, checked.answered_at)
+    state = checked.state
     if now is not None and _lapsed(row, now):
         state, given = "expired", InboxAnswer(item.default, by="expiry", at=row[3])
-    return replace(item, state=state, expires_at=row[3], answer=given)
+    return replace(item, state=state, expires_at=checked.expires_at, answer=given)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.install import upgrade_advice
 from retinue.errors import StateError
+from retinue.log.rows import FIND_CREATED, FIND_MOVED, SET_LABELS, read_labels
 
 if TYPE_CHECKING:
     import sqlite3
@@ -229,6 +230,35 @@ def index_rare_events(connection: sqlite3.Connection) -> None:
     connection.execute(f"CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES}")
 
 
+def type_facts(connection: sqlite3.Connection) -> None:
+    """8: facts that were sentences become fields of typed events."""
+    from retinue.log.untyped_events import FIND_CALLS, FIND_FACTS, type_events
+
+    calls = dict(connection.execute(FIND_CALLS).fetchall())
+    typed = list(type_events(connection.execute(FIND_FACTS), calls))
+    connection.execute("DROP TRIGGER events_are_append_only")
+    for event in typed:
+        changes = (event.type, event.body, event.number)
+        connection.execute("UPDATE events SET type=?, body=?, level=NULL, source=NULL WHERE id=?", changes)
+    connection.execute(_APPEND_ONLY)
+
+
+def add_labels(connection: sqlite3.Connection) -> None:
+    """9: the labels of a run are columns of its row, and no longer in its first event alone."""
+    connection.execute("ALTER TABLE runs ADD COLUMN name TEXT")
+    connection.execute("ALTER TABLE runs ADD COLUMN display_name TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE runs ADD COLUMN description TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE runs ADD COLUMN color TEXT")
+    connection.execute("ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE runs ADD COLUMN call_id TEXT")
+    connection.execute("ALTER TABLE runs ADD COLUMN background INTEGER NOT NULL DEFAULT 0")
+    for run_id, body in connection.execute(FIND_CREATED).fetchall():
+        connection.execute(SET_LABELS, (*read_labels(run_id, body), run_id))
+    connection.execute(f"UPDATE runs SET background=1 WHERE id IN ({FIND_MOVED})")  # noqa: S608
+    connection.execute("DROP INDEX runs_by_name")
+    connection.execute("CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL")
+
+
 _APPEND_ONLY = """CREATE TRIGGER events_are_append_only BEFORE UPDATE ON events
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"""
 _LABEL_OLD_EVENTS = """UPDATE events SET
@@ -252,8 +282,7 @@ _LABEL_OLD_EVENTS = """UPDATE events SET
             IN ('web_search', 'fetch_content', 'get_search_content', 'convert_content', 'lsp')))"""
 
 NAME_OF_RUN = "json_extract(body, '$.options.name')"
-"""The name of a run, in its first event. A query must spell it exactly so: only then
-SQLite uses the index."""
+"""The name of a run in its first event, as formats before 9 index it."""
 
 MIGRATIONS: tuple[Migration, ...] = (
     create_log,
@@ -263,6 +292,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     index_names,
     index_history,
     index_rare_events,
+    type_facts,
+    add_labels,
 )
 
 

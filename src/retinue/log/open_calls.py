@@ -1,14 +1,33 @@
-"""The tool calls of one answer: what is known of each, and what is said of those that never reported."""
+"""The messages of a run in the order of its conversation, with a result for every tool call.
+
+For a call that never reported, the result says what is known of it: nothing may ask for it again unseen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from retinue.core.events import InboxClosed, InboxOpened, ToolEnded, ToolStarted
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    InboxClosed,
+    InboxOpened,
+    MessageAdded,
+    RunEnded,
+    RunResumed,
+    ToolEnded,
+    ToolsEnded,
+    ToolStarted,
+    TurnStarted,
+)
+from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult
 
 ARGUMENT_PREVIEW = 120
+_NONE: tuple[Message, ...] = ()
+_OF_CALLS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
+_SETTLING = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
 
 
 class OpenCalls:
@@ -21,7 +40,7 @@ class OpenCalls:
         self._ended: dict[str, list[ToolResult]] = {}
         self._held: dict[str, int] = {}
 
-    def take(self, body: ToolStarted | ToolEnded | InboxOpened | InboxClosed) -> None:
+    def take(self, body: Body) -> None:
         match body:
             case ToolStarted(call):
                 self._started[call.id] = self._started.get(call.id, 0) + 1
@@ -32,7 +51,7 @@ class OpenCalls:
                     change = 1 if isinstance(body, InboxOpened) else -1
                     self._held[body.call_id] = self._held.get(body.call_id, 0) + change
             case _:
-                assert_never(body)
+                pass
 
     def end(self, result: ToolResult) -> None:
         self._ended.setdefault(result.call_id, []).append(result)
@@ -65,6 +84,43 @@ class OpenCalls:
                 unrun.append(call)
                 results.append(_answer(call, unrun_text(call)))
         return ToolMessage(tuple(results)), tuple(unknown), tuple(unrun)
+
+
+class MessageStream:
+    """Takes the events of one run in order."""
+
+    def __init__(self) -> None:
+        self.pending: OpenCalls | None = None
+        """The calls of the last answer, while they have no results."""
+
+    def take(self, body: Body) -> Sequence[Message]:
+        """Return the messages that an event adds."""
+        kind = type(body)
+        if kind in _OF_CALLS:
+            if self.pending is not None:
+                self.pending.take(body)
+            return _NONE
+        if kind in _SETTLING:
+            return self.settle()
+        match body:
+            case AssistantEnded(_, message):
+                settled = self.settle()
+                self.pending = OpenCalls(message) if message.tool_calls else None
+                return [*settled, message]
+            case ToolsEnded(results):
+                self.pending = None
+                return [results]
+            case MessageAdded(words):
+                return [*self.settle(), words]
+            case _:
+                return _NONE
+
+    def settle(self) -> Sequence[Message]:
+        """Return results for calls that will never report: the run ended, or goes on without them."""
+        if self.pending is None:
+            return _NONE
+        message, self.pending = self.pending.settle()[0], None
+        return [message]
 
 
 def describe_call(call: ToolCall) -> str:

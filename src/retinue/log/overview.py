@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from retinue.core.delegation import LIVE
-from retinue.core.events import (
-    MOVED,
-    AssistantEnded,
-    InboxOpened,
-    Retrying,
-    RunStarted,
-    ToolEnded,
-    ToolStarted,
-    TurnStarted,
-)
+from retinue.core.encode import decode
+from retinue.core.events import RunStarted
+from retinue.core.story import Story
 from retinue.core.usage import Usage
-from retinue.log.encode import decode
-from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
 from retinue.log.open_calls import describe_call
 from retinue.log.tail import ids_at_work
 
 if TYPE_CHECKING:
+    from retinue.core.run_state import RunState
     from retinue.log.query import LogReader
-    from retinue.log.rows import RunRow
 
-_DESCRIPTION = "json_extract(body, '$.options.description')"
-_CALL = "json_extract(body, '$.options.call_id')"
-_BACKGROUND = "json_extract(body, '$.options.background')"
 _AROUND = 80
 """Characters before and after what was searched for."""
 _LATEST = 12
@@ -47,16 +34,6 @@ class LogOverview(Struct, frozen=True):
     live: int
     waiting: int
     updated_at: float | None
-
-
-class RunLabel(Struct, frozen=True):
-    """How people call a run, what it works on in a few words, the call of its parent that started it, and whether its
-    parent goes on meanwhile."""
-
-    name: str | None = None
-    description: str = ""
-    call_id: str | None = None
-    background: bool = False
 
 
 class SearchHit(Struct, frozen=True):
@@ -82,57 +59,28 @@ def overview(reader: LogReader) -> LogOverview:
     return LogOverview(newest[0][0] if newest else None, int(count), live, waiting, last[0][0] if last else None)
 
 
-def run_labels(reader: LogReader, ids: Sequence[str]) -> dict[str, RunLabel]:
-    """Return what each of these runs is called."""
-    found = {}
-    for start in range(0, len(ids), 500):
-        some = tuple(ids[start : start + 500])
-        marks = ", ".join("?" * len(some))
-        moved = _moved_ids(reader, some, marks)
-        what = f"run_id, {NAME_OF_RUN}, {_DESCRIPTION}, {_CALL}, {_BACKGROUND}"
-        query = f"SELECT {what} FROM events WHERE seq=1 AND run_id IN ({marks})"  # noqa: S608
-        for run_id, name, description, call_id, background in reader.select(query, some):
-            # A truth is a number in one kind of database and a word in the other.
-            aside = run_id in moved or background in (1, "true")
-            found[run_id] = RunLabel(name, description or "", call_id, aside)
-    return found
-
-
-def _moved_ids(reader: LogReader, ids: tuple[str, ...], marks: str) -> set[str]:
-    """Return those of these runs that were moved to the background. Only runs that a process has are looked at: of the
-    others it does not matter any more, and each may hold many warnings."""
-    owned = f"SELECT id FROM runs WHERE owner IS NOT NULL AND id IN ({marks})"  # noqa: S608
-    query = f"SELECT run_id, body FROM events WHERE type='run.warned' AND {RARE_TYPES} AND run_id IN ({owned})"  # noqa: S608
-    return {run_id for run_id, body in reader.select(query, ids) if f'"{MOVED}"' in body}
-
-
-def describe_activity(reader: LogReader, rows: Sequence[RunRow]) -> dict[str, str]:
-    """Return what each live run of these is doing, in a few words, by its id; nothing of those that are over."""
-    found = {}
-    for row in rows:
-        if row.state in LIVE:
-            found[row.id] = _activity(reader, row.id)
-    return found
+def describe_activity(reader: LogReader, runs: Sequence[RunState]) -> None:
+    """Fill in what each live run of these is doing, in a few words."""
+    for run in runs:
+        if run.live:
+            run.doing = _activity(reader, run.id)
 
 
 def _activity(reader: LogReader, run_id: str) -> str:
     query = "SELECT body FROM events WHERE run_id=? ORDER BY seq DESC LIMIT ?"
-    ended: set[str] = set()
-    for (data,) in reader.select(query, (run_id, _LATEST)):
-        match decode(data):
-            case InboxOpened(title=title):
-                return title
-            case Retrying(failure=failure):
-                return failure.message
-            case ToolEnded(call_id=call_id):
-                ended.add(call_id)
-            case ToolStarted(call) if call.id not in ended:
-                return describe_call(call)
-            case TurnStarted() | AssistantEnded():
-                return ""
-            case _:
-                pass
-    return ""
+    story = Story()
+    text = ""
+    for (data,) in reversed(reader.select(query, (run_id, _LATEST))):
+        for step in story.take(decode(data)):
+            entry = step.entry
+            # A question without a call is about something else, such as a quote.
+            text = entry.text if entry.topic in ("asked", "retry") else ""
+    for entry in reversed(story.calls):
+        if entry.asks:
+            return entry.asks
+        if entry.call is not None and entry.state == "running":
+            return describe_call(entry.call)
+    return text
 
 
 def run_tools(reader: LogReader, run_id: str) -> list[str]:

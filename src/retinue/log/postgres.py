@@ -21,8 +21,9 @@ from retinue.core.identifiers import ProjectName, is_valid
 from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
-from retinue.log.postgres_listener import listener_of
+from retinue.log.postgres_listener import end_listeners, listener_of
 from retinue.log.postgres_schema import STEPS, NoRows, count_steps, migrate, number_loader, read_rows
+from retinue.log.sqlite import empty
 from retinue.settings.database import ProjectDatabase
 
 if TYPE_CHECKING:
@@ -230,8 +231,6 @@ class PostgresBackend:
 
     def connect_to_read(self) -> LogConnection:
         if self._steps_behind() == len(STEPS):
-            from retinue.log.sqlite import empty
-
             return empty()
         self._bring_up_to_date()
         return PostgresConnection(self)
@@ -307,8 +306,6 @@ _current: set[tuple[str, str]] = set()
 
 def forget_connections(url: str) -> None:
     """Close what is kept open to a database: nothing more is wanted of it."""
-    from retinue.log.postgres_listener import end_listeners
-
     end_listeners(url)
     for key in [key for key in _idle if key[0] == url]:
         for raw in _idle.pop(key):

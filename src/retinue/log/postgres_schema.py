@@ -7,13 +7,15 @@ and by name like those of SQLite.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from retinue.core.install import upgrade_advice
 from retinue.errors import StateError
 from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
+from retinue.log.rows import FIND_CREATED, FIND_MOVED, SET_LABELS, read_labels
+from retinue.log.untyped_events import FIND_CALLS, FIND_FACTS, type_events
 
 _TOLD = ("events", "runs", "partials", "commands", "inbox", "schedules")
 """The tables of which listeners are told."""
@@ -186,8 +188,45 @@ ALTER TABLE events ALTER COLUMN type TYPE TEXT COLLATE "C";
 CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES};
 """
 
-STEPS: tuple[tuple[str, str], ...] = (("create_log", _CREATE_LOG), ("find_rare_events", _FIND_RARE_EVENTS))
-"""Name and statements of each step."""
+
+def _type_facts(raw: Any) -> None:
+    """Facts that were sentences become fields of typed events."""
+    calls = {row[0]: row[1] for row in raw.execute(FIND_CALLS).fetchall()}
+    typed = list(type_events(raw.execute(FIND_FACTS).fetchall(), calls))
+    raw.execute("ALTER TABLE events DISABLE TRIGGER events_are_append_only")
+    for event in typed:
+        changes = (event.type, event.body, event.number)
+        raw.execute("UPDATE events SET type=%s, body=%s, level=NULL, source=NULL WHERE id=%s", changes)
+    raw.execute("ALTER TABLE events ENABLE TRIGGER events_are_append_only")
+
+
+def _add_labels(raw: Any) -> None:
+    """The labels of a run are columns of its row, and no longer in its first event alone."""
+    raw.execute(_LABEL_COLUMNS)
+    for run_id, body in raw.execute(FIND_CREATED).fetchall():
+        labels = [
+            # The only character that PostgreSQL does not store.
+            label.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(label, str) else label
+            for label in read_labels(run_id, body)
+        ]
+        raw.execute(SET_LABELS.replace("?", "%s"), (*labels, run_id))
+    raw.execute(f"UPDATE runs SET background=true WHERE id IN ({FIND_MOVED})")  # noqa: S608
+
+
+_LABEL_COLUMNS = """
+ALTER TABLE runs ADD COLUMN name TEXT, ADD COLUMN color TEXT, ADD COLUMN call_id TEXT,
+    ADD COLUMN display_name TEXT NOT NULL DEFAULT '', ADD COLUMN description TEXT NOT NULL DEFAULT '',
+    ADD COLUMN tags TEXT NOT NULL DEFAULT '', ADD COLUMN background BOOLEAN NOT NULL DEFAULT false;
+DROP INDEX runs_by_name;
+CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
+"""
+STEPS: tuple[tuple[str, str | Callable[[Any], None]], ...] = (
+    ("create_log", _CREATE_LOG),
+    ("find_rare_events", _FIND_RARE_EVENTS),
+    ("type_facts", _type_facts),
+    ("add_labels", _add_labels),
+)
+"""Name of each step, and its statements or the function that carries it out."""
 
 
 def count_steps(raw: Any, schema: str) -> int:
@@ -212,8 +251,11 @@ def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
             raw.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
             done = count_steps(raw, schema)
             if done < len(STEPS):
-                name, statements = STEPS[done]
-                raw.execute(statements)
+                name, step = STEPS[done]
+                if isinstance(step, str):
+                    raw.execute(step)
+                else:
+                    step(raw)
                 raw.execute(
                     "INSERT INTO migrations VALUES (%s, %s, extract(epoch FROM clock_timestamp()))", (done + 1, name)
                 )

@@ -14,13 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.encode import decode, encode
 from retinue.core.events import Body, RunCreated, RunPruned, ToolEnded
 from retinue.core.messages import Text
 from retinue.errors import StateError
 from retinue.log.activity import text_of_result
 from retinue.log.backend import LogConnection
 from retinue.log.database import connect, log_file, trouble
-from retinue.log.encode import decode, encode
 from retinue.log.migrations import RARE_TYPES
 from retinue.log.query import LogReader
 
@@ -125,8 +125,7 @@ def _shorter(body: Body) -> Body | None:
     match body:
         case RunCreated():
             spec = {name: value for name, value in body.spec.items() if name in _SPEC}
-            options = {name: value for name, value in body.options.items() if name != "system"}
-            return replace(body, spec=spec, options=options)
+            return replace(body, spec=spec, options=replace(body.options, system=None))
         case ToolEnded():
             return replace(body, result=replace(body.result, content=(Text(text_of_result(body.result)),)))
         case _:

@@ -14,12 +14,12 @@ from retinue.core.events import Event, RunCreated, RunEnded, RunResumed
 from retinue.core.identifiers import RunId, is_valid
 from retinue.core.outcome import Outcome
 from retinue.core.process import Owner, this_process
+from retinue.core.run_state import RunPlace, RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect_to_read, log_file, log_folders, trouble
-from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.recall import read_conversation, read_last_turn
 from retinue.log.replay import Conversation
-from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
+from retinue.log.rows import SELECT_RUN, read_run
 from retinue.log.run_events import RunEvents
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class LogReader:
         depth: int | None = None,
         before: str | None = None,
         limit: int | None = None,
-    ) -> list[RunRow]:
+    ) -> list[RunState]:
         """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
         whose process died. `before` is the id of a run: only older ones are listed, for the next page."""
         wanted = {"agent": agent, "parent_id": parent_id, "root_id": root_id, "depth": depth}
@@ -89,7 +89,7 @@ class LogReader:
         queries = [query.format(f"AND state <> 'ended' AND state='{state}'") for state in sorted(stored)]
         return self._runs(queries, values, states, limit)
 
-    def conversations(self, words: Collection[str] = (), limit: int | None = None) -> list[RunRow]:
+    def conversations(self, words: Collection[str] = (), limit: int | None = None) -> list[RunState]:
         """What a person has talked to: main runs, the newest change first. All of `words` stand in the task
         or the id; upper and lower case are the same for ASCII letters."""
         conditions = ["parent_id IS NULL", "depth=0"]
@@ -103,9 +103,9 @@ class LogReader:
 
     def _runs(
         self, queries: Sequence[str], values: Sequence[object], states: Collection[State] | None, limit: int | None
-    ) -> list[RunRow]:
+    ) -> list[RunState]:
         """What the queries find, newest first, each of which keeps that order."""
-        found: list[RunRow] = []
+        found: list[RunState] = []
         with self._reading():
             known = self._connection.owners()
             cursors = [self._connection.execute(query, values) for query in queries]
@@ -118,7 +118,7 @@ class LogReader:
                     found.append(run)
         return found
 
-    def tree(self, row: RunRow) -> list[RunRow]:
+    def tree(self, row: RunState) -> list[RunState]:
         """Return the run and all that it started, parents before their children."""
         found, waiting = [], [row]
         while waiting:
@@ -127,15 +127,11 @@ class LogReader:
             waiting += reversed(self.list_runs(parent_id=each.id))
         return found
 
-    def named(self, name: str) -> list[RunRow]:
+    def named(self, name: str) -> list[RunState]:
         """Runs that were given this name, newest first."""
-        found = f"SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"  # noqa: S608
-        with self._reading():
-            known = self._connection.owners()
-            rows = self._connection.execute(f"{SELECT_RUN} WHERE id IN ({found}) ORDER BY created_at DESC", (name,))
-            return [self._seen(row, known) for row in filter(self._is_readable, rows)]
+        return self._runs([f"{SELECT_RUN} WHERE name=? ORDER BY created_at DESC"], [name], None, None)
 
-    def run(self, id_or_prefix: str) -> RunRow:
+    def run(self, id_or_prefix: str) -> RunState:
         """The run of that id, or the only one whose id begins so. Raise UnknownRunError with
         the nearest ids, UsageError when several fit."""
         wanted = id_or_prefix.strip()
@@ -278,7 +274,7 @@ class LogReader:
             logging.getLogger("retinue").warning("A run in the database has an id that is none. It is left out.")
         return False
 
-    def _seen(self, row: Any, known: dict[str, Owner]) -> RunRow:
+    def _seen(self, row: Any, known: dict[str, Owner]) -> RunState:
         state: State = row["state"]
         owner = known.get(row["owner"]) if row["owner"] is not None else None
         # One that is queued and has no owner was offered to others: nobody has it yet.
@@ -288,7 +284,7 @@ class LogReader:
             if owner is None or not owner.alive(self._here):
                 state, owner = "interrupted", None
         pid = owner.pid if owner is not None else None
-        return run_of(row, state, pid)
+        return read_run(RunState, row, state, pid)
 
     def _unknown(self, wanted: str) -> UnknownRunError:
         import difflib
@@ -330,11 +326,11 @@ def everywhere(home: Path, read: Callable[[LogReader], T]) -> list[tuple[Path, T
     return found
 
 
-def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunRow]:
+def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunState]:
     """The project folder and row of a run: the one in `first` if it has one, else the only one
     anywhere. Raise as `LogReader.run`; another project's unreadable log is passed over."""
     unknown: UnknownRunError | None = None
-    found: list[tuple[Path, RunRow]] = []
+    found: list[tuple[Path, RunState]] = []
     folders = [folder for folder in log_folders(home) if folder != first]
     if first is not None:
         folders.insert(0, first)
@@ -357,7 +353,7 @@ def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[
     raise unknown or UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")
 
 
-def as_dict(row: RunRow) -> dict[str, Any]:
+def as_dict(row: RunState) -> dict[str, Any]:
     """A row as plain data, for `--json`."""
     import msgspec
 

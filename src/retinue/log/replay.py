@@ -17,8 +17,6 @@ from retinue.core.events import (
     Body,
     Compacted,
     Event,
-    InboxClosed,
-    InboxOpened,
     MessageAdded,
     Rewound,
     RunCreated,
@@ -27,16 +25,13 @@ from retinue.core.events import (
     RunStarted,
     ToolEnded,
     ToolsEnded,
-    ToolStarted,
     TurnEnded,
-    TurnStarted,
     Undone,
 )
 from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage
-from retinue.log.open_calls import OpenCalls
-from retinue.log.rows import larger
+from retinue.core.usage import Usage, larger
+from retinue.log.open_calls import MessageStream, OpenCalls
 
 _MOST_PATHS = 20
 
@@ -104,7 +99,7 @@ class Rebuilding:
         self.shortened = 0
         """So many of the oldest messages have no long outputs any more."""
         self.messages: list[Message] = []
-        self.pending: OpenCalls | None = None
+        self.stream = MessageStream()
         self.created: RunCreated | None = None
         self.started: RunStarted | None = None
         self.outcome: Outcome | None = None
@@ -130,34 +125,30 @@ class Rebuilding:
     def say(self, body: Body) -> None:
         self.left = isinstance(body, Rewound)
         match body:
-            case MessageAdded():
-                self.settle()
-                self.messages.append(body.message)
-                self.remnant = False
             case AssistantEnded():
                 self.answer(body)
-            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() if self.pending is not None:
-                self.pending.take(body)
-            case ToolsEnded():
-                self.results(body.message)
+                return
+            case ToolsEnded() if self.stream.pending is None:
+                # The conversation holds no answer with these calls.
+                return
             case Compacted():
                 self.messages = closed(body.messages)
                 self.output = sum(map(_output_of, self.messages))
                 self.shortened = 0
-                self.pending, self.remnant = None, False
+                self.stream.pending, self.remnant = None, False
+            case MessageAdded():
+                self.remnant = False
             case Undone():
                 self.undone.append(body)
-            case Rewound():
-                self.settle()
-                self.messages += _told_of_changes(body.changed, _STILL_CHANGED)
-            case RunResumed():
-                self.settle()
-                self.messages += _told(self.undone)
-                self.undone = []
-            case TurnStarted() | RunEnded():
-                self.settle()
             case _:
                 pass
+        self.enter(self.stream.take(body))
+        if isinstance(body, Rewound):
+            self.enter(self.stream.settle())
+            self.messages += _told_of_changes(body.changed, _STILL_CHANGED)
+        elif isinstance(body, RunResumed):
+            self.messages += _told(self.undone)
+            self.undone = []
 
     def count(self, body: Body) -> None:
         match body:
@@ -182,29 +173,20 @@ class Rebuilding:
                 pass
 
     def answer(self, body: AssistantEnded) -> None:
-        self.settle()
+        self.enter(self.stream.settle())
         if self.remnant:
             self.messages.pop()
         message = entering(body.message)
         self.remnant = bool(message.content) and _failed(body.message)
         if message.content:
+            self.enter(self.stream.take(replace(body, message=message)))
+
+    def enter(self, messages: Iterable[Message]) -> None:
+        for message in messages:
             self.messages.append(message)
-            if message.tool_calls:
-                self.pending = OpenCalls(message)
-
-    def results(self, message: ToolMessage) -> None:
-        if self.pending is None:
-            return
-        self.pending = None
-        self.messages.append(message)
-        self.messages[-2:] = closed(self.messages[-2:])
-        self.shorten(self.messages[-1])
-
-    def settle(self) -> None:
-        if self.pending is not None:
-            self.messages.append(self.pending.settle()[0])
-            self.pending = None
-            self.shorten(self.messages[-1])
+            if isinstance(message, ToolMessage):
+                self.messages[-2:] = closed(self.messages[-2:])
+                self.shorten(self.messages[-1])
 
     def shorten(self, newest: Message) -> None:
         """Count the newest message, and take out what has become too much."""
@@ -219,7 +201,7 @@ class Rebuilding:
         if self.left:
             # What was being written belongs to the part that was left.
             partial = ""
-        pending = self.pending
+        pending = self.stream.pending
         unknown: tuple[ToolCall, ...] = ()
         unrun: tuple[ToolCall, ...] = ()
         finished: Mapping[str, ToolResult] = {}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from retinue.core.encode import decode
 from retinue.core.events import AssistantEnded, Body, Event, ToolEnded
 from retinue.core.messages import ToolResult
+from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
-from retinue.log.encode import decode
 from retinue.log.migrations import RARE_TYPES
-from retinue.log.rows import RunPlace
 from retinue.log.tool_results import read_whole, refers
 
 PAGE = 64

@@ -7,12 +7,24 @@ whatever clocks do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from msgspec import Struct, field
 
+from retinue.core.identifiers import (
+    MAX_JSON_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    Count,
+    RunId,
+    Text,
+    UnreadableValueError,
+    decode_json,
+    decode_row,
+    is_valid,
+)
 from retinue.core.process import Owner
 from retinue.errors import UnknownJobError, UsageError
 from retinue.log.query import LogReader
@@ -36,18 +48,18 @@ class ScheduledJob(Struct, frozen=True, kw_only=True):
     with the call (model, thinking, max_turns, isolated, isolation). `next_at` is None when
     nothing is due any more. `runs` counts starts, `skipped` slots that were passed over."""
 
-    id: str
-    name: str
-    agent: str
-    prompt: str
+    id: RunId
+    name: Text
+    agent: Text
+    prompt: Text
     kind: Kind
-    text: str
+    text: Text
     at: float = 0.0
     seconds: float = 0.0
-    expression: str = ""
-    zone: str = ""
+    expression: Text = ""
+    zone: Text = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    session_id: str | None = None
+    session_id: RunId | None = None
     missed: Missed = "skip"
     jitter: float = 0.0
     enabled: bool = True
@@ -55,10 +67,10 @@ class ScheduledJob(Struct, frozen=True, kw_only=True):
     anchor: float = 0.0
     next_at: float | None = None
     last_at: float | None = None
-    last_run: str | None = None
-    last_error: str | None = None
-    runs: int = 0
-    skipped: int = 0
+    last_run: RunId | None = None
+    last_error: Text | None = None
+    runs: Count = 0
+    skipped: Count = 0
 
 
 class Orphan(Struct, frozen=True):
@@ -79,9 +91,15 @@ def add(connection: LogConnection, job: ScheduledJob, most: int) -> ScheduledJob
         raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
     if connection.execute("SELECT count(*) FROM schedules WHERE enabled").fetchone()[0] >= most:
         raise UsageError(f"There are {most} jobs already, which is the most.", remedy="See: retinue schedule list")
+    options = orjson.dumps(dict(job.options)).decode()
+    if len(job.prompt) > MAX_TEXT_CHARACTERS or len(options) > MAX_JSON_CHARACTERS:
+        raise UsageError(
+            f"The task of a job has at most {MAX_TEXT_CHARACTERS:,} characters, its options {MAX_JSON_CHARACTERS:,}.",
+            remedy="Put the text into a file of the project, and name the file in the task.",
+        )
     values = (
         *(job.id, job.name, job.agent, job.prompt, job.kind, job.text, job.at, job.seconds, job.expression, job.zone),
-        *(orjson.dumps(dict(job.options)).decode(), job.session_id, job.missed, job.jitter, job.enabled),
+        *(options, job.session_id, job.missed, job.jitter, job.enabled),
         *(job.created_at, job.anchor, job.next_at, job.last_at, job.last_run, job.last_error, job.runs, job.skipped),
     )
     connection.execute(f"INSERT INTO schedules ({_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
@@ -156,11 +174,11 @@ def reclaim(connection: LogConnection, orphan: Orphan, owner: str, result: Resul
 
 def jobs(reader: LogReader) -> list[ScheduledJob]:
     """All of the project, those that are due first first."""
-    return [_job(row) for row in reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at")]
+    return _jobs(reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at"))
 
 
 def due(reader: LogReader, now: float) -> list[ScheduledJob]:
-    return [_job(row) for row in reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,))]
+    return _jobs(reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,)))
 
 
 def find(reader: LogReader, wanted: str) -> ScheduledJob:
@@ -192,7 +210,7 @@ def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     found: list[Orphan] = []
     for job_id, slot, run_id, owner in rows:
         # A live owner may still be about to start the run.
-        if job_id in known and owner not in alive:
+        if job_id in known and owner not in alive and is_valid(run_id, RunId):
             found.append(Orphan(known[job_id], slot, run_id, owner))
     return found
 
@@ -203,9 +221,17 @@ def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float,
     return [(row[0], row[1], row[2]) for row in reader.select(query, (job_id, limit))]
 
 
-def _job(row: Any) -> ScheduledJob:
-    names = [name.strip() for name in _COLUMNS.split(",")]
-    values = dict(zip(names, tuple(row), strict=True))
-    values["options"] = orjson.loads(values["options"])
-    values["enabled"] = bool(values["enabled"])
-    return ScheduledJob(**values)
+def _jobs(rows: Iterable[Any]) -> list[ScheduledJob]:
+    """Return the jobs of those rows that can be read."""
+    names = _COLUMNS.split(", ")
+    found = []
+    for row in rows:
+        values = dict(zip(names, tuple(row), strict=True))
+        try:
+            values["options"] = decode_json(values["options"], dict[Text, Any], "The options of a job")
+            # SQLite has no other.
+            values["enabled"] = bool(values["enabled"])
+            found.append(decode_row(values, ScheduledJob, "A job in the database"))
+        except UnreadableValueError as error:
+            logging.getLogger("retinue").warning("%s It is left out.", error)
+    return found

@@ -263,12 +263,24 @@ def _reading(folder: Path, path: Path) -> SqliteConnection:
             connection.close()
             connection = _open(f"{uri}?mode=ro&immutable=1")
             version = version_of(connection, path)
-        if version < len(MIGRATIONS) and os.access(folder, os.W_OK) and os.access(path, os.W_OK):
-            SqliteBackend(folder).connect().close()
+        if version < len(MIGRATIONS):
+            if os.access(folder, os.W_OK) and os.access(path, os.W_OK):
+                SqliteBackend(folder).connect().close()
+            else:
+                connection = _migrated_copy(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _migrated_copy(connection: SqliteConnection, path: Path) -> SqliteConnection:
+    """Return a copy in memory, in the newest format, of a file that may not be written."""
+    copy = _open("file::memory:")
+    connection.backup(copy)
+    connection.close()
+    migrate(copy, path)
+    return copy
 
 
 def empty() -> SqliteConnection:

@@ -21,12 +21,13 @@ from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
 from retinue.core.process import this_process
+from retinue.core.run_state import ActiveRun, RunPlace, RunState
 from retinue.errors import RetinueError, StateError
 from retinue.log.batch import LogBatch
 from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace, RunRow, tally_of
+from retinue.log.rows import read_run
 from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
 from retinue.log.transcript_file import transcript_path
 from retinue.log.writer import Writer, WriterJob
@@ -156,7 +157,7 @@ class Log:
         group.append(subscription)
         return subscription
 
-    async def claim(self, run_id: str) -> RunRow:
+    async def claim(self, run_id: str) -> RunState:
         """Make this process the one that may go on with an ended or interrupted run, and return
         the run as it was. Raise UnknownRunError, and StateError while it is running."""
         if run_id in self._runs:
@@ -179,7 +180,7 @@ class Log:
         run = self._runs[place.run_id] = _Open(place, seq, redactor)
         return run
 
-    async def give_back(self, row: RunRow) -> None:
+    async def give_back(self, row: RunState) -> None:
         """Undo `claim`, as long as nothing was appended: the run is as `row` says again."""
         self._runs.pop(row.id, None)
         await self._ask(lambda writer: _give_back(writer, row))
@@ -377,8 +378,8 @@ def _transact(writer: Writer, do: Callable[[LogConnection], T]) -> T:
         return do(writer.connection)
 
 
-def _give_back(writer: Writer, row: RunRow) -> None:
-    writer.tallies.pop(row.id, None)
+def _give_back(writer: Writer, row: RunState) -> None:
+    writer.runs.pop(row.id, None)
     with writer.transaction():
         writer.connection.execute("UPDATE runs SET state=?, owner=NULL WHERE id=?", (row.state, row.id))
 
@@ -386,9 +387,7 @@ def _give_back(writer: Writer, row: RunRow) -> None:
 def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     with writer.transaction():
         row, last = take_over(writer.connection, run_id, writer.owner)
-    tally = tally_of(row)
-    tally.state = "running"
-    writer.tallies[run_id] = tally
+    writer.runs[run_id] = read_run(ActiveRun, row, "running")
     # In a database it may be a file of another machine, or any other: only the one that we would make is ours.
     if row["transcript"] and (not writer.connection.shared or row["transcript"] == transcript_path(folder, run_id)):
         with LogReader.open(folder) as reader:

@@ -17,11 +17,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.encode import decode, dump, flat_json
+from retinue.core.events import TextDelta, ThinkingDelta
 from retinue.core.process import this_process
+from retinue.core.run_state import RunPlace
 from retinue.log.database import LIVE_STATES
-from retinue.log.encode import decode, dump, flat_json
 from retinue.log.query import LogReader
-from retinue.log.rows import RunPlace
 from retinue.log.tool_results import refers, whole_json
 
 PAGE = 500
@@ -66,6 +67,10 @@ class TextPiece(Struct, frozen=True):
     seq: int
     kind: str
     text: str
+
+    @property
+    def body(self) -> TextDelta | ThinkingDelta:
+        return TextDelta(self.text) if self.kind == "text" else ThinkingDelta(self.text)
 
 
 def last_number(reader: LogReader) -> int:

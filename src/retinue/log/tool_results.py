@@ -49,7 +49,8 @@ class WrittenResults:
         self._runs: dict[str, dict[str, list[WrittenResult]]] = {}
 
     def take(self, event: Event) -> WrittenResult | None:
-        """Keep the result of an end until the turn is over, and return it; None for one too short to refer to."""
+        """Keep the result of an end until the turn or the run is over, and return it; None for one too short to refer
+        to."""
         body = event.body
         if isinstance(body, ToolEnded):
             if _is_short(body.result):
@@ -61,8 +62,8 @@ class WrittenResults:
         return None
 
     def find(self, run_id: str, body: ToolsEnded) -> Sources:
-        """Return which results of a turn are in the file already."""
-        known = self._runs.get(run_id)
+        """Return which results of a turn that is over are in the file already."""
+        known = self._runs.pop(run_id, None)
         if known is None:
             return ()
         return tuple(_same(known.get(result.call_id, ()), result) for result in body.message.results)

@@ -13,27 +13,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from retinue.core.events import (
-    AssistantEnded,
-    Compacted,
-    Event,
-    InboxClosed,
-    InboxOpened,
-    MessageAdded,
-    RunCreated,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    ToolEnded,
-    ToolsEnded,
-    ToolStarted,
-    TurnStarted,
-)
+from retinue.core.encode import dump
+from retinue.core.events import Compacted, Event, RunCreated, RunStarted
 from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,
     Image,
+    Message,
     StopReason,
     Text,
     Thinking,
@@ -41,8 +28,7 @@ from retinue.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from retinue.log.encode import dump
-from retinue.log.open_calls import OpenCalls
+from retinue.log.open_calls import MessageStream
 
 _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 
@@ -61,36 +47,32 @@ class TranscriptLines:
         self._output_kept = output_kept
         self._task: str | None = None
         self._cwd = ""
-        self._pending: OpenCalls | None = None
+        self._messages = MessageStream()
 
     def take(self, event: Event) -> list[bytes]:
-        # What comes most often comes first.
+        lines: list[bytes] = []
+        for message in self._messages.take(event.body):
+            lines += self._lines(event, message)
         match event.body:
-            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() as body:
-                if self._pending is not None:
-                    self._pending.take(body)
-            case TurnStarted() | RunResumed() | RunEnded():
-                return self._settle(event)
-            case AssistantEnded() as body:
-                settled = self._settle(event)
-                calls = OpenCalls(body.message)
-                self._pending = calls if calls.calls else None
-                return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
-            case ToolsEnded(message):
-                self._pending = None
-                return self._results(event, message)
             case RunCreated() as body:
                 self._task, self._cwd = body.task, body.cwd
-                return [self._line(event, "user", {"role": "user", "content": body.task})]
+                lines.append(self._line(event, "user", {"role": "user", "content": body.task}))
             case RunStarted() as body:
                 self._cwd = body.cwd
-            case MessageAdded(message):
-                return self._user(event, message)
             case Compacted() as body:
-                return [*self._settle(event), self._boundary(event, body)]
+                lines.append(self._boundary(event, body))
             case _:
                 pass
-        return []
+        return lines
+
+    def _lines(self, event: Event, message: Message) -> list[bytes]:
+        match message:
+            case AssistantMessage():
+                return [self._line(event, "assistant", _assistant(event, message))]
+            case ToolMessage():
+                return self._results(event, message)
+            case UserMessage():
+                return self._user(event, message)
 
     def _user(self, event: Event, message: UserMessage) -> list[bytes]:
         first, self._task = self._task, None
@@ -98,14 +80,7 @@ class TranscriptLines:
             # The prompt is there since the run was created.
             return []
         content = message.text if all(isinstance(part, Text) for part in message.content) else _parts(message.content)
-        return [*self._settle(event), self._line(event, "user", {"role": "user", "content": content})]
-
-    def _settle(self, event: Event) -> list[bytes]:
-        """Results for calls that will never report: the run ended, or goes on without them."""
-        if self._pending is None:
-            return []
-        message, self._pending = self._pending.settle()[0], None
-        return self._results(event, message)
+        return [self._line(event, "user", {"role": "user", "content": content})]
 
     def _results(self, event: Event, message: ToolMessage) -> list[bytes]:
         return [

@@ -10,20 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from retinue.core.events import (
-    Compacted,
-    Event,
-    LimitReached,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    RunStarted,
-    TextDelta,
-    ThinkingDelta,
-    ToolProgress,
-    TurnEnded,
-    Warned,
-)
+from retinue.core.events import TRANSIENT, Compacted, Event, RunCreated, RunEnded, RunStarted, TurnEnded
 from retinue.log.transcript import TranscriptLines, transcript_lines
 from retinue.settings.places import private_folder
 
@@ -46,7 +33,6 @@ OUTPUT_KEPT = 4_000
 _CHUNK = 1 << 20
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_SILENT = frozenset({TextDelta, ThinkingDelta, ToolProgress, Retrying, LimitReached, Warned})
 _BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
 
 
@@ -71,7 +57,7 @@ class Transcripts:
         for event in events:
             body = event.body
             kind = type(body)
-            if kind in _SILENT:
+            if kind in TRANSIENT:
                 continue
             if isinstance(body, RunCreated):
                 self._files[event.run_id] = _File(_early_path(body))
@@ -80,8 +66,7 @@ class Transcripts:
                 continue
             if isinstance(body, RunStarted):
                 file.path = body.transcript or None
-            if kind is not TurnEnded:
-                file.lines += file.making.take(event)
+            file.lines += file.making.take(event)
             if kind in _BREAKS:
                 ready[event.run_id] = None
                 if kind is RunStarted and file.path is None:
@@ -207,5 +192,5 @@ def mend(path: Path) -> int:
 
 
 def _early_path(body: RunCreated) -> str | None:
-    chosen = body.options.get("transcript")
+    chosen = body.options.transcript
     return chosen if isinstance(chosen, str) and chosen else None

@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from retinue.core.encode import whole
 from retinue.core.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta
 from retinue.core.process import Owner
+from retinue.core.run_state import COUNTED, MOVING, ActiveRun
 from retinue.errors import RetinueError, StateError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.batch import EventRow, LogBatch
 from retinue.log.database import LIVE_STATES, may_pass, recover, register, release, trouble
-from retinue.log.encode import whole
-from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
+from retinue.log.rows import CHANGING, COUNTS, IDENTITY, changing, counts, identity
 from retinue.log.stream_redactor import TextRedactor
 from retinue.log.tool_results import WrittenResults
 from retinue.log.transcript_file import Transcripts
@@ -44,13 +45,14 @@ _CUT_OFF = f"UPDATE runs SET state='interrupted', owner=NULL WHERE id=? AND owne
 
 
 class Changes(Struct):
-    """What a transaction is about to write. Nothing of it reaches `tallies` before `settle`:
+    """What a transaction is about to write. Nothing of it reaches `runs` before `settle`:
     a transaction that fails leaves the writer's memory as it was."""
 
-    tallies: dict[str, RunTally]
-    touched: dict[str, RunTally] = field(default_factory=dict)
+    runs: dict[str, ActiveRun]
+    touched: dict[str, ActiveRun] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
-    created: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+    created: set[str] = field(default_factory=set)
     texts: dict[str, dict[tuple[int, str], list[str]]] = field(default_factory=dict)
     obsolete: list[tuple[str, int]] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
@@ -63,33 +65,35 @@ class Changes(Struct):
                 place = (event.seq, "text" if kind is TextDelta else "thinking")
                 self.texts.setdefault(run_id, {}).setdefault(place, []).append(body.text)
             return
-        tally = self._tally(run_id)
-        if isinstance(body, RunCreated):
-            self.created[run_id] = identity(event, body)
-        if tally.take(event):
+        run = self._run(run_id)
+        if kind in MOVING:
+            self.moved.add(run_id)
+            if kind is RunCreated:
+                self.created.add(run_id)
+        if run.apply(event):
             self.changed[run_id] = None
         if isinstance(body, AssistantEnded) and body.message.failure is None:
-            self._said_whole(run_id, tally)
+            self._said_whole(run_id, run)
 
-    def _said_whole(self, run_id: str, tally: RunTally) -> None:
+    def _said_whole(self, run_id: str, run: ActiveRun) -> None:
         """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
         older = {}
         for place, parts in self.texts.pop(run_id, {}).items():
             # Pieces of earlier turns stay: the message of such a turn may have failed.
-            if place[0] < tally.turn_seq:
+            if place[0] < run.turn_seq:
                 older[place] = parts
         if older:
             self.texts[run_id] = older
-        if tally.saved_text:
-            self.obsolete.append((run_id, tally.turn_seq))
-            tally.saved_text = False
+        if run.has_saved_text:
+            self.obsolete.append((run_id, run.turn_seq))
+            run.has_saved_text = False
 
-    def _tally(self, run_id: str) -> RunTally:
-        tally = self.touched.get(run_id)
-        if tally is None:
-            known = self.tallies.get(run_id)
-            tally = self.touched[run_id] = RunTally() if known is None else copy(known)
-        return tally
+    def _run(self, run_id: str) -> ActiveRun:
+        run = self.touched.get(run_id)
+        if run is None:
+            before = self.runs.get(run_id)
+            run = self.touched[run_id] = ActiveRun(run_id) if before is None else copy(before)
+        return run
 
     def write(self, connection: LogConnection, rows: list[EventRow], owner: str) -> None:
         """Write all of it, inside the transaction that the caller began."""
@@ -98,13 +102,13 @@ class Changes(Struct):
         moved: list[tuple[object, ...]] = []
         counted: list[tuple[object, ...]] = []
         for run_id in self.changed:
-            tally = self.touched[run_id]
+            run = self.touched[run_id]
             if run_id in self.created:
-                created.append(self.created[run_id] + changing(tally, owner))
-            elif tally.moved:
-                moved.append((*changing(tally, owner), run_id))
+                created.append(identity(run) + changing(run, owner))
+            elif run_id in self.moved:
+                moved.append((*changing(run, owner), run_id))
             else:
-                counted.append((*counts(tally), run_id))
+                counted.append((*counts(run), run_id))
         connection.insert("runs", (*IDENTITY, *CHANGING), created)
         connection.update("runs", CHANGING, moved)
         connection.update("runs", COUNTS, counted)
@@ -112,7 +116,7 @@ class Changes(Struct):
             connection.executemany(_DELETE_TEXT, self.obsolete)
         texts = []
         for run_id, pieces in self.texts.items():
-            self._tally(run_id).saved_text = True
+            self._run(run_id).has_saved_text = True
             texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
         connection.insert("partials", _TEXT, texts)
         if self.cut:
@@ -121,14 +125,13 @@ class Changes(Struct):
 
     def settle(self) -> None:
         """The transaction is committed: take its changes into memory."""
-        for run_id, tally in self.touched.items():
-            tally.moved = False
-            if tally.state == "ended":
-                self.tallies.pop(run_id, None)
+        for run_id, run in self.touched.items():
+            if run.state == "ended":
+                self.runs.pop(run_id, None)
             else:
-                self.tallies[run_id] = tally
+                self.runs[run_id] = run
         for run_id in self.cut:
-            self.tallies.pop(run_id, None)
+            self.runs.pop(run_id, None)
 
 
 RETRY_SECONDS = 1.0
@@ -163,7 +166,7 @@ class Writer:
         self.connection = connection
         self.path = path
         self.owner = owner
-        self.tallies: dict[str, RunTally] = {}
+        self.runs: dict[str, ActiveRun] = {}
         self.transcripts = Transcripts(complain, path.parent)
         self.failure: StateError | None = None
         self.found_dead = False
@@ -224,7 +227,7 @@ class Writer:
         patience = None
         if self._backlog:
             patience = RETRY_SECONDS
-        elif self.tallies:
+        elif self.runs:
             patience = self.connection.heartbeat_seconds
         found: list[LogBatch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
@@ -254,7 +257,7 @@ class Writer:
             rows += batch.prepare(self._redact, self._results)
             # Only now: what was redacted has replaced its event.
             events += batch.events
-        changes = Changes(self.tallies)
+        changes = Changes(self.runs)
         for event in events:
             changes.take(event)
         changes.cut = [run_id for batch in batches for run_id in batch.cut]
@@ -299,7 +302,7 @@ class Writer:
                 register(self.connection, self.owner)
             elif self.connection.execute("SELECT 1 FROM owners WHERE id=?", (self.owner.id,)).fetchone() is not None:
                 pass
-            elif not self.tallies:
+            elif not self.runs:
                 # It had no runs, so nobody has gone on with one: it was silent because it had nothing to say.
                 register(self.connection, self.owner)
             else:
@@ -316,7 +319,7 @@ class Writer:
         self._registered = True
 
     def _beat(self) -> None:
-        if self.tallies and time.monotonic() - self._beaten >= self.connection.heartbeat_seconds:
+        if self.runs and time.monotonic() - self._beaten >= self.connection.heartbeat_seconds:
             self._beaten = time.monotonic()
             with contextlib.suppress(Exception):
                 now = self.connection.clock()

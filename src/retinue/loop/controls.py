@@ -170,7 +170,11 @@ class Controls:
         """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
         None when it cannot be told."""
         message = user(text, origin, images)
-        return message if self._put(self._steers, message) else None
+        return message if self.deliver(message) else None
+
+    def deliver(self, message: UserMessage) -> bool:
+        """Queue a message as `steer` does. Return False when the run takes none any more."""
+        return self._put(self._steers, message)
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
         """Say `text` when the agent would otherwise be done."""

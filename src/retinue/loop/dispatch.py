@@ -20,11 +20,11 @@ from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolR
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import arguments as refusals
+from retinue.loop.arguments import understand
 from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.limits import Countdown, Watch
 from retinue.loop.shrink import cut
-from retinue.loop.spellings import understand
 
 _PROGRESS_KEPT = 64_000
 _REASON_KEPT = 1_000

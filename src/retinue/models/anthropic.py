@@ -14,7 +14,6 @@ from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,
-    Image,
     Message,
     StopReason,
     Text,
@@ -35,7 +34,18 @@ from retinue.models.efforts import (
     version_of,
 )
 from retinue.models.failures import Wire, from_error
-from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, cache_mark, own, safe_id, sent_arguments, visible
+from retinue.models.protocol import (
+    NOTHING,
+    ModelInfo,
+    ModelRequest,
+    cache_mark,
+    join_turns,
+    own,
+    safe_id,
+    sent_arguments,
+    visible,
+    visible_files,
+)
 from retinue.models.repair import RequestRefusal
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
@@ -156,28 +166,22 @@ def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     tools: list[dict[str, Any]] = []
     for spec in specs:
         schema = portable_schema(spec.parameters)
-        description = schema.described(spec.description) if schema.lost else spec.description
+        description = schema.described(spec.description)
         tools.append({"name": spec.name, "description": description, "input_schema": schema.parameters})
     return tools
 
 
 def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
     """Alternating turns: neighbours of the same role are one message, results before words."""
-    turns: list[dict[str, Any]] = []
+    turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            role, blocks = "assistant", _assistant(message, info, stale)
+            turns.append(("assistant", _assistant(message, info, stale)))
         elif isinstance(message, ToolMessage):
-            role, blocks = "user", _results(message, info)
+            turns.append(("user", _results(message, info)))
         else:
-            role, blocks = "user", [_block(part) for part in visible(message.content, info)]
-        if not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        else:
-            turns.append({"role": role, "content": blocks})
-    return turns
+            turns.append(("user", [_block(part) for part in visible(message.content, info)]))
+    return join_turns(turns, "content")
 
 
 def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
@@ -202,15 +206,10 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     'is_error' is true"), so its images follow after the last result."""
     blocks = [_result(result, info) for result in message.results]
     for result in message.results:
-        if not result.is_error:
-            continue
-        files = []
-        for part in visible(result.content, info):
-            if isinstance(part, (Image, Document)):
-                files.append(_block(part))
-        if files:
+        files = visible_files(result, info)
+        if result.is_error and files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
-            blocks += files
+            blocks += map(_block, files)
     return blocks
 
 
@@ -304,12 +303,12 @@ class AnthropicReader:
         match block["type"]:
             case "text":
                 text = draft.add_text()
-                draft.more_text(text, block.get("text") or "")
+                draft.extend(text, block.get("text") or "")
                 return text
             case "thinking":
                 thinking = draft.add_thinking()
                 thinking.signature = block.get("signature") or None
-                draft.more_thinking(thinking, block.get("thinking") or "")
+                draft.extend(thinking, block.get("thinking") or "")
                 return thinking
             case "redacted_thinking":
                 thinking = draft.add_thinking()
@@ -324,11 +323,11 @@ class AnthropicReader:
     def _delta(self, part: TextDraft | ThinkingDraft | CallDraft | None, delta: Any) -> None:
         kind = delta["type"]
         if kind == "text_delta" and isinstance(part, TextDraft):
-            self._draft.more_text(part, delta["text"])
+            self._draft.extend(part, delta["text"])
         elif kind == "input_json_delta" and isinstance(part, CallDraft):
             part.take(delta["partial_json"])
         elif kind == "thinking_delta" and isinstance(part, ThinkingDraft):
-            self._draft.more_thinking(part, delta["thinking"])
+            self._draft.extend(part, delta["thinking"])
         elif kind == "signature_delta" and isinstance(part, ThinkingDraft):
             part.signature = str(delta["signature"])
 
@@ -351,8 +350,7 @@ class AnthropicReader:
             return
         self._draft.stop = _STOPS.get(reason, "end")
         if reason == "model_context_window_exceeded":
-            name = self._draft.info.full_name
-            self._draft.fail(Failure("context_overflow", f"The answer of {name} filled its context window."))
+            self._draft.fail_full()
         elif reason == "refusal":
             details = delta.get("stop_details") or {}
             why = self._wire.scrub(str(details.get("explanation") or details.get("category") or ""))

@@ -37,7 +37,17 @@ from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDra
 from retinue.models.efforts import level_of
 from retinue.models.failures import Wire, from_status
 from retinue.models.keys import KeysInEnvironment
-from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part, own, result_text, sent_arguments, visible
+from retinue.models.protocol import (
+    Alive,
+    ModelInfo,
+    ModelRequest,
+    Part,
+    own,
+    result_text,
+    sent_arguments,
+    visible,
+    visible_files,
+)
 
 
 class Codec:
@@ -120,10 +130,7 @@ class Codec:
         parts = [self._result(result) for result in message.results]
         after: list[Any] = []
         for result in message.results:
-            files = []
-            for p in visible(result.content, self._info):
-                if isinstance(p, (Image, Document)):
-                    files.append(p)
+            files = visible_files(result, self._info)
             if files:
                 kind = "Documents" if isinstance(files[0], Document) else "Images"
                 after += [f"{kind} from the tool {result.name}:", *map(self._file, files)]
@@ -360,18 +367,18 @@ class _Reader:
         elif event.event_kind == "part_delta":
             part, delta = self._parts.get(event.index), event.delta
             if isinstance(part, TextDraft) and delta.part_delta_kind == "text":
-                self._draft.more_text(part, delta.content_delta)
+                self._draft.extend(part, delta.content_delta)
             elif isinstance(part, ThinkingDraft) and delta.part_delta_kind == "thinking":
-                self._draft.more_thinking(part, delta.content_delta or "")
+                self._draft.extend(part, delta.content_delta or "")
 
     def _begin(self, index: int, part: Any) -> None:
         draft = self._draft
         if part.part_kind == "text":
             text = self._parts[index] = draft.add_text()
-            draft.more_text(text, part.content)
+            draft.extend(text, part.content)
         elif part.part_kind == "thinking":
             thinking = self._parts[index] = draft.add_thinking()
-            draft.more_thinking(thinking, part.content)
+            draft.extend(thinking, part.content)
         elif part.part_kind == "tool-call":
             self._parts[index] = draft.add_call(part.tool_call_id, part.tool_name)
 
@@ -379,21 +386,20 @@ class _Reader:
         for index, part in enumerate(response.parts):
             if index not in self._parts:
                 self._begin(index, part)
-            kept = self._parts.get(index)
-            if kept is None:
+            draft = self._parts.get(index)
+            if draft is None:
                 continue
-            kept.signature = codec.extras(part)
-            if isinstance(kept, CallDraft):
-                kept.id, kept.name = part.tool_call_id, part.tool_name
-                kept.give(part.args)
+            draft.signature = codec.extras(part)
+            if isinstance(draft, CallDraft):
+                draft.id, draft.name = part.tool_call_id, part.tool_name
+                draft.give(part.args)
         usage = response.usage
-        read, written = usage.cache_read_tokens, usage.cache_write_tokens
         self._draft.usage = replace_usage(
             self._draft.usage,
-            input=max(0, usage.input_tokens - read - written),
+            prompt=usage.input_tokens,
             output=usage.output_tokens,
-            cache_read=read,
-            cache_write=written,
+            cache_read=usage.cache_read_tokens,
+            cache_write=usage.cache_write_tokens,
         )
         reason = response.finish_reason
         if reason == "error":

@@ -7,6 +7,8 @@ a model that does not exist. It stays for the rest of the run, and the change is
 formats translate thinking and call ids of the earlier model, as for any foreign turn. A wrong key,
 an invalid request and a full window stay failures, because another model would not help. The caller
 may veto a change: then the next model of the chain is asked, or the failure stays.
+
+Models that a program brings along as objects: a `ScriptedModel` in a test, or one that it wrote itself.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from msgspec.structs import replace
 from retinue.core.events import Retrying, TextDelta
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure, FailureKind
+from retinue.errors import UsageError
 from retinue.models.presets import Api
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
 
@@ -47,7 +50,7 @@ def build_model(selection: ModelSelection, transport: Transport, *, gate_for: Ga
     """Import the one module that is needed. A model behind a wire repeats what failed for a
     passing reason, each attempt through its gate (a limiter that many runs share), and its
     fallbacks take over from it. Connects to nothing. Raise ConfigurationError for quirks that
-    mean nothing and MissingExtraError for a local model without its extra."""
+    mean nothing."""
     if not selection.fallbacks:
         return _single(selection, transport, gate_for)
 
@@ -67,10 +70,6 @@ def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor |
         from retinue.models.offline.planner import OfflineModel
 
         return OfflineModel()
-    if embedded == "local":
-        from retinue.models.offline.local import LocalModel
-
-        return LocalModel(selection.path, info)
     if embedded == "pydantic-ai":
         from retinue.models.bridge import PydanticAIModel
 
@@ -196,3 +195,51 @@ def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:
     if request.max_output is None or request.max_output <= info.max_output:
         return request
     return replace(request, max_output=info.max_output)
+
+
+class ProgramModel:
+    """A model of the program under a name that is its own. Runs share it, so ending one does not close it."""
+
+    def __init__(self, model: Model, info: ModelInfo) -> None:
+        self.inner = model
+        self.info = info
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        """Do nothing: the program closes what it has made."""
+
+
+class ProgramModels:
+    """Those of one project, by full name. `default`, where there is one, is used by every run that a person has not
+    given another model: also where an agent's file names one, so that a test reaches no provider."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, ProgramModel] = {}
+        self.default: str | None = None
+
+    def add(self, model: Any) -> str:
+        """Return the name under which `model` is known from now on. Raise UsageError for what is no model."""
+        info = getattr(model, "info", None)
+        if not isinstance(info, ModelInfo) or not callable(getattr(model, "stream", None)):
+            raise UsageError(
+                f"{type(model).__name__} is no model.",
+                remedy="Give the name of a model, or an object with `info` (a ModelInfo) and `stream`.",
+            )
+        for name, known in self._models.items():
+            if known.inner is model:
+                return name
+        number, id = 2, info.id
+        while f"{info.provider}/{id}" in self._models:
+            id = f"{info.id}-{number}"
+            number += 1
+        made = ProgramModel(model, replace(info, id=id))
+        self._models[made.info.full_name] = made
+        return made.info.full_name
+
+    def get(self, name: str) -> ProgramModel | None:
+        return self._models.get(name.strip())
+
+
+NO_MODELS = ProgramModels()

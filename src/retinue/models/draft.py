@@ -49,13 +49,9 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
     value = _lenient(text)
     if isinstance(value, str):
         value = _lenient(value)
-    if value is None:
-        if text == "null":
-            return ({}, None)
-        return ({}, raw)
     if isinstance(value, dict):
-        return (value, None)
-    return ({}, raw)
+        return value, None
+    return {}, None if value is None and text == "null" else raw
 
 
 def _lenient(text: str) -> Any:
@@ -164,22 +160,18 @@ class MessageDraft:
     # ---------------------------------------------------------------- pieces
     def text(self, piece: str) -> None:
         """Continue the text, or begin one after something else."""
-        last = None
-        if self.parts:
-            last = self.parts[-1]
+        last = self.parts[-1] if self.parts else None
         if not isinstance(last, TextDraft):
             if not piece:
                 return
             last = self.add_text()
-        self.more_text(last, piece)
+        self.extend(last, piece)
 
     def thinking(self, piece: str) -> ThinkingDraft:
-        last = None
-        if self.parts:
-            last = self.parts[-1]
+        last = self.parts[-1] if self.parts else None
         if not isinstance(last, ThinkingDraft) or last.redacted is not None:
             last = self.add_thinking()
-        self.more_thinking(last, piece)
+        self.extend(last, piece)
         return last
 
     def add_text(self) -> TextDraft:
@@ -199,19 +191,12 @@ class MessageDraft:
         self._live.append(ToolCallStarted(part.name))
         return part
 
-    def more_text(self, part: TextDraft, piece: str) -> None:
+    def extend(self, part: TextDraft | ThinkingDraft, piece: str) -> None:
         if not isinstance(piece, str):
             raise TypeError("text expected")
         if piece:
             part.pieces.append(piece)
-            self._show(TextDelta, piece)
-
-    def more_thinking(self, part: ThinkingDraft, piece: str) -> None:
-        if not isinstance(piece, str):
-            raise TypeError("text expected")
-        if piece:
-            part.pieces.append(piece)
-            self._show(ThinkingDelta, piece)
+            self._show(TextDelta if isinstance(part, TextDraft) else ThinkingDelta, piece)
 
     def refuse(self, piece: str) -> None:
         """Words with which the model declines: shown as text, reported as a refusal."""
@@ -221,6 +206,13 @@ class MessageDraft:
     def fail(self, failure: Failure) -> None:
         if self.failure is None:
             self.failure = failure
+
+    def fail_filtered(self) -> None:
+        self.stop = "refusal"
+        self.fail(Failure("refused", f"{self.info.full_name} stopped: its content filter stepped in."))
+
+    def fail_full(self) -> None:
+        self.fail(Failure("context_overflow", f"The answer of {self.info.full_name} filled its context window."))
 
     def fail_unfinished(self, failure: Failure) -> None:
         """Garbage or a lost connection after the end of an answer does not spoil the answer."""
@@ -306,16 +298,21 @@ def _is_free(prices: Prices | None) -> bool:
 
 
 def replace_usage(
-    usage: Usage, *, input: object = None, output: object = None, cache_read: object = None, cache_write: object = None
+    usage: Usage,
+    *,
+    input: object = None,
+    prompt: object = None,
+    output: object = None,
+    cache_read: object = None,
+    cache_write: object = None,
 ) -> Usage:
-    """Return the usage with the counts that are whole numbers; None and nonsense change nothing."""
-    return Usage(
-        _number(input, usage.input),
-        _number(output, usage.output),
-        _number(cache_read, usage.cache_read),
-        _number(cache_write, usage.cache_write),
-        usage.cost_usd,
-    )
+    """Return the usage with the counts that are whole numbers; None and nonsense change nothing. `prompt` is the input
+    with what was read from and written to a cache, `input` is without it."""
+    read = _number(cache_read, usage.cache_read)
+    written = _number(cache_write, usage.cache_write)
+    if isinstance(prompt, int):
+        input = max(0, prompt - read - written)
+    return Usage(_number(input, usage.input), _number(output, usage.output), read, written, usage.cost_usd)
 
 
 def _number(value: object, before: int) -> int:
@@ -325,12 +322,8 @@ def _number(value: object, before: int) -> int:
 
 
 def _ids(history: Iterable[Message]) -> set[str]:
-    found = set()
-    for message in history:
-        if isinstance(message, AssistantMessage):
-            for call in message.tool_calls:
-                found.add(call.id)
-    return found
+    answers = (message for message in history if isinstance(message, AssistantMessage))
+    return {call.id for answer in answers for call in answer.tool_calls}
 
 
 def _unique(id: str, used: set[str]) -> str:

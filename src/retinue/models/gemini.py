@@ -7,8 +7,6 @@ from typing import Any
 from retinue.core.messages import (
     AssistantMessage,
     Content,
-    Document,
-    Image,
     Message,
     Text,
     ToolCall,
@@ -20,7 +18,17 @@ from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
 from retinue.models.efforts import gemini_config, level_of, version_of
 from retinue.models.failures import Wire, from_error
-from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, joined_text, own, sent_arguments, visible
+from retinue.models.protocol import (
+    NOTHING,
+    ModelInfo,
+    ModelRequest,
+    join_turns,
+    joined_text,
+    own,
+    sent_arguments,
+    visible,
+    visible_files,
+)
 from retinue.models.repair import RequestRefusal
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import StreamReader, WireModel
@@ -32,21 +40,15 @@ model made."""
 
 def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
     """Alternating turns; the results of one turn stand together, in call order."""
-    contents: list[dict[str, Any]] = []
+    turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            role, parts = "model", _assistant(message, info, stale)
+            turns.append(("model", _assistant(message, info, stale)))
         elif isinstance(message, ToolMessage):
-            role, parts = "user", _results(message, info)
+            turns.append(("user", _results(message, info)))
         else:
-            role, parts = "user", [_part(part) for part in visible(message.content, info)]
-        if not parts:
-            continue
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
-    return contents
+            turns.append(("user", [_part(part) for part in visible(message.content, info)]))
+    return join_turns(turns, "parts")
 
 
 def signs_calls(info: ModelInfo) -> bool:
@@ -57,21 +59,7 @@ def signs_calls(info: ModelInfo) -> bool:
 def _part(part: Content) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
-    return {"inlineData": _blob(part)}
-
-
-def _blob(part: Image | Document) -> dict[str, Any]:
-    return {"mimeType": part.media_type, "data": part.data}
-
-
-def _files(result: ToolResult, info: ModelInfo) -> list[dict[str, Any]]:
-    """Return the images and documents of a result."""
-    parts = visible(result.content, info)
-    found = []
-    for part in parts:
-        if isinstance(part, (Image, Document)):
-            found.append({"inlineData": _blob(part)})
-    return found
+    return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
 
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
@@ -100,7 +88,7 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     if not signs_calls(info):
         # Before Gemini 3 a function cannot return files: they stand beside the results.
         for result in message.results:
-            parts += _files(result, info)
+            parts += map(_part, visible_files(result, info))
     return parts
 
 
@@ -111,7 +99,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
         "response": {"error" if result.is_error else "output": text},
         **_id(result.call_id),
     }
-    files = _files(result, info)
+    files = [_part(file) for file in visible_files(result, info)]
     if files and signs_calls(info):
         response["parts"] = files
     return {"functionResponse": response}
@@ -249,9 +237,7 @@ class GeminiReader:
         elif "text" in part:
             draft.text(part["text"])
             if signature:
-                last = None
-                if draft.parts:
-                    last = draft.parts[-1]
+                last = draft.parts[-1] if draft.parts else None
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
         elif signature:

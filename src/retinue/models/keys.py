@@ -3,7 +3,7 @@ starts.
 
 Anyone who can look at a process sees the environment it was started with, even after it deleted a
 variable: `ps eww`, `/proc/PID/environ`. So the program (`retinue …`) takes the keys out of its
-environment when it starts, overwrites them there, and holds them in memory only. Inside another
+environment when it starts and, on Linux, overwrites them in the block that `/proc/PID/environ` shows. Inside another
 program (`Retinue()`) the environment belongs to that program and stays as it is; child processes get
 it without the keys.
 
@@ -29,6 +29,7 @@ import shlex
 import sys
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from retinue.core.programs import DEVNULL, prepare, spawn
@@ -113,23 +114,16 @@ def _take(names: set[str]) -> None:
         return
     for name in there:
         _kept[name] = os.environ[name]
-    _overwrite(there)
+    if sys.platform == "linux":
+        # A kernel that does not show this block to us does not show it to others either.
+        with suppress(OSError, ValueError):
+            _overwrite_start_block({os.fsencode(name) for name in there})
     for name in there:
         del os.environ[name]
 
 
-def _overwrite(names: set[str]) -> None:
-    """Wipe the values in the block of memory that other processes see as our environment."""
-    try:
-        if sys.platform == "linux":
-            _overwrite_block({os.fsencode(name) for name in names})
-        elif sys.platform == "darwin":
-            _overwrite_strings(names)
-    except (OSError, ValueError, AttributeError):  # a kernel that does not show it: then nobody else sees it either
-        return
-
-
-def _overwrite_block(names: set[bytes]) -> None:
+def _overwrite_start_block(names: set[bytes]) -> None:
+    """Clear the values in the environment that `/proc/PID/environ` shows to other processes."""
     with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - at every start
         numbers = file.read().rpartition(b")")[2].split()
     # env_start and env_end in proc(5).
@@ -143,17 +137,6 @@ def _overwrite_block(names: set[bytes]) -> None:
                 memory.seek(at + len(name) + 1)
                 memory.write(bytes(len(value)))
             at += len(entry) + 1
-
-
-def _overwrite_strings(names: set[str]) -> None:
-    import ctypes
-
-    library = ctypes.CDLL(None)
-    library.getenv.restype = ctypes.c_void_p
-    for name in names:
-        found = library.getenv(os.fsencode(name))
-        if found:
-            ctypes.memset(found, 0, len(os.fsencode(os.environ[name])))
 
 
 KEEP_SECONDS = 300.0

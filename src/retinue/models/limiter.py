@@ -1,13 +1,21 @@
 """One limiter for each account at a provider, shared by every run of the process.
 
-A run passes its gate before each request. While nothing is wrong that costs a few microseconds and
-starts no task, thread or timer. A refusal that one run meets is respected by all: how long and how many
-at once is decided by `limiter_pace`; here is the queue. Requests go in the order they came, and one that
-is cancelled at any moment returns its place or its slot.
+A run passes its gate before each request. Nothing is limited until a provider refuses. Then every request waits until
+the moment it named (or a growing pause, if it named none), the number of requests at once is halved, and one request
+goes ahead to see whether the provider accepts again. After its answer the others follow one by one, faster every
+second; every few answers one more is allowed at once. After five quiet minutes all of this is forgotten.
 
-Processes do not tell one another what they learned: each meets the provider's refusal itself and then
-keeps `Retry-After`. Sharing it would save each of them one request per refusal and no time (docs/models.md has
-the figures). Only workers of a cluster do, which are many: `told` and `hear`.
+    calm ──refused──▶ held ──time──▶ one probe ──answered──▶ paced ──quiet──▶ calm
+                       ▲                  │
+                       └──────refused─────┘
+
+Requests go in the order they came, and one that is cancelled at any moment returns its place or its slot.
+
+A provider's prompt cache can be read once the first answer to that prompt has begun. So while the first request with a
+cold prefix is on its way, others with the same prefix wait for its first part, but not for long.
+
+Processes do not tell one another what they learned: each meets the provider's refusal itself and then keeps
+`Retry-After`. Only workers of a cluster share it (`own_holds` and `hold`).
 """
 
 from __future__ import annotations
@@ -16,10 +24,12 @@ import asyncio
 import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -28,53 +38,81 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.format import format_wait
 from retinue.core.outcome import Failure, FailureKind
 from retinue.core.tool import ToolSpec
-from retinue.models.limiter_pace import WARM_SECONDS, Pace, Prefix, Prefixes
+from retinue.models.tokens import overhead
 
 if TYPE_CHECKING:
     from retinue.models.provider import Provider
 
+
+CUT_FACTOR = 0.5
+CUT_INTERVAL_SECONDS = 1.0
+"""Within this time the number of requests at once is cut only once, however many are refused."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
+MAX_RETRY_AFTER_SECONDS = 3_600.0
+"""After a longer Retry-After it is tried again all the same."""
+MAX_QUEUE_SECONDS = 600.0
+"""A provider that closes for longer is not waited for: the request fails, and says until when."""
+PROBE_SECONDS = 5.0
+SPREAD_SECONDS = 1.0
+"""In the first such time after a pause, starts are spread over it; in each further one they may follow each other
+twice as fast."""
+SPREAD_INTERVALS = 10
+FORGET_SECONDS = 300.0
+CLOCK_ROUNDING_SECONDS = 1e-6
+WARM_SECONDS = 240.0
+"""Providers keep a prefix for five minutes after its last use."""
+MIN_FOLLOW_SECONDS, MAX_FOLLOW_SECONDS = 2.0, 10.0
+MAX_PREFIXES = 256
+MIN_CACHED_TOKENS = 1_024
+"""No provider caches shorter prompts."""
 CACHING = frozenset(
     {"anthropic", "openai", "openai-responses", "azure", "gemini", "deepseek", "xai", "moonshot", "openrouter"}
 )
 """Providers that cache prompts."""
-LEAST_TOKENS = 1_024
-"""No provider caches shorter prompts."""
-LONGEST_CLOSED = 600.0
-"""A provider that closes for longer is not waited for: the request fails, and says until when."""
 BUSY: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded"})
 _NO_ANSWER: frozenset[FailureKind] = frozenset({"server", "dropped", "timeout", "internal", "stopped"})
 
 Waiting = Callable[[], AbstractContextManager[None]]
 
 
-class _Waiter:
-    """One waiting request. `place` is done when it may go, or will not."""
+class Prefix:
+    """One beginning of prompts. While `leader` asks with it first, `followers` wait; they are woken with True when
+    they may ask, and with False when one of them has to lead."""
 
-    __slots__ = ("followed", "gate", "number", "place")
+    __slots__ = ("followers", "leader", "timer", "warm_until")
 
-    def __init__(self, number: int, gate: LimiterGate) -> None:
-        self.number = number
-        self.gate = gate
-        self.followed = False
-        self.place: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+    def __init__(self) -> None:
+        self.warm_until = 0.0
+        self.leader: LimiterGate | None = None
+        self.followers: list[asyncio.Future[bool]] = []
+        self.timer: Timer | None = None
 
-    def __lt__(self, other: _Waiter) -> bool:
-        return self.number < other.number
+    def release(self, *, ask: bool) -> None:
+        """End the lead."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.leader = None
+        followers, self.followers = self.followers, []
+        for follower in followers:
+            if not follower.done():
+                follower.set_result(ask)
 
 
 class LimiterGate:
-    """The gate of one run (`retinue.models.retry.Gate`). `waiting` is entered while the run has
-    to wait, so that its idle clock can stand still."""
+    """The gate of one run (`retinue.models.retry.RequestSlot`). `waiting` is entered while the run has to wait, so
+    that its idle clock can stand still."""
 
-    __slots__ = ("_limiter", "begun", "out", "prefix", "sent_at", "waiting")
+    __slots__ = ("_limiter", "begun", "in_flight", "leads", "prefix", "sent_at", "waiting")
 
-    def __init__(self, limiter: Limiter, prefix: Prefix[_Waiter] | None, waiting: Waiting | None) -> None:
+    def __init__(self, limiter: Limiter, prefix: Prefix | None, waiting: Waiting | None) -> None:
         self._limiter = limiter
         self.prefix = prefix
         self.waiting: Waiting = waiting or nullcontext
-        self.out = 0
+        self.in_flight = 0
         self.sent_at = 0.0
         self.begun = False
+        self.leads = False
 
     async def before(self) -> Failure | None:
         """Return when the request may be sent. A failure means that it must not be."""
@@ -85,7 +123,7 @@ class LimiterGate:
 
     def began(self) -> None:
         """Note that the first part of the answer is here."""
-        if self.out and not self.begun:
+        if self.in_flight and not self.begun:
             self.begun = True
             self._limiter.answered(self)
 
@@ -96,7 +134,7 @@ class LimiterGate:
     async def after(self, failure: Failure | None) -> None:
         """The request is over. Called while its task is being cancelled, nothing is learned."""
         task = asyncio.current_task()
-        self._limiter.leave(self, failure, cut=task is not None and task.cancelling() > 0)
+        self._limiter.leave(self, failure, cancelled=task is not None and task.cancelling() > 0)
 
 
 class LimiterState(Struct, frozen=True):
@@ -110,41 +148,51 @@ class LimiterState(Struct, frozen=True):
 
 
 class Limiter:
-    """One account. Requests wait in order of arrival; those behind a leader keep their place."""
+    """One account. All times are monotonic seconds; `draw` returns numbers from 0 to 1, for jitter."""
 
     def __init__(self, provider: str, clock: Clock, draw: Callable[[], float]) -> None:
-        self.provider = provider
-        self.prefixes: Prefixes[_Waiter] = Prefixes()
+        self._provider = provider
         self._clock = clock
-        self._pace = Pace(draw)
+        self._draw = draw
         self._in_flight = 0
-        self._numbers = 0
-        self._queue: list[_Waiter] = []
+        self._arrivals = 0
+        self._queue: list[tuple[int, asyncio.Future[Failure | None], LimiterGate]] = []
+        """By order of arrival. A future is done when its request may go, or will not."""
         self._timer: Timer | None = None
-        self._due = math.inf
-        self._told_until = 0.0
+        self._prefixes: dict[str, Prefix] = {}
+        self._first_part_seconds: deque[float] = deque(maxlen=16)
+        self._cut_at = self._busy_at = self._refused_at = -math.inf
+        self._own_hold_until = 0.0
         """Until when the provider has told this process to wait."""
+        self._forget()
 
-    @property
-    def told_seconds(self) -> float:
-        return max(self._told_until - self._clock.monotonic(), 0.0)
+    def _forget(self) -> None:
+        self._calm = True
+        self._limit = math.inf
+        self._held_until = self._next_start = 0.0
+        self._opened_at = -math.inf
+        self._phase: Literal["open", "probe due", "probing"] = "open"
+        self._refusals_in_row = self._answers_at_limit = 0
 
-    def hear(self, seconds: float) -> None:
-        """Wait as another process was told to."""
-        now = self._clock.monotonic()
-        self._pace.hold(now, now + seconds)
+    def prefix(self, key: str) -> Prefix:
+        """Return the prefix of that key. Of too many, the cold ones are forgotten."""
+        if key not in self._prefixes and len(self._prefixes) >= MAX_PREFIXES:
+            now = self._clock.monotonic()
+            for other, prefix in list(self._prefixes.items()):
+                if prefix.leader is None and prefix.warm_until <= now:
+                    del self._prefixes[other]
+        return self._prefixes.setdefault(key, Prefix())
 
     def state(self) -> LimiterState:
-        pace = self._pace
-        limit = None
-        if pace.limit != math.inf:
-            limit = int(pace.limit)
+        places: list[asyncio.Future[Failure | None] | asyncio.Future[bool]] = [place for _, place, _ in self._queue]
+        for prefix in self._prefixes.values():
+            places += prefix.followers
         return LimiterState(
-            provider=self.provider,
+            provider=self._provider,
             in_flight=self._in_flight,
-            waiting=sum(not waiter.place.done() for waiter in (*self._queue, *self.prefixes.followers())),
-            limit=limit,
-            held_seconds=max(pace.held_until - self._clock.monotonic(), 0.0),
+            waiting=sum(not place.done() for place in places),
+            limit=None if self._limit == math.inf else int(self._limit),
+            held_seconds=max(self._held_until - self._clock.monotonic(), 0.0),
         )
 
     # Going in
@@ -152,164 +200,229 @@ class Limiter:
     def enter(self, gate: LimiterGate) -> bool:
         """Let a request go at once if nothing stands in its way."""
         now = self._clock.monotonic()
-        if self._queue or self._pace.delay(now, self._in_flight) != 0.0:
-            return False
         prefix = gate.prefix
-        if prefix is not None and self._has_leader(prefix, now):
+        if prefix is not None and prefix.leader is not None and now >= prefix.warm_until:
+            return False
+        if self._queue or (not self._calm and self._delay(now) != 0.0):
             return False
         self._grant(gate, now)
         return True
 
     async def wait(self, gate: LimiterGate) -> Failure | None:
-        self._numbers += 1
-        waiter = _Waiter(self._numbers, gate)
-        heapq.heappush(self._queue, waiter)
+        self._arrivals += 1
+        number, prefix = self._arrivals, gate.prefix
+        if prefix is not None:
+            while prefix.leader is not None and not await self._follow(prefix):
+                pass
+            if self.enter(gate):
+                return None
+            if prefix.leader is None and self._clock.monotonic() >= prefix.warm_until:
+                prefix.leader = gate
+        place: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (number, place, gate))
         self._admit()
         try:
-            return await waiter.place
+            return await place
         except asyncio.CancelledError:
-            if not waiter.place.cancelled() and waiter.place.result() is None:
-                # It had been let in before it could know.
-                self.leave(gate, None, cut=True)
-            else:
+            if place.cancelled() or place.result() is not None:
+                self._end_lead(gate)
                 self._admit()
+            else:
+                # It had been let in before it could know.
+                self.leave(gate, None, cancelled=True)
             raise
+
+    async def _follow(self, prefix: Prefix) -> bool:
+        follower: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        prefix.followers.append(follower)
+        return await follower
+
+    def _delay(self, now: float) -> float | None:
+        """Return 0.0 to go now, seconds after which to look again, or None to wait until a request ends."""
+        if self._calm:
+            return 0.0
+        delay = max(self._held_until, self._next_start) - now
+        if now - self._refused_at > FORGET_SECONDS and self._held_until <= now:
+            self._forget()
+        elif self._phase == "probing" and delay <= CLOCK_ROUNDING_SECONDS:
+            self._open(now)
+        elif delay > CLOCK_ROUNDING_SECONDS:
+            return delay
+        return None if self._in_flight >= self._limit else 0.0
 
     def _grant(self, gate: LimiterGate, now: float) -> None:
         self._in_flight += 1
-        self._pace.sent(now)
-        gate.out += 1
+        gate.in_flight += 1
         gate.sent_at = now
         gate.begun = False
+        if not self._calm:
+            self._pace(now)
         prefix = gate.prefix
-        if prefix is not None and prefix.leader is None and now >= prefix.warm_until:
-            prefix.leader, prefix.led_at = gate, now
+        if prefix is not None and now >= prefix.warm_until and prefix.leader in (None, gate):
+            prefix.leader, gate.leads = gate, True
+            # When the leader takes too long, all followers go, though the cache may be cold.
+            prefix.timer = self._clock.call_later(self._follow_seconds(), partial(prefix.release, ask=True))
+
+    def _pace(self, now: float) -> None:
+        """Set when the next request may be sent after this one."""
+        if self._phase == "probe due":
+            self._phase, self._next_start = "probing", now + PROBE_SECONDS
+            return
+        age = (now - self._opened_at) / SPREAD_SECONDS
+        if age < SPREAD_INTERVALS:
+            self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self._limit / 2.0**age
 
     def _admit(self) -> None:
         """Admit every request that may go; arrange to look again when time alone can change that."""
-        now = self._clock.monotonic()
-        while self._queue:
-            waiter = self._queue[0]
-            if waiter.place.done():
-                heapq.heappop(self._queue)
-                continue
-            delay = self._pace.delay(now, self._in_flight)
-            if delay is None:
-                break
-            if delay > 0.0:
-                self._wait_for(delay, now)
-                return
-            heapq.heappop(self._queue)
-            prefix = waiter.gate.prefix
-            if prefix is not None and not waiter.followed and self._has_leader(prefix, now):
-                self._follow(prefix, waiter, now)
-            else:
-                self._grant(waiter.gate, now)
-                waiter.place.set_result(None)
-        self._cancel_timer()
-
-    def _wait_for(self, delay: float, now: float) -> None:
-        if delay > LONGEST_CLOSED:
-            queue, self._queue = self._queue, []
-            failure = self._closed(delay)
-            for waiter in queue:
-                if not waiter.place.done():
-                    waiter.place.set_result(failure)
-            self._cancel_timer()
-        elif self._timer is None or now + delay < self._due:
-            self._cancel_timer()
-            self._due = now + delay
-            self._timer = self._clock.call_later(delay, self._look_again)
-
-    def _look_again(self) -> None:
-        self._timer, self._due = None, math.inf
-        self._admit()
-
-    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._due = None, math.inf
+            self._timer = None
+        now = self._clock.monotonic()
+        while self._queue:
+            _, place, gate = self._queue[0]
+            if not place.done():
+                delay = self._delay(now)
+                if delay is None:
+                    return
+                if delay > MAX_QUEUE_SECONDS:
+                    self._refuse_queue(delay)
+                    return
+                if delay:
+                    self._timer = self._clock.call_later(delay, self._admit)
+                    return
+                self._grant(gate, now)
+                place.set_result(None)
+            heapq.heappop(self._queue)
 
-    def _closed(self, seconds: float) -> Failure:
-        return Failure(
+    def _refuse_queue(self, seconds: float) -> None:
+        queue, self._queue = self._queue, []
+        failure = Failure(
             "rate_limit",
-            f"{self.provider} takes no requests of this account for another {format_wait(seconds)}.",
+            f"{self._provider} takes no requests of this account for another {format_wait(seconds)}.",
             "Resume the run then, or use another key or model.",
             retry_after=seconds,
         )
+        for _, place, gate in queue:
+            if not place.done():
+                place.set_result(failure)
+            self._end_lead(gate, ask=True)
 
     # Coming out
 
     def answered(self, gate: LimiterGate) -> None:
         now = self._clock.monotonic()
-        self._pace.answered(now, gate.sent_at, self._in_flight)
+        self._accept(gate, now)
         prefix = gate.prefix
         if prefix is not None:
             prefix.warm_until = now + WARM_SECONDS
-            if prefix.leader is gate:
-                self.prefixes.note_first_word(now - prefix.led_at)
+            if gate.leads:
+                gate.leads = False
+                self._first_part_seconds.append(now - gate.sent_at)
             if prefix.leader is not None:
-                self._release(prefix)
+                prefix.release(ask=True)
         if self._queue:
             self._admit()
 
-    def leave(self, gate: LimiterGate, failure: Failure | None, *, cut: bool) -> None:
-        if not gate.out:
+    def leave(self, gate: LimiterGate, failure: Failure | None, *, cancelled: bool) -> None:
+        if not gate.in_flight:
             return
-        gate.out -= 1
-        if failure is None and not cut and not gate.begun:
+        gate.in_flight -= 1
+        if failure is None and not cancelled and not gate.begun:
             gate.begun = True
             self.answered(gate)
         elif failure is not None or not gate.begun:
             self._learn(gate, failure)
         self._in_flight -= 1
-        prefix = gate.prefix
-        if prefix is not None and prefix.leader is gate:
-            self._release(prefix, followed=False)
+        self._end_lead(gate)
         if self._queue:
             self._admit()
 
     def _learn(self, gate: LimiterGate, failure: Failure | None) -> None:
         now = self._clock.monotonic()
-        if failure is None or (failure.kind in _NO_ANSWER and failure.retry_after is None):
-            self._pace.lost(gate.sent_at)
-        elif failure.kind not in BUSY and failure.retry_after is None:
-            self._pace.answered(now, gate.sent_at, self._in_flight)
+        if failure is not None and (failure.kind in BUSY or failure.retry_after is not None):
+            self._refuse(gate, now, failure.retry_after, busy=failure.kind in BUSY)
+        elif failure is None or failure.kind in _NO_ANSWER:
+            self._lose(gate)
         else:
-            self._pace.refused(now, gate.sent_at, self._in_flight, failure.retry_after, busy=failure.kind in BUSY)
-            self._told_until = self._pace.held_until
+            self._accept(gate, now)
 
-    # Behind a leader
+    def _accept(self, gate: LimiterGate, now: float) -> None:
+        """Learn from an accepted request. One that was sent before the last refusal says nothing about now."""
+        if self._calm or gate.sent_at <= self._busy_at:
+            return
+        self._refusals_in_row = 0
+        if self._phase == "probing":
+            self._open(now)
+        if self._in_flight >= self._limit:
+            self._answers_at_limit += 1
+            if self._answers_at_limit >= max(1, self._limit // 4):
+                self._limit, self._answers_at_limit = self._limit + 1, 0
 
-    def _has_leader(self, prefix: Prefix[_Waiter], now: float) -> bool:
-        """Return whether another request is about to warm this prefix."""
-        if prefix.leader is None or now < prefix.warm_until:
-            return False
-        return now < prefix.led_at + self.prefixes.longest_wait()
+    def _lose(self, gate: LimiterGate) -> None:
+        """If a request that ended without an answer was the probe, another is sent."""
+        if self._phase == "probing" and gate.sent_at > self._busy_at:
+            self._phase, self._next_start = "probe due", 0.0
 
-    def _follow(self, prefix: Prefix[_Waiter], waiter: _Waiter, now: float) -> None:
-        prefix.followers.append(waiter)
-        if prefix.timer is None:
-            seconds = prefix.led_at + self.prefixes.longest_wait() - now
+    def _refuse(self, gate: LimiterGate, now: float, retry_after: float | None, *, busy: bool) -> None:
+        """Learn from a refused request. `busy`: because of too many."""
+        if retry_after is not None and math.isnan(retry_after):
+            retry_after = None
+        busy = busy and gate.sent_at > self._busy_at
+        if not busy and retry_after is None:
+            self._lose(gate)
+            return
+        if busy:
+            self._cut(now)
+            self._refusals_in_row += 1
+            self._busy_at = now
+        if retry_after is not None:
+            seconds = min(max(retry_after, 0.0), MAX_RETRY_AFTER_SECONDS)
+            seconds += self._draw() * min(0.05 + 0.1 * seconds, 1.0)
+        else:
+            pause = FIRST_PAUSE_SECONDS * 2.0 ** min(self._refusals_in_row - 1, 16)
+            seconds = min(pause, MAX_PAUSE_SECONDS) * (0.5 + self._draw())
+        self._hold(now, now + seconds)
+        self._own_hold_until = self._held_until
 
-            def stop_following() -> None:
-                # The leader takes too long: all followers go, though the cache may be cold.
-                self._release(prefix)
-                self._admit()
+    def _cut(self, now: float) -> None:
+        if now - self._cut_at < CUT_INTERVAL_SECONDS:
+            return
+        self._cut_at = now
+        self._answers_at_limit = 0
+        # Without a limit so far, the number in flight is what proved to be too much.
+        at_once = self._in_flight if self._limit == math.inf else self._limit
+        self._limit = float(max(math.floor(CUT_FACTOR * at_once), 1))
 
-            prefix.timer = self._clock.call_later(seconds, stop_following)
+    def _hold(self, now: float, until: float) -> None:
+        self._calm = False
+        self._refused_at = now
+        self._phase, self._next_start = "probe due", 0.0
+        self._held_until = max(self._held_until, until)
 
-    def _release(self, prefix: Prefix[_Waiter], *, followed: bool = True) -> None:
-        """End a lead. With `followed` the others need not follow anyone again; without, the
-        first of them leads."""
-        if prefix.timer is not None:
-            prefix.timer.cancel()
-            prefix.timer = None
-        prefix.leader = None
-        followers, prefix.followers = prefix.followers, []
-        for waiter in followers:
-            waiter.followed = followed
-            heapq.heappush(self._queue, waiter)
+    def _open(self, now: float) -> None:
+        self._phase = "open"
+        self._next_start = self._opened_at = now
+
+    def _end_lead(self, gate: LimiterGate, *, ask: bool = False) -> None:
+        if gate.prefix is not None and gate.prefix.leader is gate:
+            gate.prefix.release(ask=ask)
+
+    def _follow_seconds(self) -> float:
+        """Return how long others wait for a leader: somewhat longer than first parts usually take."""
+        usual = sorted(self._first_part_seconds) or [0.0]
+        return min(max(1.5 * usual[len(usual) // 2], MIN_FOLLOW_SECONDS), MAX_FOLLOW_SECONDS)
+
+    # Beside other processes
+
+    def own_hold_seconds(self) -> float:
+        """Return for how long the provider has told this process to wait."""
+        return self._own_hold_until - self._clock.monotonic()
+
+    def hold(self, seconds: float) -> None:
+        """Wait as another process was told to. How many go at once is not learned from others."""
+        now = self._clock.monotonic()
+        if seconds > 0.0 and now + seconds > self._held_until:
+            self._hold(now, now + seconds)
 
 
 class Limiters:
@@ -323,13 +436,13 @@ class Limiters:
     def gate_for(
         self, provider_id: str, account: str, prefix_key: str | None = None, *, waiting: Waiting | None = None
     ) -> LimiterGate:
-        """Return the gate for one run. `prefix_key` (see `shared_prefix`) staggers cold starts at
-        providers that cache."""
+        """Return the gate for one run. `prefix_key` (see `shared_prefix`) staggers cold starts at providers that
+        cache."""
         # One key, one quota, two wire formats.
         limiter = self._limiter(provider_id.removesuffix("-responses"), account)
         prefix = None
         if prefix_key is not None and provider_id in CACHING:
-            prefix = limiter.prefixes.get(prefix_key, self._clock.monotonic())
+            prefix = limiter.prefix(prefix_key)
         return LimiterGate(limiter, prefix, waiting)
 
     def _limiter(self, family: str, account: str) -> Limiter:
@@ -338,16 +451,20 @@ class Limiters:
             limiter = self._limiters[family, account] = Limiter(family, self._clock, self._draw)
         return limiter
 
-    def told(self) -> dict[str, float]:
-        """Return for how many seconds each account was told to wait, by a name for other processes. What was only
-        heard from others is not told again."""
-        found = {f"{family} {account}": limiter.told_seconds for (family, account), limiter in self._limiters.items()}
-        return {name: seconds for name, seconds in found.items() if seconds > 0.0}
+    def own_holds(self) -> dict[str, float]:
+        """Return for how many seconds providers have told this process to wait, by a name of the account for other
+        processes. A hold that came from another process is not among them."""
+        holds = {}
+        for (family, account), limiter in self._limiters.items():
+            seconds = limiter.own_hold_seconds()
+            if seconds > 0.0:
+                holds[f"{family} {account}"] = seconds
+        return holds
 
-    def hear(self, name: str, seconds: float) -> None:
+    def hold(self, name: str, seconds: float) -> None:
         """Let an account wait as another process was told to."""
         family, _, account = name.partition(" ")
-        self._limiter(family, account).hear(seconds)
+        self._limiter(family, account).hold(seconds)
 
     def states(self) -> list[LimiterState]:
         """Return the state of every account, for people."""
@@ -373,16 +490,10 @@ def shared_prefix(provider: Provider, model: str, system: str, tools: Sequence[T
     could not pay: the provider has none, it is this machine, or the prefix is too short."""
     if provider.id not in CACHING or provider.local:
         return None
-    from retinue.models.tokens import overhead
-
-    if overhead(system, tools) < LEAST_TOKENS:
+    if overhead(system, tools) < MIN_CACHED_TOKENS:
         return None
     import orjson
 
-    digest = blake2b(digest_size=12)
-    for part in (provider.id, model, system):
-        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    for tool in tools:
-        digest.update(tool.name.encode() + tool.description.encode("utf-8", "surrogatepass"))
-        digest.update(orjson.dumps(tool.parameters, default=dict))
-    return digest.hexdigest()
+    parameters = [(tool.name, tool.description, dict(tool.parameters)) for tool in tools]
+    prefix = orjson.dumps((provider.id, model, parameters), default=dict) + system.encode("utf-8", "surrogatepass")
+    return blake2b(prefix, digest_size=12).hexdigest()

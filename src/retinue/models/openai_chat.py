@@ -14,7 +14,6 @@ from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,
-    Image,
     Text,
     Thinking,
     ToolCall,
@@ -25,6 +24,7 @@ from retinue.core.tool import ToolSpec
 from retinue.models.draft import MessageDraft
 from retinue.models.efforts import effort_for, efforts_of, level_of, version_of
 from retinue.models.openai_chat_reader import ChatReader
+from retinue.models.openai_responses import OpenAIResponsesModel
 from retinue.models.protocol import (
     Finished,
     ModelInfo,
@@ -40,6 +40,7 @@ from retinue.models.protocol import (
     sent_arguments,
     short_id,
     visible,
+    visible_files,
 )
 from retinue.models.repair import RequestRefusal
 from retinue.models.tool_schema import portable_schema
@@ -100,7 +101,7 @@ def mark_for_cache(body: dict[str, Any], mark: dict[str, Any], *, all_turns: boo
     if messages and messages[0]["role"] in ("system", "developer"):
         _mark(messages[0], mark)
     if all_turns:
-        for message in [each for each in messages if each["role"] in ("user", "tool")][-2:]:
+        for message in [message for message in messages if message["role"] in ("user", "tool")][-2:]:
             _mark(message, mark)
 
 
@@ -137,7 +138,7 @@ def _results(message: ToolMessage, info: ModelInfo, shape: ChatShape) -> list[di
     for result in message.results:
         parts = visible(result.content, info)
         text = joined_text(parts)
-        files = [part for part in parts if isinstance(part, (Image, Document))]
+        files = visible_files(result, info)
         if files:
             kind = "Documents" if isinstance(files[0], Document) else "Images"
             after.append({"type": "text", "text": f"{kind} from the tool {result.name}:"})
@@ -240,8 +241,6 @@ class OpenAIChatModel(WireModel):
                 yield part
 
     def _as_responses(self) -> WireModel:
-        from retinue.models.openai_responses import OpenAIResponsesModel
-
         given, named = self._given
         return OpenAIResponsesModel(*given, **named)
 

@@ -13,7 +13,6 @@ import orjson
 from msgspec.structs import replace
 
 from retinue.core.messages import StopReason
-from retinue.core.outcome import Failure
 from retinue.models.draft import CallDraft, MessageDraft, ThinkingDraft, parse_arguments, replace_usage
 from retinue.models.failures import Wire, from_error
 
@@ -227,9 +226,7 @@ class ChatReader:
     def _keep_details(self, details: Any) -> None:
         """OpenRouter's reasoning details: pieces with the same index and type are one."""
         for piece in details:
-            last = None
-            if self._details:
-                last = self._details[-1]
+            last = self._details[-1] if self._details else None
             if last is None or last.get("type") != piece.get("type") or last.get("index") != piece.get("index"):
                 self._details.append(dict(piece))
                 continue
@@ -250,8 +247,7 @@ class ChatReader:
             self._draft.text(rest)
         # Z.ai.
         if reason == "model_context_window_exceeded":
-            full = f"The answer of {self._draft.info.full_name} filled its context window."
-            self._draft.fail(Failure("context_overflow", full))
+            self._draft.fail_full()
             return
         if reason in _BROKEN:
             said = choice.get("error") or {"type": reason, "message": f"it stopped with '{reason}'"}
@@ -259,20 +255,18 @@ class ChatReader:
             return
         self._draft.stop = _STOPS.get(reason, "end")
         if self._draft.stop == "refusal" and not self._draft.refusal:
-            why = Failure("refused", f"{self._draft.info.full_name} stopped: its content filter stepped in.")
-            self._draft.fail(why)
+            self._draft.fail_filtered()
 
     def _count(self, usage: Any) -> None:
-        prompt, details = usage.get("prompt_tokens"), usage.get("prompt_tokens_details") or {}
+        details = usage.get("prompt_tokens_details") or {}
         # The name differs: OpenAI's details, DeepSeek's prompt_cache_hit_tokens, Kimi's cached_tokens at the top.
         read = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens") or 0
-        written = details.get("cache_write_tokens") or 0
         self._draft.usage = replace_usage(
             self._draft.usage,
-            input=max(0, prompt - read - written) if isinstance(prompt, int) else None,
+            prompt=usage.get("prompt_tokens"),
             output=_output(usage),
             cache_read=read,
-            cache_write=written,
+            cache_write=details.get("cache_write_tokens") or 0,
         )
         # OpenRouter says what it charges.
         cost = usage.get("cost")

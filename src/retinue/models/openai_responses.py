@@ -10,7 +10,6 @@ import orjson
 
 from retinue.core.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
 from retinue.core.messages import ToolMessage as Results
-from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.efforts import effort_for, level_of
@@ -185,7 +184,7 @@ class ResponsesReader:
         if kind == "response.output_text.delta":
             part = self._items.get(event["output_index"])
             if isinstance(part, TextDraft):
-                self._draft.more_text(part, event["delta"])
+                self._draft.extend(part, event["delta"])
             else:
                 self._draft.text(event["delta"])
         elif kind == "response.function_call_arguments.delta":
@@ -195,11 +194,11 @@ class ResponsesReader:
         elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
             thinking = self._items.get(event["output_index"])
             if isinstance(thinking, ThinkingDraft):
-                self._draft.more_thinking(thinking, event["delta"])
+                self._draft.extend(thinking, event["delta"])
         elif kind == "response.reasoning_summary_part.added":
             thinking = self._items.get(event["output_index"])
             if isinstance(thinking, ThinkingDraft) and thinking.pieces:
-                self._draft.more_thinking(thinking, "\n\n")
+                self._draft.extend(thinking, "\n\n")
         elif kind == "response.refusal.delta":
             self._draft.refuse(event["delta"])
         elif kind == "response.output_item.added":
@@ -242,23 +241,18 @@ class ResponsesReader:
 
     def _complete_thinking(self, part: ThinkingDraft, item: Any) -> None:
         if not part.pieces:
-            summary = []
-            for piece in item.get("summary") or item.get("content") or ():
-                summary.append(piece["text"])
-            self._draft.more_thinking(part, "\n\n".join(summary))
+            summary = item.get("summary") or item.get("content") or ()
+            self._draft.extend(part, "\n\n".join(piece["text"] for piece in summary))
         if item.get("id") and item.get("encrypted_content"):
             # Without its ciphertext an item that was not stored is unknown to the provider.
-            kept = {}
-            for key, value in item.items():
-                if key != "status" and value is not None:
-                    kept[key] = value
-            part.signature = orjson.dumps(kept).decode()
+            fields = {key: value for key, value in item.items() if key != "status" and value is not None}
+            part.signature = orjson.dumps(fields).decode()
 
     def _complete_text(self, part: TextDraft, item: Any) -> None:
         if not part.pieces:
             for piece in item.get("content") or ():
                 if piece["type"] == "output_text":
-                    self._draft.more_text(part, piece["text"])
+                    self._draft.extend(part, piece["text"])
                 elif piece["type"] == "refusal" and not self._draft.refusal:
                     self._draft.refuse(piece["refusal"])
         if item.get("phase"):
@@ -281,19 +275,16 @@ class ResponsesReader:
         elif kind == "response.incomplete":
             self._draft.stop = "length"
             if (response.get("incomplete_details") or {}).get("reason") == "content_filter":
-                self._draft.stop = "refusal"
-                name = self._draft.info.full_name
-                self._draft.fail(Failure("refused", f"{name} stopped: its content filter stepped in."))
+                self._draft.fail_filtered()
         else:
             self._draft.fail(from_error(self._wire, response.get("error") or {"message": kind}))
 
     def _count(self, usage: Any) -> None:
-        total, details = usage.get("input_tokens"), usage.get("input_tokens_details") or {}
-        read, written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
+        details = usage.get("input_tokens_details") or {}
         self._draft.usage = replace_usage(
             self._draft.usage,
-            input=max(0, total - read - written) if isinstance(total, int) else None,
+            prompt=usage.get("input_tokens"),
             output=usage.get("output_tokens"),
-            cache_read=read,
-            cache_write=written,
+            cache_read=details.get("cached_tokens") or 0,
+            cache_write=details.get("cache_write_tokens") or 0,
         )

@@ -184,6 +184,22 @@ def joined_text(parts: Iterable[object]) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
+def visible_files(result: ToolResult, info: ModelInfo) -> list[Image | Document]:
+    """Return the images and documents of a result that a model can take."""
+    return [part for part in visible(result.content, info) if isinstance(part, (Image, Document))]
+
+
+def join_turns(turns: Iterable[tuple[str, list[dict[str, Any]]]], key: str) -> list[dict[str, Any]]:
+    """Return alternating turns: neighbours of the same role are one message, whose parts are under `key`."""
+    joined: list[dict[str, Any]] = []
+    for role, parts in turns:
+        if joined and parts and joined[-1]["role"] == role:
+            joined[-1][key] += parts
+        elif parts:
+            joined.append({"role": role, key: parts})
+    return joined
+
+
 def has_documents(request: ModelRequest) -> bool:
     parts: list[Content] = []
     for message in request.messages:

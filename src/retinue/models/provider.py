@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
-from retinue.models.keys import VARIABLE, named_variables
+from retinue.models.keys import VARIABLE, KeyHelper, named_variables
 from retinue.models.known import takes_responses
 from retinue.models.presets import BUILT_IN, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
@@ -192,8 +192,6 @@ class ProviderMaker:
             self.notes.append(ignored)
             self._ignored_helper = f". {ignored}"
             return None
-        from retinue.models.keys import KeyHelper
-
         if argv:
             return KeyHelper(argv=argv)
         return KeyHelper(keyring=keyring)
@@ -227,8 +225,6 @@ class ProviderMaker:
         assert self.stored is not None
         if self.stored.key:
             return self.stored.key, f"the stored key of '{self.name}'", None
-        from retinue.models.keys import KeyHelper
-
         helper = KeyHelper(keyring=self.stored.keyring)
         return "", helper.name, helper
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,9 +25,6 @@ from retinue.models.provider import Provider, ProviderMaker
 from retinue.settings.field import DEFAULT
 from retinue.settings.table import Settings
 
-LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)
-"""The weights that come with the extra `local`, when no file is named."""
-LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 _OWN_SERVER = Preset("openai", "", needs_key=False)
 
 
@@ -104,33 +100,6 @@ class Providers:
     def served(self, provider: Provider) -> tuple[str, ...] | None:
         """Return what the server said that it has; None if it was not asked or gave no answer."""
         return self._served.get(provider.id)
-
-    @cached_property
-    def weights(self) -> Mapping[str, Path]:
-        """The GGUF files of this machine by name, the one that the user named first. Looked for when they are first
-        asked for."""
-        from retinue.models.offline.weights import find_weights
-
-        weights = {}
-        named = self.named_file
-        if named is not None and named.is_file():
-            weights[named.stem] = named
-        for name, path in find_weights(self.environment).items():
-            weights.setdefault(name, path)
-        return weights
-
-    @property
-    def named_file(self) -> Path | None:
-        """The GGUF file that the settings or the environment name, whether it is there or not."""
-        named = self.settings.local_model or self.environment.get(LOCAL_VARIABLE, "").strip()
-        return Path(named).expanduser() if named else None
-
-    @property
-    def local_models(self) -> list[ModelInfo]:
-        """Return the GGUF files as models; the real window of one is known once it is loaded."""
-        if "local" in self.described:
-            return []
-        return [replace(LOCAL, id=name, name=path.name) for name, path in self.weights.items()]
 
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:

@@ -99,23 +99,17 @@ def _prose(said: str) -> float | None:
 
 def _resets(headers: Mapping[str, str], now: float) -> float | None:
     """When the limits that are used up are renewed: Anthropic writes moments, OpenAI durations."""
-    waits: list[float] = []
+    waits: list[float | None] = []
     for name, value in headers.items():
         if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
             if headers.get(name.removesuffix("reset") + "remaining") == "0":
-                waits += _known(_moment(value, now))
+                waits.append(_moment(value, now))
         elif name.startswith("x-ratelimit-reset-"):
             if headers.get(name.replace("-reset-", "-remaining-")) == "0":
-                waits += _known(duration(value))
+                waits.append(duration(value))
         elif name == "x-ratelimit-reset" and headers.get("x-ratelimit-remaining", "0") == "0":
-            waits += _known(_epoch(value, now))
-    return max(waits, default=None)
-
-
-def _known(seconds: float | None) -> list[float]:
-    if seconds is None:
-        return []
-    return [seconds]
+            waits.append(_epoch(value, now))
+    return max((seconds for seconds in waits if seconds is not None), default=None)
 
 
 def _moment(text: str, now: float) -> float | None:
@@ -199,21 +193,30 @@ class RetryPolicy(Struct, frozen=True):
 class RequestSlot(Protocol):
     """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
     returns a failure, nothing is sent and the retries end with that failure. `after` is called once for each
-    attempt that was sent, with the failure or None, even if the attempt is cancelled. One that has
-    a method `began` wants to know when the first part of an answer arrives; one that has a method
-    `held` says for how many seconds it will let nobody pass."""
+    attempt that was sent, with the failure or None, even if the attempt is cancelled; `began` when the first
+    part of an answer arrives. `held` returns for how many seconds nobody will pass."""
 
     async def before(self) -> Failure | None: ...
 
     async def after(self, failure: Failure | None) -> None: ...
 
+    def began(self) -> None: ...
 
-class _OpenGate:
-    async def before(self) -> None:
+    def held(self) -> float: ...
+
+
+class OpenGate:
+    """Lets every request pass."""
+
+    async def before(self) -> Failure | None:
         return None
 
-    async def after(self, failure: Failure | None) -> None:
-        return None
+    async def after(self, failure: Failure | None) -> None: ...
+
+    def began(self) -> None: ...
+
+    def held(self) -> float:
+        return 0.0
 
 
 class RetryingModel:
@@ -232,9 +235,7 @@ class RetryingModel:
     ) -> None:
         self._model = model
         self._policy = policy or RetryPolicy()
-        self._gate: RequestSlot = gate or _OpenGate()
-        self._began: Callable[[], None] | None = getattr(gate, "began", None)
-        self._held: Callable[[], float] | None = getattr(gate, "held", None)
+        self._gate: RequestSlot = gate or OpenGate()
         self._answered = False
         self._sleep = sleep
         self._draw = draw
@@ -264,16 +265,16 @@ class RetryingModel:
                 return
             # Waiting in line is not trying.
             started += now() - arrived
-            began = self._began
+            has_begun = False
             try:
                 async with aclosing(self._model.stream(request)) as parts:
                     async for part in parts:
                         if isinstance(part, Finished):
                             message = part.message
                             break
-                        if began is not None:
-                            began()
-                            began = None
+                        if not has_begun:
+                            has_begun = True
+                            self._gate.began()
                         if isinstance(part, TextDelta):
                             shown.append(part.text)
                         yield part
@@ -291,9 +292,9 @@ class RetryingModel:
             if longest is None or len(message.text) >= len(longest.text):
                 longest = message
             wait = self._policy.delay(attempt, message.failure, self._draw, answered=self._answered)
-            if wait is not None and self._held is not None:
-                # What is announced is what will be waited.
-                wait = max(wait, self._held())
+            if wait is not None:
+                # The announced wait is the real one.
+                wait = max(wait, self._gate.held())
             if wait is None or now() - started + wait > self._policy.total_seconds:
                 yield Finished(_final(message, longest, attempt))
                 return

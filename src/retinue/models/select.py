@@ -1,7 +1,7 @@
 """Which model a run gets, and why: one order for every face.
 
     the agent's file > the call > the parent's model > RETINUE_MODEL > settings
-    > a provider that has a key > a server that answers > a GGUF file the user named
+    > a provider that has a key > a server that answers
     > the offline planner
 
 A name someone chose is never replaced in silence. The caller's, the environment's and the
@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from retinue.http.address import display_url
-from retinue.models.build import build_model
+from retinue.models.build import NO_MODELS, ProgramModels, build_model
 from retinue.models.efforts import level_of, takes_level
 from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_that_talks
 from retinue.models.known import known_models
-from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS, Quirks
-from retinue.models.program_models import NO_MODELS, ProgramModels
 from retinue.models.protocol import Model, ModelInfo
 from retinue.models.provider import Provider
 from retinue.models.providers import Providers
-from retinue.models.resolve import EMBEDDED, OFFLINE, ResolvedName, Resolver, local_model
+from retinue.models.resolve import EMBEDDED, INHERITING, OFFLINE, ResolvedName, Resolver, alternatives, version
 from retinue.settings.table import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelSelection", "Source", "build_model", "default_model", "select_model"]
 
-Source = Literal["file", "call", "parent", "environment", "settings", "key", "server", "gguf", "offline"]
+Source = Literal["file", "call", "parent", "environment", "settings", "key", "server", "offline"]
 VARIABLE = "RETINUE_MODEL"
 
 
@@ -49,7 +46,6 @@ class ModelSelection(NamedTuple):
     source: Source
     why: str
     thinking: str | None = None
-    path: Path | None = None
     attempts: int = 15
     fallbacks: tuple[ModelSelection, ...] = ()
     notes: tuple[str, ...] = ()
@@ -85,7 +81,6 @@ async def select_model(
         or await chooser.from_settings()
         or await chooser.from_key()
         or await chooser.from_server()
-        or chooser.from_gguf()
         or ModelSelection(
             info=OFFLINE,
             provider=EMBEDDED["offline"],
@@ -220,15 +215,6 @@ class _Chooser:
             return make_selection(ResolvedName(info, provider), "server", why)
         return None
 
-    def from_gguf(self) -> ModelSelection | None:
-        path = self.providers.named_file
-        if path is None:
-            return None
-        if not path.is_file():
-            self.warnings.append(f"the local model {path} is not there")
-            return None
-        return make_selection(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
-
     async def small_beside(self, usual: ModelSelection) -> ModelSelection:
         """Return the small model of the provider with `usual` as its fallback, or `usual` where there is none."""
         if usual.provider.api == "embedded" or usual.model is not None:
@@ -340,7 +326,6 @@ def make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelect
         source=source,
         why=why,
         thinking=found.thinking,
-        path=found.path,
         model=found.model,
         notes=(found.note,) if found.note else (),
         warnings=(found.warning,) if found.warning else (),

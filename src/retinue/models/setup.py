@@ -41,7 +41,6 @@ Any one of these is enough:
   retinue models add openrouter           one key for the models of all makers
   ollama serve                            Ollama, LM Studio, vLLM and llama.cpp on this machine are found by themselves
   retinue models add NAME --url ADDRESS   any server that speaks OpenAI's API, with or without a key
-  retinue models add FILE.gguf            weights on this machine
 Then: retinue models test · retinue models default NAME · retinue -p "Say hello"
 """
 
@@ -232,16 +231,6 @@ def own_providers(environment: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(written, dict):
         return dict(written)
     return {}
-
-
-def add_weights(path: Path, environment: Mapping[str, str]) -> None:
-    """Make a GGUF file the user's model on this machine. Raise RetinueError when it cannot be one."""
-    from retinue.models.offline.engine import require_library
-    from retinue.models.offline.local import read_header
-
-    require_library()
-    read_header(path)
-    _save({"localModel": str(path)}, environment)
 
 
 def make_default(model: str, environment: Mapping[str, str]) -> Path:

@@ -25,6 +25,7 @@ from retinue.http.transport import Events, Response, Transport, TransportError
 from retinue.models import failures
 from retinue.models.draft import MessageDraft, parse_event
 from retinue.models.failures import Wire
+from retinue.models.keys import KeyHelperError, forget_key, helped_key
 from retinue.models.presets import Quirks
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part, has_documents
 from retinue.models.repair import Repairs, RequestRefusal, SharedLessons, read_refusal
@@ -204,8 +205,6 @@ class WireModel:
                 response.close()
             failure = failures.from_status(self._wire, response.status, response.headers, text)
             if failure.kind == "authentication" and self._helper is not None and not renewed:
-                from retinue.models.keys import forget_key
-
                 renewed = True
                 forget_key(self._helper)
                 continue
@@ -245,8 +244,6 @@ class WireModel:
     # ---------------------------------------------------------------- keys on demand
     async def _fetch_key(self, draft: MessageDraft) -> bool:
         """Put the key of a helper into the headers; False with the failure in the draft."""
-        from retinue.models.keys import KeyHelperError, helped_key
-
         assert self._helper is not None
         try:
             key = await helped_key(self._helper)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.core.permission import NO_HOOKS, Hooks
+from retinue.runs.capability import capabilities_of
 
 if TYPE_CHECKING:
-    from retinue.log.rows import RunPlace
+    from retinue.core.run_state import RunPlace
     from retinue.runs.launch import Launch
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 class Admission(Struct, eq=False):
@@ -23,7 +24,7 @@ class Admission(Struct, eq=False):
     launch: Launch
     place: RunPlace
     project: Project
-    parent: RunNode | None = None
+    parent: Run | None = None
     resumed: bool = False
     hooks: Hooks = NO_HOOKS
     """Who is told about the run, once the capability `hooks` has found out."""
@@ -34,7 +35,7 @@ async def admission(
     launch: Launch,
     place: RunPlace,
     project: Project,
-    parent: RunNode | None,
+    parent: Run | None,
     check_open: Callable[[], None],
     *,
     resumed: bool = False,
@@ -45,12 +46,13 @@ async def admission(
     admitted = Admission(launch, place, project, parent, resumed)
     try:
         check_open()
-        for admit in project.capabilities.each("admit"):
-            await admit(admitted)
+        for capability in capabilities_of(project).plan:
+            await capability.admit(admitted)
         # The program may have begun to end while a hook was asked.
         check_open()
         yield admitted
     except BaseException:
-        for discard in project.capabilities.each("discard"):
-            await discard(admitted.launch, project)
+        await admitted.hooks.close()
+        for discard in admitted.launch.discards:
+            await discard()
         raise

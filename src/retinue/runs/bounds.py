@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
+from retinue.agents.launch_checks import startable_types
 from retinue.core.permission import READ_ONLY
 from retinue.core.request import NO_CEILING, Ceiling, RunRequest
 from retinue.core.spec import PermissionRule
 from retinue.core.tool_list import split_entry
-from retinue.core.toolnames import canonical
-from retinue.tools.reach import label
+from retinue.tools.paths import label
 
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
@@ -149,28 +149,6 @@ def ceiling_of(request: RunRequest, parent: BindingRun | None) -> Ceiling:
     if not readonly and not denied and above == NO_CEILING and spec.servers is None:
         return NO_CEILING
     return Ceiling(readonly, tuple(dict.fromkeys((*above.denied, *denied))), _servers(parent))
-
-
-def startable_types(spec: AgentSpec) -> tuple[str, ...] | None:
-    """Return the agents that a file names as those it may start, or None when it names none."""
-    in_tools = _types_in_tools(spec)
-    if not isinstance(spec.subagents, tuple):
-        return in_tools
-    if in_tools is None:
-        return spec.subagents
-    # A file that names agents in both places means those that stand in both.
-    known = set(map(str.casefold, in_tools))
-    return tuple(name for name in spec.subagents if name.casefold() in known)
-
-
-def _types_in_tools(spec: AgentSpec) -> tuple[str, ...] | None:
-    """Return the agents that stand in parentheses behind a tool which starts agents, such as `Agent(a, b)`."""
-    found: list[str] | None = None
-    for name, pattern in map(split_entry, spec.tools.allow or ()):
-        if pattern and STARTING.intersection(canonical(name)):
-            found = found or []
-            found += filter(None, map(str.strip, pattern.split(",")))
-    return None if found is None else tuple(found)
 
 
 def _names(spec: AgentSpec, agent: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
+from retinue.tools.proctree import describe, processes_by_run
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -53,8 +54,6 @@ def living_commands(reader: LogReader) -> dict[str, list[str]]:
 def _of_dead_runs(reader: LogReader) -> dict[int, tuple[str, str]]:
     """Process numbers with run and command line. The log is asked after the look at the
     processes: what a run starts that someone takes up in between is not among them."""
-    from retinue.tools.proctree import describe, processes_by_run
-
     seen = processes_by_run()
     over = {run_id for run_id in set().union(*seen.values()) if _is_over(reader, run_id)}
     found: dict[int, tuple[str, str]] = {}

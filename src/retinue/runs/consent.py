@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.core.files import read_file
+from retinue.settings.foreign import parse_object
 
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
@@ -25,7 +26,6 @@ def consent_stays(project: Project, path: Path) -> Iterator[None]:
     is theirs. Consent is given to the new content, unless there was something in the old one
     that nobody had consented to."""
     from retinue.guard.trust_subjects import settings_subject
-    from retinue.settings.foreign import parse_object
 
     def content() -> bytes:
         try:
@@ -48,7 +48,7 @@ def with_consent(remedy: str, setting: str, project: Project) -> str:
     from retinue.guard.trust_subjects import untrusted
 
     lines = [remedy] if remedy else []
-    lines += [text for text in untrusted(project.settings) if setting in text]
+    lines += untrusted(project.settings, setting)
     return "\n  ".join(lines)
 
 

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.agents.launch_checks import startable_types
 from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCall, Waited
-from retinue.core.events import ResultRead
+from retinue.core.events import ChildResumed, ResultRead
 from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
-from retinue.runs.bounds import startable_types
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
 from retinue.runs.model_choice import choose_model
-from retinue.runs.node import RunNode
 from retinue.runs.notification_text import conversation_text, spoken_lines
 from retinue.runs.requests import inherited_context
 from retinue.runs.resolution import Options, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past
+from retinue.runs.run import Run
+from retinue.runs.scheduling import Scheduling
 from retinue.tools.delegation.views import has_succeeded
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Delegate:
         )
 
     @property
-    def _me(self) -> RunNode:
+    def _me(self) -> Run:
         return self._supervisor.members[self._run_id]
 
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
@@ -77,7 +79,7 @@ class Delegate:
             self._supervisor.settings,
             vocabulary=whole.vocabulary,
             strict=self._me.depth > 0,
-            allowed=startable_types(self._me.handle.launch.request.spec),
+            allowed=startable_types(self._me.launch.request.spec),
         )
         if isinstance(found, Refusal):
             return self._stashed(found, whole)
@@ -107,7 +109,7 @@ class Delegate:
 
     async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
         """Why the agent must not be started; None when it may. Raise UnknownModelError."""
-        me = self._me.handle
+        me = self._me
         model = (await choose_model(request, self._supervisor.project, [], me.launch)).info
         with me.controls.waiting(call_id):
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
@@ -116,8 +118,7 @@ class Delegate:
         whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
-        (schedule,) = self._supervisor.project.capabilities.each("schedule")
-        found: Scheduled | Refusal = await schedule(self._supervisor, self._me, whole)
+        found = await self._supervisor.project.part(Scheduling).schedule(self._supervisor, self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
@@ -146,29 +147,30 @@ class Delegate:
             )
         except RetinueError as error:
             return Refusal(code=error.code, message=str(error))
+        self._supervisor.project.log.append(self._me.place, ChildResumed(again.id))
         return await self._until_done(again, call)
 
-    def _in_background(self, child: RunNode | Past, call: SpawnCall) -> bool:
+    def _in_background(self, child: Run | Past, call: SpawnCall) -> bool:
         """Whether a resumed run works there: as for one that is started, its file has the say."""
-        of_file = child.handle.launch.request.spec.background if isinstance(child, RunNode) else child.pinned
+        of_file = child.launch.request.spec.background if isinstance(child, Run) else child.pinned
         by_default = self._supervisor.settings.background_by_default
         return next((said for said in (of_file, call.background) if said is not None), by_default)
 
-    async def _until_done(self, child: RunNode, call: SpawnCall) -> ChildView:
+    async def _until_done(self, child: Run, call: SpawnCall) -> ChildView:
         """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
         stopped. Moving it to the background ends the wait."""
-        if child.background:
+        if child.state.background:
             return self._supervisor.view(child)
-        with self._me.handle.controls.waiting(call.call_id):
+        with self._me.controls.waiting(call.call_id):
             try:
                 await child.settled_or_detached()
             except asyncio.CancelledError:
-                if not child.background:
+                if not child.state.background:
                     self._supervisor.stop(child, "Stopped with the agent that waited for it.", by="agent")
-                    await child.handle.wait_settled()
+                    await child.wait_settled()
                 raise
         if not child.live:
-            self.consume(child.id)
+            self.consume(child.id, call.call_id)
         return self._supervisor.view(child)
 
     def view(self, agent_id: str) -> ChildView | Refusal:
@@ -181,11 +183,11 @@ class Delegate:
             return child
         me, clock = self._me, self._supervisor.clock
         deadline = clock.monotonic() + seconds
-        with me.handle.controls.waiting(call_id):
+        with me.controls.waiting(call_id):
             ended = asyncio.ensure_future(self._end_of(child))
             try:
                 while not ended.done():
-                    if me.handle.controls.pending_steer:
+                    if me.controls.pending_steer:
                         return Waited(view=self._seen(child), end="pending_message")
                     left = deadline - clock.monotonic()
                     if left <= 0:
@@ -197,31 +199,31 @@ class Delegate:
                 ended.cancel()
         return Waited(view=self._seen(child), end="completed")
 
-    async def _end_of(self, child: RunNode | Past) -> None:
+    async def _end_of(self, child: Run | Past) -> None:
         """Return when it is over, wherever it runs."""
-        if isinstance(child, RunNode):
-            await child.handle.wait_settled()
+        if isinstance(child, Run):
+            await child.wait_settled()
             return
         while self._supervisor.project.log.reader.run(child.id).state in LIVE:
             await self._supervisor.clock.sleep(POLL_SECONDS)
 
-    def consume(self, agent_id: str) -> None:
+    def consume(self, agent_id: str, call_id: str | None = None) -> None:
         child = self._own(agent_id)
-        if isinstance(child, Refusal) or child.live or (isinstance(child, RunNode) and child.consumed):
+        if isinstance(child, Refusal) or child.live or (isinstance(child, Run) and child.consumed):
             return
         try:
-            self._supervisor.project.log.append(self._me.handle.place, ResultRead(child.id))
+            self._supervisor.project.log.append(self._me.place, ResultRead(child.id, call_id))
         except StateError:
             # This run is over or cannot be recorded: it has not read anything.
             return
-        if isinstance(child, RunNode):
+        if isinstance(child, Run):
             self._supervisor.room(self._me).consumed(child)
 
     def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
-        if not isinstance(child, RunNode) or not self._supervisor.steer(child, message):
+        if not isinstance(child, Run) or not self._supervisor.steer(child, message):
             advice = "Resume it to go on with it."
             if child.stopped_by == "person":
                 advice = "The user stopped it: leave it, and tell the user what is missing."
@@ -234,7 +236,7 @@ class Delegate:
         if isinstance(child, Refusal):
             return child
         reason = "Stopped by the agent that started it."
-        if not isinstance(child, RunNode) or not self._supervisor.stop(child, reason, by="agent"):
+        if not isinstance(child, Run) or not self._supervisor.stop(child, reason, by="agent"):
             return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
         return self._supervisor.view(child)
 
@@ -271,12 +273,12 @@ class Delegate:
     def _reader(self) -> LogReader:
         return self._supervisor.project.log.reader
 
-    def _seen(self, child: RunNode | Past) -> ChildView:
-        if isinstance(child, RunNode):
+    def _seen(self, child: Run | Past) -> ChildView:
+        if isinstance(child, Run):
             return self._supervisor.view(child)
         return past(self._reader, self._reader.run(child.id)).view()
 
-    def _own(self, agent_id: str) -> RunNode | Past | Refusal:
+    def _own(self, agent_id: str) -> Run | Past | Refusal:
         """The child that an id, a beginning of one or a name means; nobody else's runs exist
         here. Children of earlier processes are found in the log."""
         wanted = agent_id.strip().removeprefix("@")
@@ -284,7 +286,7 @@ class Delegate:
         if meant is not None and meant.parent is self._me and wanted not in self._me.cleared:
             return meant
         for child in mine:
-            if wanted in (child.id, child.name):
+            if wanted in (child.id, child.state.name):
                 return child
         alike = [child for child in mine if len(wanted) >= SHORTEST_PREFIX and child.id.startswith(wanted)]
         if len(alike) == 1:
@@ -292,7 +294,7 @@ class Delegate:
         found = find_child(self._reader, self._run_id, wanted, SHORTEST_PREFIX) if wanted and not alike else None
         if found is not None and found.id not in self._me.cleared:
             return found
-        known = ", ".join(f"{child.id} ({child.description})" for child in mine if child.live) or "none"
+        known = ", ".join(f"{child.id} ({child.state.description})" for child in mine if child.live) or "none"
         if alike:
             message = f'"{wanted}" could be any of {", ".join(child.id for child in alike)}.'
         else:
@@ -314,10 +316,8 @@ class Delegate:
         return None
 
     async def _request(self, spec: object, call: SpawnCall, options: Options) -> RunRequest:
-        from retinue.core.spec import AgentSpec
-
         assert isinstance(spec, AgentSpec)
-        me = self._me.handle
+        me = self._me
         task = call.prompt
         if options.inherit_context:
             await self._supervisor.project.log.flush()

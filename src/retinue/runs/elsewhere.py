@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta, ToolEnded, TurnEnded
+from retinue.core.events import Event, ToolEnded, TurnEnded, Warned
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import NO_LIMITS, NOTHING, Budget
 from retinue.errors import RetinueError, StateError
-from retinue.log.commands import CommandKind, RunCommand, send
+from retinue.log.commands import CommandKind, RunCommand, annotate, send
 from retinue.log.query import LogReader
 from retinue.log.tail import PartialTexts, events_after, last_number
 from retinue.runs.budget import Account, of_settings
@@ -25,8 +25,8 @@ from retinue.runs.queue import never_started
 
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
 P = ParamSpec("P")
@@ -39,26 +39,26 @@ COMPLAIN_SECONDS = 10.0
 class Elsewhere(Protocol):
     """What sends runs of a project to other machines."""
 
-    async def place(self, node: RunNode) -> None:
+    async def place(self, node: Run) -> None:
         """Send the run's workspace, give the run up in the log, and offer it. Raise RetinueError; then it is as
         before."""
 
-    async def withdraw(self, node: RunNode) -> bool:
+    async def withdraw(self, node: Run) -> bool:
         """Take back a run that nobody serves yet. Return False when a worker has it, or has had it."""
 
-    async def explain_waiting(self, node: RunNode) -> str | None:
+    async def explain_waiting(self, node: Run) -> str | None:
         """Return why no worker can serve the run; None when one can."""
 
     async def close(self) -> None:
         """Let go of the connections."""
 
-    async def collect(self, node: RunNode, outcome: Outcome) -> Outcome:
+    async def collect(self, node: Run, outcome: Outcome) -> Outcome:
         """Bring back what the run has made. Return the outcome, which says what could not be brought."""
 
 
-async def attend_elsewhere(node: RunNode, project: Project, elsewhere: Elsewhere) -> None:
+async def attend_elsewhere(node: Run, project: Project, elsewhere: Elsewhere) -> None:
     """Send a run away and follow it until it has ended."""
-    handle, controls = node.handle, node.handle.controls
+    controls = node.controls
     try:
         await elsewhere.place(node)
     except RetinueError as error:
@@ -75,7 +75,7 @@ async def attend_elsewhere(node: RunNode, project: Project, elsewhere: Elsewhere
         line.mail()
         outcome = await _end_of(ended, node, project, elsewhere, line)
     except asyncio.CancelledError:
-        handle.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
+        node.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
         raise
     finally:
         waiting.cancel()
@@ -84,11 +84,11 @@ async def attend_elsewhere(node: RunNode, project: Project, elsewhere: Elsewhere
     if outcome is None:
         return
     controls.close()
-    handle.settle(await elsewhere.collect(node, outcome))
+    node.settle(await elsewhere.collect(node, outcome))
 
 
 async def _end_of(
-    ended: asyncio.Future[Outcome], node: RunNode, project: Project, elsewhere: Elsewhere, line: CommandLine
+    ended: asyncio.Future[Outcome], node: Run, project: Project, elsewhere: Elsewhere, line: CommandLine
 ) -> Outcome | None:
     """Return how it ended; None when it was stopped before anyone served it, and has its ending."""
     stopped = asyncio.ensure_future(line.stopped.wait())
@@ -104,11 +104,8 @@ async def _end_of(
         stopped.cancel()
 
 
-async def _complain(node: RunNode, project: Project, elsewhere: Elsewhere) -> None:
+async def _complain(node: Run, project: Project, elsewhere: Elsewhere) -> None:
     """Say in the run why nobody serves it, whenever the reason changes."""
-    from retinue.core.events import Warned
-    from retinue.log.commands import annotate
-
     said: str | None = None
     while True:
         await asyncio.sleep(COMPLAIN_SECONDS)
@@ -124,7 +121,7 @@ async def _complain(node: RunNode, project: Project, elsewhere: Elsewhere) -> No
 class CommandLine:
     """Passes on what is said to a run here to the worker that has it, in order. Fits `loop.controls.Listener`."""
 
-    def __init__(self, node: RunNode, project: Project) -> None:
+    def __init__(self, node: Run, project: Project) -> None:
         self._node = node
         self._project = project
         self._queue: asyncio.Queue[RunCommand] = asyncio.Queue()
@@ -132,9 +129,9 @@ class CommandLine:
         self.stopped = asyncio.Event()
 
     def mail(self) -> None:
-        for message in self._node.handle.controls.take_steers():
+        for message in self._node.controls.take_steers():
             self._put("steer", message.text)
-        for message in self._node.handle.controls.take_follow_ups():
+        for message in self._node.controls.take_follow_ups():
             self._put("steer", message.text)
 
     def stop(self, reason: str) -> None:
@@ -179,14 +176,14 @@ class RemoteWatch:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._nodes: dict[str, RunNode] = {}
+        self._nodes: dict[str, Run] = {}
         self._ends: dict[str, asyncio.Future[Outcome]] = {}
         self._seen: dict[str, int] = {}
-        self._above: dict[str, RunNode] = {}
+        self._above: dict[str, Run] = {}
         """The run of ours that each run below one belongs to."""
         self._task: asyncio.Task[None] | None = None
 
-    def follow(self, node: RunNode) -> asyncio.Future[Outcome]:
+    def follow(self, node: Run) -> asyncio.Future[Outcome]:
         """Return the future end of a run, and let its events be known here until then."""
         end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._nodes[node.id] = self._above[node.id] = node
@@ -196,7 +193,7 @@ class RemoteWatch:
             self._task = asyncio.create_task(self._read(), name="runs on other machines")
         return end
 
-    def forget(self, node: RunNode) -> None:
+    def forget(self, node: Run) -> None:
         self._nodes.pop(node.id, None)
         self._ends.pop(node.id, None)
         for run_id in [run_id for run_id, above in self._above.items() if above is node]:
@@ -245,7 +242,7 @@ class RemoteWatch:
             if node is not None:
                 self._take(node, event)
 
-    def _take(self, node: RunNode, event: Event) -> None:
+    def _take(self, node: Run, event: Event) -> None:
         self._project.log.tell(event)
         body = event.body
         if isinstance(body, TurnEnded):
@@ -256,17 +253,17 @@ class RemoteWatch:
             if isinstance(body, TurnEnded):
                 node.charge_below(body.usage)
             return
-        node.observe(body)
-        end = self._ends.get(node.id)
-        if isinstance(body, RunEnded) and end is not None and not end.done():
-            end.set_result(body.outcome)
+        node.observe(event)
+        outcome, end = node.state.outcome, self._ends.get(node.id)
+        if outcome is not None and end is not None and not end.done():
+            end.set_result(outcome)
 
     def _stream(self, reader: LogReader, texts: PartialTexts) -> None:
         for piece in texts.read(reader):
             place = piece.place
             if place.run_id in self._above:
-                body = TextDelta(piece.text) if piece.kind == "text" else ThinkingDelta(piece.text)
-                self._project.log.tell(Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, body))
+                event = Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, piece.body)
+                self._project.log.tell(event)
 
 
 # What it may spend there, set aside before it leaves

@@ -28,7 +28,7 @@ from retinue.runs.rpc import Rpc
 if TYPE_CHECKING:
     from retinue.core.clock import Timer
     from retinue.log.follow import Subscription
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
     from retinue.runs.supervisor import Supervisor
     from retinue.settings.table import Settings
 
@@ -67,7 +67,7 @@ class EventBridge:
             self._subscription.close()
             await asyncio.wait({self._task})
 
-    def steered(self, node: RunNode, text: str) -> None:
+    def steered(self, node: Run, text: str) -> None:
         if node.depth > 0:
             self._emit(STEERED, node, {"message": text})
 
@@ -112,15 +112,15 @@ class EventBridge:
         name, fields = self._fields(node, event.body, event.at)
         self._emit(name, node, fields)
 
-    def _emit(self, name: str, node: RunNode, fields: dict[str, Any]) -> None:
+    def _emit(self, name: str, node: Run, fields: dict[str, Any]) -> None:
         data = {key: value for key, value in {**_identity(node), **fields}.items() if value is not None}
         self.bus.emit(name, data, above=_above(node), nested=node.depth > 1)
 
-    def _fields(self, node: RunNode, body: Body, at: float) -> tuple[str, dict[str, Any]]:
+    def _fields(self, node: Run, body: Body, at: float) -> tuple[str, dict[str, Any]]:
         match body:
             case RunCreated():
                 return CREATED, {
-                    "isBackground": node.background,
+                    "isBackground": node.state.background,
                     "status": "queued" if self._must_queue(node) else "running",
                     "startedAt": _milliseconds(at),
                     "toolUses": 0,
@@ -132,17 +132,17 @@ class EventBridge:
                 return COMPACTED, {
                     "reason": body.reason,
                     "tokensBefore": body.tokens_before,
-                    "compactionCount": node.compactions,
+                    "compactionCount": node.state.compactions,
                 }
             case _:
                 return STARTED, {}
 
-    def _must_queue(self, node: RunNode) -> bool:
+    def _must_queue(self, node: Run) -> bool:
         """Whether a run that is about to begin has to wait for a slot."""
         queue = self._supervisor.queue
         if queue.position(node.id) is not None:
             return True
-        waits = node.status == "queued" and node.background and node.depth <= 1
+        waits = node.status == "queued" and node.state.background and node.depth <= 1
         return waits and queue.running >= queue.limit
 
 
@@ -155,19 +155,19 @@ def settings_data(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _identity(node: RunNode) -> dict[str, Any]:
-    parent = node.handle.place.parent_id
+def _identity(node: Run) -> dict[str, Any]:
+    parent = node.place.parent_id
     return {
         "id": node.id,
-        "type": node.handle.agent,
-        "description": node.description,
+        "type": node.agent,
+        "description": node.state.description,
         "depth": node.depth,
         "parentId": parent,
         "parentAgentId": parent if node.depth > 1 else None,
     }
 
 
-def _above(node: RunNode) -> tuple[str, ...]:
+def _above(node: Run) -> tuple[str, ...]:
     """The ids of the runs above it, the nearest first."""
     ids = []
     above = node.parent
@@ -177,19 +177,19 @@ def _above(node: RunNode) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _invocation(node: RunNode) -> dict[str, Any]:
-    launch = node.handle.launch
+def _invocation(node: Run) -> dict[str, Any]:
+    launch = node.launch
     return {
         "model": launch.model_name,
         "thinking": launch.thinking,
         "maxTurns": launch.limits.max_turns,
         "isolated": bool(launch.request.spec.isolated),
         "isolation": launch.request.isolation,
-        "runInBackground": node.background,
+        "runInBackground": node.state.background,
     }
 
 
-def _ending(node: RunNode, outcome: Outcome, at: float) -> dict[str, Any]:
+def _ending(node: Run, outcome: Outcome, at: float) -> dict[str, Any]:
     return {
         "status": outcome.ended,
         "result": outcome.text,
@@ -198,7 +198,7 @@ def _ending(node: RunNode, outcome: Outcome, at: float) -> dict[str, Any]:
         "durationMs": outcome.duration_ms,
         "tokens": _tokens(outcome.usage),
         "usage": _usage(outcome.usage),
-        "startedAt": _milliseconds(node.began) if node.began else None,
+        "startedAt": _milliseconds(node.state.began) if node.state.began else None,
         "completedAt": _milliseconds(at),
     }
 

@@ -8,15 +8,16 @@ dies leaves no effect without a trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.agents.report import is_file_note
+from retinue.agents.launch_checks import is_file_note
+from retinue.core.encode import dump
 from retinue.core.events import (
     FILE_PROBLEM,
     MISSING,
@@ -25,7 +26,6 @@ from retinue.core.events import (
     RunResumed,
     RunStarted,
     ToolStarted,
-    TurnStarted,
     Warned,
 )
 from retinue.core.messages import Image, UserMessage, user
@@ -34,117 +34,135 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Usage
 from retinue.errors import StateError
-from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
+from retinue.runs.capability import capabilities_of
 from retinue.runs.guard import withheld_from
-from retinue.runs.launch import later_tool_names
 from retinue.runs.notification_text import roster
 from retinue.runs.offer import connect_patches, with_hidden_patches
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.requests import task_message
 from retinue.runs.system_prompt import why_absent
 from retinue.tools.bash_output import BackgroundCommands, stop_commands
-from retinue.tools.reach import label
+from retinue.tools.paths import label
 
 if TYPE_CHECKING:
     from retinue.core.tool import Wrap
     from retinue.log.replay import Conversation
-    from retinue.runs.handle import RunHandle
+    from retinue.runs.capability import Capabilities, Capability, RunPart
     from retinue.runs.launch import Launch
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
+T = TypeVar("T")
 _MOST_DENIALS = 10
 _NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
 """A run that is started is in the file before it does anything, and its parent's call, which was
 appended before, with it."""
 
 
-async def execute(node: RunNode, project: Project, past: Conversation | None = None, post: str = "") -> None:
-    """Runs to the end and settles the handle. Only cancellation leaves the run without an
-    ending; the log then shows it as interrupted, which is what it is. `post` is what a resumed
+async def execute(
+    node: Run, project: Project, past: Conversation | None = None, news: UserMessage | None = None
+) -> None:
+    """Runs to the end and settles it. Only cancellation leaves the run without an
+    ending; the log then shows it as interrupted, which is what it is. `news` is what a resumed
     run hears before its prompt: the ends of children it does not know of yet."""
-    handle = node.handle
+    defect: Exception | None = None
     try:
-        await finish(node, project, await _record(node, project, past, post))
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(_close_hooks, node)
+            try:
+                outcome = await _finish(node, await _record(node, project, past, news, opened))
+            except StateError:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again below
+                # A defect of ours must still give the run an ending.
+                text = f"Retinue failed: {type(error).__name__}: {error}"
+                failure = Failure("internal", text, "Please report this.")
+                outcome = await _finish(node, Outcome("error", failure=failure, model=node.launch.model_name))
+                defect = error
+        await _end(node, project, outcome)
     except asyncio.CancelledError:
-        _leave(node, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
+        _leave(node, StateError(f"Run {node.id} was cut off.", remedy=f"retinue runs resume {node.id}"))
         raise
     except StateError as error:
         cut_off(node, error)
-    except Exception as error:
-        # A defect of ours must still give the run an ending.
-        failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
-        await finish(node, project, Outcome("error", failure=failure, model=handle.launch.model_name))
-        raise
-    finally:
-        for close in project.capabilities.each("close", "finish"):
-            await close(node)
+    if defect is not None:
+        raise defect
 
 
-async def finish(node: RunNode, project: Project, outcome: Outcome) -> None:
-    """The run's ending: in the log first, then for everyone who waits. A log that cannot be
-    written leaves it without one, and says so to them."""
-    node.handle.controls.close()
-    for complete in project.capabilities.each("finish", "finish"):
-        outcome = await complete(node, outcome)
-    for close in project.capabilities.each("close", "finish"):
-        await close(node)
+async def end_unstarted(node: Run, project: Project, outcome: Outcome) -> None:
+    """Give a run that has not begun its ending."""
+    outcome = await _finish(node, outcome)
+    await _close_hooks(node)
+    try:
+        await _end(node, project, outcome)
+    except StateError as error:
+        cut_off(node, error)
+
+
+async def _finish(node: Run, outcome: Outcome) -> Outcome:
+    """Return the outcome with what capabilities add to it."""
+    node.controls.close()
+    for capability in capabilities_of(node.project).finish:
+        outcome = await capability.finish(node, outcome)
+    return outcome
+
+
+async def _close_hooks(node: Run) -> None:
+    node.end_notes[:0] = await node.hooks.close()
+
+
+async def _end(node: Run, project: Project, outcome: Outcome) -> None:
+    """Record the run's ending, then tell it everyone who waits. Raise StateError when the log cannot be written."""
     whole = _complete(outcome, node)
     if project.redactor.suspects(dump(whole)):
         # So no parent hears a secret.
         whole = project.redactor.data(whole)
-    ended = RunEnded(whole)
-    try:
-        project.log.append(node.handle.place, ended)
-        await project.log.flush()
-    except StateError as error:
-        cut_off(node, error)
-        return
+    ended = project.log.append(node.place, RunEnded(whole))
+    await project.log.flush()
     node.observe(ended)
-    node.handle.settle(ended.outcome)
+    node.settle(whole)
 
 
-def cut_off(node: RunNode, error: StateError) -> None:
+def cut_off(node: Run, error: StateError) -> None:
     """Leave a run without an ending, for it cannot be recorded any more: it is interrupted, and can be resumed once
     the log can be written."""
-    node.project.log.cut_off(node.handle.place)
+    node.project.log.cut_off(node.place)
     _leave(node, error)
 
 
-def _leave(node: RunNode, error: StateError) -> None:
-    node.handle.controls.close()
-    node.lost()
-    node.handle.break_off(error)
+def _leave(node: Run, error: StateError) -> None:
+    node.controls.close()
+    node.state.end("interrupted", node.clock.now())
+    node.break_off(error)
 
 
-async def _record(node: RunNode, project: Project, past: Conversation | None, post: str) -> Outcome:
-    handle = node.handle
-    log, place, launch = project.log, handle.place, handle.launch
-    for opening in _openings(handle, past):
-        log.append(place, opening)
-        node.observe(opening)
-    capabilities, resumed = project.capabilities, past is not None
-    for begin in capabilities.each("open"):
-        await begin(node, resumed=resumed)
-    observers = _for_run(node, capabilities.each("observer"))
-    watchers = _for_run(node, capabilities.each("watcher"))
+async def _record(
+    node: Run, project: Project, past: Conversation | None, news: UserMessage | None, opened: AsyncExitStack
+) -> Outcome:
+    log, launch = project.log, node.launch
+    for opening in _openings(node, past):
+        node.record(opening)
+    parts: dict[Capability, RunPart] = {}
+    for capability in capabilities_of(project).plan:
+        running = capability.running(node, resumed=past is not None)
+        if running is not None:
+            parts[capability] = await opened.enter_async_context(running)
+    observers = [part.observe for part in parts.values() if part.observe is not None]
+    watchers = [part.watch for part in parts.values() if part.watch is not None]
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
-    job = _job(node, project, past, post)
+    job = _job(node, project, parts, past, news)
     outcome: Outcome | None = None
     stopped: tuple[str, ...] = ()
     try:
-        async with aclosing(run_loop(job, launch.model, handle.controls)) as bodies:
+        async with aclosing(run_loop(job, launch.model, node.controls)) as bodies:
             async for body in bodies:
                 if isinstance(body, RunEnded):
                     outcome = body.outcome
                     break
-                written = log.append(place, body)
-                if isinstance(body, TurnStarted):
-                    node.turn_seq = written.seq
-                node.observe(body)
+                node.record(body)
                 for observe in observers:
                     observe(body)
                 for watch in watchers:
@@ -153,8 +171,7 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
                     await log.flush()
     finally:
         stopped = await stop_commands(job.context)
-        for end_calls in capabilities.each("end_calls"):
-            await end_calls(node, job.context)
+        await _remove_walls(job.context)
         # It holds the context of the tools, which must go now and not with the garbage collector.
         node.plan_mode = None
     if outcome is None:
@@ -162,14 +179,24 @@ async def _record(node: RunNode, project: Project, past: Conversation | None, po
     return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
 
 
-def _complete(outcome: Outcome, node: RunNode) -> Outcome:
+async def _remove_walls(context: ToolContext) -> None:
+    """Remove the scratch folders of a run whose programs have ended."""
+    walls = context.confine
+    # Shielded, so that a cancelled run leaves no folders. Walls that were never used have none, and need no thread.
+    if walls is not None and walls.in_use:
+        await asyncio.shield(asyncio.to_thread(walls.close))
+    elif walls is not None:
+        walls.close()
+
+
+def _complete(outcome: Outcome, node: Run) -> Outcome:
     """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
     the whole tree."""
     nothing = Usage()
     tree = outcome.usage + node.below if node.children or node.below != nothing else None
     return replace(
         outcome,
-        notes=(*node.handle.launch.notes, *node.end_notes, *outcome.notes, *_denials(outcome)),
+        notes=(*node.launch.notes, *node.end_notes, *outcome.notes, *_denials(outcome)),
         tree_usage=tree,
         stopped_by=node.stopped_by if outcome.ended == "stopped" else None,
     )
@@ -182,10 +209,9 @@ def _denials(outcome: Outcome) -> list[str]:
     return [*(f"Denied: {each}" for each in denied[:_MOST_DENIALS]), *more]
 
 
-def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
-    launch = handle.launch
-    later = later_tool_names(launch, handle.project)
-    names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(later)]))
+def _openings(node: Run, past: Conversation | None) -> list[Body]:
+    launch = node.launch
+    names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(launch.later_tool_names)]))
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
@@ -203,31 +229,38 @@ def _code(launch: Launch, note: str) -> str:
     return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
-def _job(node: RunNode, project: Project, past: Conversation | None, post: str) -> Job:
-    handle, settings = node.handle, project.settings.settings
-    capabilities, resumed = project.capabilities, past is not None
+def _job(
+    node: Run,
+    project: Project,
+    parts: Mapping[Capability, RunPart],
+    past: Conversation | None,
+    news: UserMessage | None,
+) -> Job:
+    settings = project.settings.settings
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     # First: the walls of a context ask the run's guard.
-    wrap = _wrap(node, project, resumed=resumed)
-    context = _context(node, project)
+    wrap = _wrap(capabilities_of(project), parts)
+    context = _context(node, project, parts.values())
     # What wraps the tools may have added notes to it.
-    launch = handle.launch
+    launch = node.launch
     request, tools = launch.request, wrap(launch.tools)
-    for connect in capabilities.each("connect"):
-        connect(node, tools, wrap, resumed=resumed)
+    for part in parts.values():
+        if part.connect is not None:
+            part.connect(tools, wrap)
     connect_patches(launch, tools)
     tools = with_hidden_patches(tools, wrap)
-    late = _late_tools(node, project, context, wrap, tools)
+    late = _late_tools(node, project, context, wrap, tools, parts.values())
 
     readable = any(tool.spec.name == "read" for tool in launch.tools)
     brief = partial(task_message, folder=context.outputs, readable=readable)
     prompt = brief(request.task)
-    for introduce in capabilities.each("introduce"):
-        prompt = introduce(node, prompt)
+    for part in parts.values():
+        if part.introduce is not None:
+            prompt = part.introduce(prompt)
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(prompt, request.images, past, post, brief),
+        messages=_messages(prompt, request.images, past, news, brief),
         tools=tools,
         context=context,
         limits=launch.limits,
@@ -242,27 +275,36 @@ def _job(node: RunNode, project: Project, past: Conversation | None, post: str) 
         account=node.account,
         absent=partial(why_absent, launch, project),
         late_tools=late,
-        request_headers=_first(node, capabilities.each("request_headers")) or dict,
-        before_end=_first(node, capabilities.each("before_end")),
-        before_compact=_first(node, capabilities.each("before_compact")),
+        request_headers=_first(part.request_headers for part in parts.values()) or dict,
+        before_end=_first(part.before_end for part in parts.values()),
+        before_compact=_first(part.before_compact for part in parts.values()),
     )
 
 
-def _wrap(node: RunNode, project: Project, *, resumed: bool) -> Wrap:
+def _wrap(capabilities: Capabilities, parts: Mapping[Capability, RunPart]) -> Wrap:
     """Return what is put around each tool of the run, from the inside out."""
-    made: Wrap = tuple
-    for wrap in project.capabilities.each("wrap", "wrap"):
-        made = wrap(node, made, resumed=resumed)
-    return made
+    wrap: Wrap = tuple
+    if any(part.wrap is not None for capability, part in parts.items() if capability not in capabilities.wrap):
+        raise RuntimeError("a capability wraps tools and is not in the order of wraps")
+    for capability in capabilities.wrap:
+        part = parts.get(capability)
+        if part is not None and part.wrap is not None:
+            wrap = part.wrap(wrap)
+    return wrap
 
 
 def _late_tools(
-    node: RunNode, project: Project, context: ToolContext, wrap: Wrap, tools: tuple[Tool, ...]
+    node: Run,
+    project: Project,
+    context: ToolContext,
+    wrap: Wrap,
+    tools: tuple[Tool, ...],
+    parts: Iterable[RunPart],
 ) -> Callable[[], tuple[Tool, ...]]:
     """Return what the loop asks for tools that the run gets after its launch."""
-    sources: list[Callable[[], tuple[Tool, ...]]] = _for_run(node, project.capabilities.each("late_tools"))
-    request = node.handle.launch.request
-    if request.parent_id is None and (request.depth == 0 or node.handle.launch.mode == "plan"):
+    sources = [part.late_tools for part in parts if part.late_tools is not None]
+    request = node.launch.request
+    if request.parent_id is None and (request.depth == 0 or node.launch.mode == "plan"):
         # A person may change the mode of the run they talk to.
         from retinue.runs.plan_mode import PlanMode
 
@@ -274,20 +316,14 @@ def _late_tools(
     return lambda: tuple(tool for source in sources for tool in source())
 
 
-def _remind(node: RunNode) -> str:
+def _remind(node: Run) -> str:
     """Return what the model must hear again after its conversation was shortened."""
-    said = [remind(node) for remind in node.project.capabilities.each("remind")]
-    return "\n\n".join(filter(None, (roster(node), *said)))
+    todos = node.companion.reminder() if node.companion is not None else ""
+    return "\n\n".join(filter(None, (roster(node), todos)))
 
 
-def _for_run(node: RunNode, methods: tuple[Any, ...]) -> list[Any]:
-    """Return what capabilities want to be called with in this run, without those that want nothing."""
-    return [made for method in methods if (made := method(node)) is not None]
-
-
-def _first(node: RunNode, methods: tuple[Any, ...]) -> Any:
-    """Return what the first capability that wants to be asked is asked with, or None."""
-    return next(iter(_for_run(node, methods)), None)
+def _first(functions: Iterable[T | None]) -> T | None:
+    return next((function for function in functions if function is not None), None)
 
 
 def compaction_share(launch: Launch, at: float | None) -> float | None:
@@ -300,39 +336,45 @@ def compaction_share(launch: Launch, at: float | None) -> float | None:
 
 
 def _messages(
-    prompt: str, images: Sequence[Image], past: Conversation | None, post: str, brief: Callable[[str], str]
+    prompt: str,
+    images: Sequence[Image],
+    past: Conversation | None,
+    news: UserMessage | None,
+    brief: Callable[[str], str],
 ) -> tuple[UserMessage, ...]:
     """What is new to the model. A run that was cut off before it heard its task hears it now."""
     if past is None:
         return (user(prompt, images=images),)
-    news = (user(post, "notification"),) if post else ()
-    if news and past.messages and prompt == NEWS_PROMPT:
-        return news
+    told = (news,) if news is not None else ()
+    if told and past.messages and prompt == NEWS_PROMPT:
+        return told
     if past.created is None or past.messages:
-        return (*news, user(prompt, "follow-up", images))
-    return (user(brief(past.created.task)), *news, user(prompt, "steer", images))
+        return (*told, user(prompt, "follow-up", images))
+    return (user(brief(past.created.task)), *told, user(prompt, "steer", images))
 
 
-def _context(node: RunNode, project: Project) -> ToolContext:
-    handle, launch = node.handle, node.handle.launch
+def _context(node: Run, project: Project, parts: Iterable[RunPart]) -> ToolContext:
+    launch = node.launch
     roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
-        run_id=handle.id,
+        run_id=node.id,
         roots=tuple(map(project.real_path, roots)),
-        outputs=Path(project.state, "outputs", handle.id),
+        outputs=Path(project.state, "outputs", node.id),
         environment=project.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
-        withheld=partial(withheld_from, handle.id, project),
+        companion=node.companion,
+        withheld=partial(withheld_from, node.id, project),
         takes_documents=lambda: launch.model.info.documents,
     )
-    for around in project.capabilities.each("context"):
-        context = around(node, context)
+    for part in parts:
+        if part.context is not None:
+            context = part.context(context)
     if any(tool.spec.name == "bash_output" for tool in launch.tools):
         context.commands = BackgroundCommands()
     context.transcripts = partial(_child_transcripts, node)
     return context
 
 
-def _child_transcripts(node: RunNode) -> list[str]:
-    return [child.handle.launch.transcript or "" for child in node.children]
+def _child_transcripts(node: Run) -> list[str]:
+    return [child.launch.transcript or "" for child in node.children]

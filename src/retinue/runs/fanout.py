@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from retinue.core.delegation import State
-    from retinue.log.rows import RunRow
+    from retinue.core.run_state import RunState
     from retinue.settings.table import Settings
 
 
@@ -71,7 +71,7 @@ class QuoteHistory(Protocol):
 
     def list_runs(
         self, *, states: Collection[State] | None = None, agent: str | None = None, limit: int | None = None
-    ) -> list[RunRow]: ...
+    ) -> list[RunState]: ...
 
 
 def quote(wanted: Sequence[QuotedAgent], history: QuoteHistory, *, at_once: int = 1) -> Quote:
@@ -92,7 +92,7 @@ def quote(wanted: Sequence[QuotedAgent], history: QuoteHistory, *, at_once: int 
     return Quote(text, len(wanted), median, samples)
 
 
-def _past(history: QuoteHistory, agent: str) -> list[RunRow]:
+def _past(history: QuoteHistory, agent: str) -> list[RunState]:
     for name in (agent, None):
         rows = [row for row in history.list_runs(states={"ended"}, agent=name, limit=SAMPLES) if row.turns > 0]
         if rows:
@@ -100,7 +100,7 @@ def _past(history: QuoteHistory, agent: str) -> list[RunRow]:
     return []
 
 
-def _median(rows: Sequence[RunRow], model: ModelInfo) -> Estimate:
+def _median(rows: Sequence[RunState], model: ModelInfo) -> Estimate:
     # It imports much that no other part of a run needs.
     from statistics import median
 
@@ -113,7 +113,7 @@ def _median(rows: Sequence[RunRow], model: ModelInfo) -> Estimate:
     return Estimate(round(median(row.usage.total_tokens for row in rows)), usd, median(seconds))
 
 
-def _cost(row: RunRow, model: ModelInfo) -> float | None:
+def _cost(row: RunState, model: ModelInfo) -> float | None:
     """What the same tokens cost at the model's prices; long requests count at the usual tier."""
     if model.prices is not None:
         return priced(row.usage, replace(model.prices, above=None)).cost_usd

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from retinue.agents.parse import seal
+from retinue.core.permission import InboxItem
 from retinue.core.spec import AgentIdentity
 
 if TYPE_CHECKING:
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.fanout import Quote
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 class RunGuard(Struct, eq=False):
     """What stands between a run and its tools, while it lives."""
 
-    node: RunNode
+    node: Run
     permissions: PermissionPolicy
     asker: Asker
     taint: Taint | None = None
     recalled: set[str] = field(default_factory=set)
 
-    def is_of(self, other: RunNode) -> bool:
+    def is_of(self, other: Run) -> bool:
         """Whether its run is one of the same agent."""
         return identity_of(self.node) == identity_of(other)
 
 
-def identity_of(node: RunNode) -> AgentIdentity:
+def identity_of(node: Run) -> AgentIdentity:
     """Return which agent a run is of. A run that is taken up again is of the agent as its file was."""
-    spec = seal(node.handle.launch.request.spec)
+    spec = seal(node.launch.request.spec)
     return AgentIdentity(spec.name, spec.source, spec.hash)
 
 
@@ -74,9 +75,8 @@ def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None
     return guard.permissions.withheld() if guard is not None else None
 
 
-async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
+async def ask_quote(node: Run, project: Project, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
-    from retinue.core.permission import InboxItem
     from retinue.guard.inbox_service import new_item_id
 
     guard = project.part(RunGuards).get(node.id)

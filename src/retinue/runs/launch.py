@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
     from retinue.tools.filter import ToolSelection
-    from retinue.tools.reach import Beyond
+    from retinue.tools.paths import Beyond
 
 
 T = TypeVar("T")
@@ -45,6 +45,23 @@ class ModelSource(Protocol):
     def build(self, request: RunRequest, run_id: str) -> Model:
         """Return the model of the run that begins now."""
         ...
+
+
+class LateTools(Protocol):
+    """The tools that a run may get after its launch."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those that are known and that the run may use."""
+        ...
+
+    def limit_to(self, names: frozenset[str]) -> None:
+        """Admit nothing but `names`: a resumed run whose parent is gone has what it had."""
+        ...
+
+
+Discard = Callable[[], Awaitable[None]]
+"""Removes what was made for a run that does not start after all."""
 
 
 class Launch(Struct, frozen=True):
@@ -74,7 +91,14 @@ class Launch(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """Those of the notes that name tools which its file asks for and which are not there."""
+    late: LateTools | None = None
+    discards: tuple[Discard, ...] = ()
     state: State = field(default_factory=dict)
+
+    @property
+    def later_tool_names(self) -> frozenset[str]:
+        """The names of tools that the run may get after its launch."""
+        return frozenset() if self.late is None else self.late.names
 
     def get(self, kind: type[T]) -> T | None:
         """Return what a capability has put into the plan of this run, or None."""
@@ -129,6 +153,10 @@ class LaunchPlan(Struct, eq=False):
     missing: tuple[str, ...] = ()
     extras: Extras = field(default_factory=Extras)
     notes: list[str] = field(default_factory=list)
+    late: LateTools | None = None
+    """The tools that it may get after its launch."""
+    discards: list[Discard] = field(default_factory=list)
+    """What is done if the run does not start."""
     state: State = field(default_factory=dict)
 
     @property
@@ -155,8 +183,3 @@ class LaunchPlan(Struct, eq=False):
         """Return what was kept under this type, or None."""
         found = self.state.get(kind)
         return found if isinstance(found, kind) else None
-
-
-def later_tool_names(launch: Launch, project: Project) -> frozenset[str]:
-    """Return the names of tools that a run may get after its launch."""
-    return frozenset().union(*(names(launch) for names in project.capabilities.each("later_tool_names")))

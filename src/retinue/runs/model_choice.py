@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.errors import UnknownModelError
+from retinue.models.inventory import with_real_window
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
+from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, build_model, select_model
 from retinue.runs.consent import with_consent
 from retinue.settings.table import SMALL
@@ -74,9 +76,6 @@ async def _with_real_window(selection: ModelSelection, project: Project) -> Mode
     """A server on this machine is asked how much its model can hold there."""
     if not selection.provider.runs_models:
         return selection
-    from retinue.models.local_window import with_real_window
-    from retinue.models.providers import Providers
-
     providers = Providers(project.settings.settings, project.environment)
     return await with_real_window(selection, providers, project.transport, project.on_wait)
 
@@ -85,7 +84,7 @@ def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> Li
     """All runs of this process at one provider share one limiter; embedded models need none."""
     provider = selection.provider
     brought = selection.model is not None
-    if brought or (provider.api == "embedded" and provider.id in ("offline", "local")):
+    if brought or (provider.api == "embedded" and provider.id == "offline"):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
     limiters = process_limiters()

@@ -19,12 +19,14 @@ from msgspec import Struct
 
 from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
 from retinue.core.request import RunRequest
+from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
+from retinue.log.query import LogReader
 from retinue.runs.delegate import Delegate
-from retinue.runs.node import RunNode
 from retinue.runs.record import RESERVED, Mention, parse_mention, without_prefix
 from retinue.runs.resolution import resolve_type
 from retinue.runs.resume import Past, past
+from retinue.runs.run import Run
 
 if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
@@ -54,7 +56,7 @@ class Undelivered(Struct, frozen=True):
 Routed = ToMain | ToAgent | Undelivered
 
 
-async def route(supervisor: Supervisor, main: RunNode | str | None, text: str) -> Routed:
+async def route(supervisor: Supervisor, main: Run | str | None, text: str) -> Routed:
     """Where a line of input goes, and brings it there. `main` is the run whose agents are
     addressed, by its id if it does not run here: then an agent that has ended goes on by itself,
     and `main` hears of its end when it is taken up. Without one, only agents of this process
@@ -65,7 +67,7 @@ async def route(supervisor: Supervisor, main: RunNode | str | None, text: str) -
         return ToMain(text)
     if mention.handle in RESERVED:
         return ToMain(mention.message)
-    for name in filter(None, (mention.handle, without_prefix(mention.handle))):
+    for name in _names(mention):
         found = _find(supervisor, main, name)
         if found is not None:
             return await _deliver(supervisor, main, found, mention.message)
@@ -76,39 +78,67 @@ async def route(supervisor: Supervisor, main: RunNode | str | None, text: str) -
     return ToMain(text)
 
 
-def _find(supervisor: Supervisor, main: RunNode | str | None, name: str) -> RunNode | Past | None:
+def _find(supervisor: Supervisor, main: Run | str | None, name: str) -> Run | Past | None:
     """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
     before one that does not, and the newest before the others."""
-    main_id = main.id if isinstance(main, RunNode) else main
-    found: RunNode | None = None
+    main_id = main.id if isinstance(main, Run) else main
+    found: Run | None = None
     for each in reversed(supervisor.members.values()):
-        if each.name == name and _is_below(each, main_id):
+        if each.state.name == name and _is_below(each, main_id):
             if each.live:
                 return each
             found = found or each
     if found is not None or main_id is None:
         return found
     reader = supervisor.project.log.reader
-    rows = [row for row in reader.named(name) if row.id != main_id and row.root_id == reader.run(main_id).root_id]
-    row = next((row for row in rows if row.state in LIVE), rows[0] if rows else None)
+    row = _named(reader, reader.run(main_id), name)
     return past(reader, row) if row is not None else None
 
 
-def _is_below(node: RunNode, main_id: str | None) -> bool:
+def _named(reader: LogReader, main: RunState, name: str) -> RunState | None:
+    rows = [row for row in reader.named(name) if row.id != main.id and row.root_id == main.root_id]
+    return next((row for row in rows if row.state in LIVE), rows[0] if rows else None)
+
+
+def addressee(reader: LogReader, main: RunState, text: str) -> tuple[RunState, str]:
+    """Return the run of the log that a line of input is for, `main` or an agent below it, and the words for it."""
+    mention = parse_mention(text)
+    if mention is None:
+        return main, text
+    if mention.handle in RESERVED:
+        return main, mention.message
+    for name in _names(mention):
+        row = _named(reader, main, name)
+        if row is not None and _descends(reader, row, main.id):
+            return row, mention.message
+    return main, text
+
+
+def _descends(reader: LogReader, row: RunState, main_id: str) -> bool:
+    while row.parent_id is not None and row.parent_id != main_id:
+        row = reader.run(row.parent_id)
+    return row.parent_id == main_id
+
+
+def _names(mention: Mention) -> list[str]:
+    return [name for name in (mention.handle, without_prefix(mention.handle)) if name]
+
+
+def _is_below(node: Run, main_id: str | None) -> bool:
     """Without a main run, those that have no parent are meant."""
-    place = node.handle.place
+    place = node.place
     if main_id is None:
         return place.parent_id is None
     return node.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
 
 
-async def _deliver(supervisor: Supervisor, main: RunNode | str | None, agent: RunNode | Past, message: str) -> Routed:
-    if isinstance(agent, RunNode) and supervisor.steer(agent, message):
+async def _deliver(supervisor: Supervisor, main: Run | str | None, agent: Run | Past, message: str) -> Routed:
+    if isinstance(agent, Run) and supervisor.steer(agent, message):
         return ToAgent("steered", supervisor.view(agent))
     if isinstance(agent, Past) and agent.live:
         return await _send(supervisor, agent, message)
-    parent = agent.parent if isinstance(agent, RunNode) else None
-    if parent is None and isinstance(main, RunNode) and _parent_of(agent) == main.id:
+    parent = agent.parent if isinstance(agent, Run) else None
+    if parent is None and isinstance(main, Run) and _parent_of(agent) == main.id:
         parent = main
     try:
         again = await supervisor.resume(agent.id, message, parent=parent, background=parent is not None)
@@ -117,8 +147,8 @@ async def _deliver(supervisor: Supervisor, main: RunNode | str | None, agent: Ru
     return ToAgent("resumed", supervisor.view(again))
 
 
-def _parent_of(agent: RunNode | Past) -> str | None:
-    return agent.handle.place.parent_id if isinstance(agent, RunNode) else agent.row.parent_id
+def _parent_of(agent: Run | Past) -> str | None:
+    return agent.place.parent_id if isinstance(agent, Run) else agent.row.parent_id
 
 
 async def _send(supervisor: Supervisor, agent: Past, message: str) -> Routed:
@@ -129,7 +159,7 @@ async def _send(supervisor: Supervisor, agent: Past, message: str) -> Routed:
     return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
 
 
-async def _start(supervisor: Supervisor, main: RunNode | str | None, mention: Mention) -> Routed | None:
+async def _start(supervisor: Supervisor, main: Run | str | None, mention: Mention) -> Routed | None:
     """A new agent, if the name is a type. None when it is none. `main` hears of its end, at once or when it is taken
     up again."""
     types = {name.casefold(): name for name in supervisor.project.catalog().names}
@@ -137,14 +167,14 @@ async def _start(supervisor: Supervisor, main: RunNode | str | None, mention: Me
     if wanted is None:
         return None
     about = mention.message[:60]
-    if isinstance(main, RunNode) and main.live:
+    if isinstance(main, Run) and main.live:
         call = SpawnCall(prompt=mention.message, description=about, agent=wanted, background=True)
         view = await Delegate(supervisor, main.id).spawn(call)
         return Undelivered(view.message) if isinstance(view, Refusal) else ToAgent("started", view)
     found = resolve_type(wanted, supervisor.project.catalog(), supervisor.settings)
     if isinstance(found, Refusal):
         return Undelivered(found.message)
-    main_id = main.id if isinstance(main, RunNode) else main
+    main_id = main.id if isinstance(main, Run) else main
     request = RunRequest(
         spec=found.spec,
         task=await supervisor.project.with_initial_prompt(found.spec, mention.message),

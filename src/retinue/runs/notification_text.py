@@ -1,12 +1,8 @@
-"""Texts about runs: how background runs ended, what a run has said, and notices for the person.
+"""Texts about runs: how background runs ended, and what a run has said.
 
 The message about an end is text for a model, in frames that only we can make: everything a run said is escaped, so no
 output can close its frame or open another (guarantee 9), and what is shaped like an instruction is marked as data.
 Fields come in one fixed order.
-
-While a main run works, the person gets three notices, each once: which branch it works on, that it has begun to change
-files, and that it ended without having checked what it changed. They are devkit-pi's guards, given in its vocabulary
-only; they stop nothing, and no model sees them.
 """
 
 from __future__ import annotations
@@ -16,18 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.core.delegation import ChildView, Status
-from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolEnded, ToolsEnded, Warned
+from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolsEnded
 from retinue.core.format import format_cost
-from retinue.core.messages import AssistantMessage, ToolMessage
+from retinue.core.messages import AssistantMessage, ToolMessage, UserMessage, notification
+from retinue.core.notice import ChildEnding, ChildrenEnded
 from retinue.core.outcome import CUT_OFF
-from retinue.runs.prompt import detect
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
-    from retinue.core.permission import ToolEffect
-    from retinue.runs.node import RunNode
-    from retinue.runs.project import Project
-    from retinue.settings.table import Settings
+    from retinue.runs.run import Run
 
 
 RESULT_CHARACTERS = 200
@@ -78,65 +71,6 @@ def _results(message: ToolMessage) -> list[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= RESULT_CHARACTERS else text[:RESULT_CHARACTERS] + "…"
-
-
-_CHECKS = (
-    r"\b(?:pytest|unittest|tox|nox|mypy|pyright|ruff|flake8|pylint|jest|vitest|mocha|eslint|biome|tsc|rspec|phpunit|ctest)\b"
-    r"|\b(?:cargo|go|dotnet|swift|gradle|gradlew|mvn|mix|bazel|make|just|task|npm|pnpm|yarn|bun)\b[^|;&\n]*"
-    r"\b(?:tests?|check|lint|verify|build|vet|clippy|typecheck|ci)\b"
-)
-"""Commands that test, lint, check types or build. Compiled when a command ran."""
-
-
-def notices_wanted(settings: Settings) -> bool:
-    return settings.delegation_vocabulary == "devkit"
-
-
-class ChangeNotices:
-    """Of one main run. What an earlier attempt of it has said is not said again."""
-
-    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
-        self._node = node
-        self._project = project
-        self._wrote = self._checked = False
-        self._said: set[str] = set()
-        if resumed:
-            earlier = project.log.reader.ordered(node.id, ("run.warned",))
-            self._said = {event.body.code for _, event in earlier if isinstance(event.body, Warned)}
-
-    def observe(self, body: ToolEnded) -> None:
-        self._tell_branch()
-        self._checked = self._checked or is_check(body.effect)
-        changed = [write.path for write in body.effect.writes if write.before != write.after]
-        if changed:
-            from retinue.core.format import relative
-
-            self._wrote = True
-            undo = f"retinue runs undo {self._node.id}"
-            first = relative(changed[0], str(self._node.handle.launch.request.cwd))
-            self._say("first_write", f"It begins to change files: {first}. To put them back: {undo}")
-
-    def finish(self) -> None:
-        """The run is over, and its end is not in the log yet."""
-        if self._wrote and not self._checked:
-            self._say("not_verified", "It changed files, and no test, lint, type check or build command ran.")
-
-    def _tell_branch(self) -> None:
-        if "git_context" in self._said:
-            return
-        environment = detect(self._node.handle.launch.request.cwd)
-        if environment.branch:
-            self._say("git_context", f"It works on branch {environment.branch}.")
-
-    def _say(self, code: str, text: str) -> None:
-        if code not in self._said:
-            self._said.add(code)
-            self._project.log.append(self._node.handle.place, Warned(code, text))
-
-
-def is_check(effect: ToolEffect) -> bool:
-    """Tell whether the call ran a command that tests, lints, checks types or builds."""
-    return effect.command is not None and re.search(_CHECKS, effect.command) is not None
 
 
 SINGLE_PREVIEW = 6_000
@@ -202,21 +136,53 @@ def escape(text: str) -> str:
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def notification(
+def announcement(
     views: Sequence[ChildView],
     *,
     group: bool = False,
     partial: bool = False,
     show_cost: bool = False,
     head: str | None = None,
+) -> UserMessage:
+    """Return one message for one or several ended runs. `head` is the first line in place of the usual one."""
+    limit = _preview_limit(len(views), group)
+    text = _text(views, limit, group=group, partial=partial, show_cost=show_cost, head=head)
+    return notification(text, ChildrenEnded(tuple(ending(view, limit) for view in views), group, partial))
+
+
+def ending(view: ChildView, limit: int = SINGLE_PREVIEW) -> ChildEnding:
+    """Return how a run ended, with at most `limit` characters of its answer."""
+    model = view.outcome.model if view.outcome is not None else ""
+    counted = view.usage.is_counted(view.turns, model)
+    return ChildEnding(
+        id=view.id,
+        status=view.status,
+        label=" ".join(status_label(view).split()),
+        description=" ".join(view.description.split()) or view.agent,
+        result=view.text.strip()[:limit],
+        truncated=_is_truncated(view),
+        stopped_by_person=_is_stopped_by_user(view),
+        transcript=view.transcript or "",
+        branch=(view.outcome.branch if view.outcome is not None else None) or "",
+        notes=tuple(dict.fromkeys(view.notes)),
+        tool_uses=view.tool_uses,
+        tokens=view.usage.total_tokens if counted else None,
+        duration_ms=view.duration_ms,
+    )
+
+
+def _preview_limit(count: int, group: bool) -> int:
+    if not group:
+        return SINGLE_PREVIEW
+    return min(GROUP_PREVIEW, max(GROUP_TOTAL // count, LEAST_PREVIEW))
+
+
+def _text(
+    views: Sequence[ChildView], limit: int, *, group: bool, partial: bool, show_cost: bool, head: str | None
 ) -> str:
-    """One message for one or several ended runs; `head` stands above a group in place of the usual."""
-    limit = SINGLE_PREVIEW
-    if group:
-        limit = min(GROUP_PREVIEW, max(GROUP_TOTAL // len(views), LEAST_PREVIEW))
     blocks = [_block(view, limit, show_cost) for view in views]
     if not group:
-        return "\n".join(blocks)
+        return "\n\n".join(filter(None, (head, *blocks)))
     if head is None:
         head = f"Background agent group completed: {len(views)} agent(s) finished"
         head += " (partial — others still running)" if partial else ""
@@ -224,7 +190,7 @@ def notification(
     return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
 
 
-def roster(parent: RunNode) -> str:
+def roster(parent: Run) -> str:
     """The children of a run that it must not forget: those at work, and those whose result it
     has not read."""
     live = [child for child in parent.children if child.live]
@@ -239,13 +205,8 @@ def roster(parent: RunNode) -> str:
     return "\n\n".join(parts)
 
 
-def _roster_line(child: RunNode) -> str:
-    return f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}"
-
-
-def announced(text: str) -> tuple[str, ...]:
-    """The ids a notification is about. Only our own frames have such a line: content is escaped."""
-    return tuple(re.findall(r"^<task-id>([^<]*)</task-id>$", text, re.MULTILINE))
+def _roster_line(child: Run) -> str:
+    return f"- {child.id} ({child.agent}, {child.status}): {escape(child.state.description)}"
 
 
 def _block(view: ChildView, limit: int, show_cost: bool) -> str:

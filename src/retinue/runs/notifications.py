@@ -27,8 +27,8 @@ from retinue.core.clock import Clock, Timer
 from retinue.core.delegation import JoinMode
 from retinue.core.messages import UserMessage
 from retinue.loop.controls import Controls
-from retinue.runs.node import RunNode
-from retinue.runs.notification_text import notification
+from retinue.runs.notification_text import announcement
+from retinue.runs.run import Run
 
 GATHER_SECONDS = 0.1
 GROUP_SECONDS = 30.0
@@ -140,7 +140,7 @@ HOLD_SECONDS = 0.2
 class _Expected(Struct, eq=False):
     """One end that is to come, or on its way. `attempt` tells it from ends before and after."""
 
-    child: RunNode
+    child: Run
     attempt: int
     keeping: ExitStack = field(default_factory=ExitStack)
 
@@ -157,7 +157,7 @@ class _Unheard(Struct, frozen=True, eq=False):
     controls: Controls
     message: UserMessage
     deliveries: tuple[Delivery, ...]
-    children: tuple[tuple[RunNode, int], ...]
+    children: tuple[tuple[Run, int], ...]
 
     def can_grow(self, controls: Controls) -> bool:
         """Whether later ends may join it. A child that was resumed since cannot be told of anew:
@@ -170,7 +170,7 @@ class Notifications:
 
     def __init__(
         self,
-        parent: RunNode,
+        parent: Run,
         clock: Clock,
         *,
         show_cost: Callable[[], bool],
@@ -186,17 +186,17 @@ class Notifications:
         self._timer: Timer | None = None
         self._unheard: _Unheard | None = None
 
-    def started(self, child: RunNode, mode: JoinMode) -> None:
+    def started(self, child: Run, mode: JoinMode) -> None:
         expected = _Expected(child, child.attempt)
         self._keep_open(expected)
         self._expected[_key(child)] = expected
         self._joins.started(_key(child), mode)
 
-    def ended(self, child: RunNode) -> None:
+    def ended(self, child: Run) -> None:
         if _key(child) in self._expected:
             self._joins.ended(_key(child))
 
-    def consumed(self, child: RunNode) -> None:
+    def consumed(self, child: Run) -> None:
         """The parent has the result itself: nothing keeps it from ending."""
         child.consumed = True
         expected = self._expected.get(_key(child))
@@ -204,7 +204,7 @@ class Notifications:
             expected.keeping.close()
         self._take_out(child)
 
-    def _take_out(self, child: RunNode) -> None:
+    def _take_out(self, child: Run) -> None:
         """What the parent has read it need not hear, if it has not heard it yet."""
         before = self._unheard
         if before is None or all(each is not child for each, _ in before.children):
@@ -234,7 +234,7 @@ class Notifications:
         self._expected.clear()
 
     def _keep_open(self, expected: _Expected) -> None:
-        controls = self._parent.handle.controls
+        controls = self._parent.controls
         expected.keeping.enter_context(controls.keep_open())
         controls.rested = self._send_if_last
 
@@ -242,7 +242,7 @@ class Notifications:
         self._held.append(delivery)
         if self._timer is None:
             self._timer = self._clock.call_later(HOLD_SECONDS, self._send)
-        if self._parent.handle.controls.at_rest:
+        if self._parent.controls.at_rest:
             self._send_if_last()
 
     def _send_if_last(self) -> None:
@@ -269,20 +269,19 @@ class Notifications:
             for expected in arrived:
                 expected.keeping.close()
 
-    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[RunNode, int], ...]) -> None:
-        controls, before = self._parent.handle.controls, self._unheard
+    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Run, int], ...]) -> None:
+        controls, before = self._parent.controls, self._unheard
         if before is not None and before.can_grow(controls) and controls.withdraw(before.message):
             known = tuple((child, attempt) for child, attempt in before.children if not child.consumed)
             deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
-        text = notification(
+        message = announcement(
             [child.view() for child, _ in unread],
             group=len(unread) > 1 or any(delivery.group for delivery in deliveries),
             partial=any(delivery.partial for delivery in deliveries),
             show_cost=self._show_cost(),
         )
-        message = controls.tell(text, "notification")
         self._unheard = None
-        if message is None:
+        if not controls.deliver(message):
             self._missed()
             return
         self._unheard = _Unheard(controls, message, deliveries, unread)
@@ -290,5 +289,5 @@ class Notifications:
             child.announced = True
 
 
-def _key(child: RunNode) -> str:
+def _key(child: Run) -> str:
     return f"{child.id} {child.attempt}"

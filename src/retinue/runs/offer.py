@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from retinue.agents.launch_checks import startable_types, unknown_types
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
@@ -19,9 +20,10 @@ from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
 from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
 from retinue.models.efforts import version_of
-from retinue.runs.bounds import STARTING, startable_types
+from retinue.runs.bounds import STARTING
 from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
+from retinue.runs.services import Rules
 from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
@@ -239,6 +241,7 @@ def offered_tools(delegation: Delegation, project: Project, request: RunRequest,
         found = find_template(request.cwd, project.environment)
         notes.extend(found.warnings)
         template = found.text
+    notes.extend(sentence for _, sentence in unknown_types(request.spec, project.catalog().names))
     wording = Wording(
         types=type_lines(_listed(project, request), frozenset(project.tools)),
         mode=settings.tool_description_mode,
@@ -292,7 +295,7 @@ def _sanitised(text: str, project: Project) -> str:
 
 def _items(run_id: str, project: Project) -> tuple[Mapping[str, Any], ...]:
     """What a run that has ended said and called, from the log."""
-    from retinue.loop.result import display_items
+    from retinue.loop.finish import display_items
 
     bodies = (event.body for event in project.log.reader.stream(run_id, types=("assistant.ended",)))
     return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
@@ -328,8 +331,6 @@ def _startable(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     named = startable_types(request.spec)
     allowed = None if named is None else {name.casefold() for name in named}
     entries = project.catalog().offered(project.settings.settings.delegation_vocabulary)
-    denied: set[str] = set()
-    for denied_agents in project.capabilities.each("denied_agents"):
-        denied |= denied_agents(project)
+    denied = project.part(Rules).denied_agents()
     found = [entry.spec for entry in entries if entry.name.lower() not in denied]
     return tuple(spec for spec in found if allowed is None or spec.name.casefold() in allowed)

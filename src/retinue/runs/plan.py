@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import may_be_devkits
-from retinue.agents.report import file_notes, require_startable
+from retinue.agents.launch_checks import file_notes, require_startable
 from retinue.core.delegation import Delegation
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
@@ -25,6 +26,7 @@ from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError
 from retinue.models.select import ModelSelection, unsent_level
 from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
 from retinue.runs.budget import BUDGETED
+from retinue.runs.capability import capabilities_of
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.model_choice import build_for, choose_model
 from retinue.runs.offer import (
@@ -42,6 +44,7 @@ from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
 from retinue.settings.limits import check_limits
 from retinue.tools.filter import ToolSelection, select_tools
+from retinue.tools.paths import Reaching
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -79,8 +82,8 @@ async def prepare(
         plan.tools = {tool.spec.name: tool for tool in tools}
         return _launch(plan, selection)
     except BaseException:
-        for discard in project.capabilities.each("discard"):
-            await discard(plan, project)
+        for discard in plan.discards:
+            await discard()
         raise
 
 
@@ -106,8 +109,8 @@ def check_folder(request: RunRequest) -> None:
 async def restrict(plan: LaunchPlan) -> None:
     """Decide the mode, the workspace and the ceiling of the run, and whether it may change anything."""
     plan.mode = plan.mode_above or plan.request.permission_mode or "default"
-    for restrict_by in plan.project.capabilities.each("restrict"):
-        await restrict_by(plan)
+    for capability in capabilities_of(plan.project).plan:
+        await capability.restrict(plan)
     check_folder(plan.request)
     plan.request = replace(plan.request, ceiling=ceiling_of(plan.request, plan.parent))
     plan.readonly = is_readonly(plan.request, plan.mode, plan.settings, plan.notes)
@@ -156,13 +159,13 @@ async def choose_tools(plan: LaunchPlan) -> None:
     _fit_exit_plan(plan)
     if plan.may_spawn and plan.delegation is not None:
         plan.available |= offered_tools(plan.delegation, project, plan.request, plan.notes)
-    for offer in project.capabilities.each("offer"):
-        await offer(plan)
+    for capability in capabilities_of(project).plan:
+        await capability.offer(plan)
     _select(plan)
     if is_guide(spec):
         plan.beyond = in_documentation
-    for equip in project.capabilities.each("equip"):
-        equip(plan)
+    for capability in capabilities_of(project).plan:
+        capability.equip(plan)
     _reach_beyond(plan)
 
 
@@ -223,8 +226,6 @@ def _selector(plan: LaunchPlan) -> Callable[[Mapping[str, Tool]], ToolSelection]
 
 def _reach_beyond(plan: LaunchPlan) -> None:
     """Let the run's `read` reach what capabilities have named outside of its workspace."""
-    from retinue.tools.reach import Reaching
-
     read = plan.tools.get("read")
     if read is not None and (plan.readable or plan.beyond is not None) and not isinstance(read, Reaching):
         plan.tools["read"] = Reaching(read, plan.readable, beyond=plan.beyond)
@@ -232,8 +233,8 @@ def _reach_beyond(plan: LaunchPlan) -> None:
 
 def write_prompt(plan: LaunchPlan) -> tuple[PromptPart, ...]:
     """Return the parts of the run's system prompt."""
-    for brief in plan.project.capabilities.each("brief"):
-        brief(plan)
+    for capability in capabilities_of(plan.project).plan:
+        capability.brief(plan)
     return assemble(plan)
 
 
@@ -270,6 +271,8 @@ def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
         inherited=inherited(parts, parent),
         notes=tuple(plan.notes),
         missing=plan.missing,
+        late=plan.late,
+        discards=tuple(plan.discards),
         state=plan.state,
     )
 
@@ -346,8 +349,6 @@ _LIMIT_SETTINGS = {
 def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | None) -> dict[str, Any]:
     """The limits that the documents of the file's dialect promise. What a person has set counts
     more: these stand in the place of our defaults only."""
-    from retinue.agents.dialects.tables import DIALECTS
-
     dialect = DIALECTS[spec.dialect]
     limits: dict[str, Any] = dict(dialect.limits)
     if parent is not None:

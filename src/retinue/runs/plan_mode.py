@@ -8,23 +8,24 @@ mode holds since, so that a run that is taken up again has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from retinue.core.events import APPROVED, MODE_CHANGED, Warned
+from retinue.core.events import ModeChanged
+from retinue.core.messages import notification
+from retinue.core.notice import ModeNotice
 from retinue.core.tool import Reply
 from retinue.runs.guard import RunGuards
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.offer import connect_patches, with_hidden_patches, with_patches
 from retinue.runs.plan import choose_tools, is_readonly
-from retinue.runs.record import mode_text
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 QUESTION = "Carry out this plan?"
 OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")
@@ -38,26 +39,19 @@ PLANNING = (
 PLANNED = "The person has ended plan mode: you may make changes again, in the permission mode {}."
 
 
-def announce_mode(node: RunNode, before: PermissionMode | None) -> None:
+def announce_mode(node: Run, before: PermissionMode | None) -> None:
     """Record the mode that a person chose for a run that is taken up again, and tell its model of plan mode."""
-    mode = node.handle.launch.mode
+    mode = node.launch.mode
     record_mode(node, mode)
     if mode == "plan" and before != "plan":
-        node.handle.controls.steer(PLANNING, "notification")
+        node.controls.deliver(notification(PLANNING, ModeNotice(mode)))
     elif mode != "plan" and before == "plan":
-        node.handle.controls.steer(PLANNED.format(mode), "notification")
+        node.controls.deliver(notification(PLANNED.format(mode), ModeNotice(mode)))
 
 
-def is_mode_notice(text: str) -> bool:
-    """Return whether a notification only tells the model of the mode that the person has just chosen."""
-    return text == PLANNING or text.startswith(PLANNED.partition("{")[0])
-
-
-def record_mode(node: RunNode, mode: PermissionMode) -> None:
-    """Let the log say which mode holds from here on."""
-    body = Warned(MODE_CHANGED, mode_text(mode))
-    node.project.log.append(node.handle.place, body)
-    node.observe(body)
+def record_mode(node: Run, mode: PermissionMode, cause: Literal["person", "plan"] = "person") -> None:
+    """Record which mode holds from here on."""
+    node.record(ModeChanged(mode, cause))
 
 
 class PlanMode:
@@ -66,7 +60,7 @@ class PlanMode:
 
     def __init__(
         self,
-        node: RunNode,
+        node: Run,
         project: Project,
         context: ToolContext,
         wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]],
@@ -83,12 +77,12 @@ class PlanMode:
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
         node, guard = self._node, self._project.part(RunGuards).get(self._node.id)
-        if node.handle.launch.mode != "plan":
+        if node.launch.mode != "plan":
             return Reply("answered", "Plan mode is over already: go on with your work.")
         if guard is None or not self._project.can_ask:
             return Reply("nobody")
         plan = self._project.redactor(plan)
-        with node.handle.controls.waiting(call_id):
+        with node.controls.waiting(call_id):
             answer = await self._project.inbox_service.question(
                 QUESTION, OPTIONS, asker=guard.asker, call_id=call_id, detail=plan
             )
@@ -105,13 +99,13 @@ class PlanMode:
     async def change(self, mode: PermissionMode) -> None:
         """Let `mode` hold from the run's next call on. Its model hears of it where a call is refused, or where it
         hands in a plan that nobody needs any more: a message of its own would make a finished agent answer again."""
-        node, before = self._node, self._node.handle.launch.mode
+        node, before = self._node, self._node.launch.mode
         if mode == before:
             return
         if mode == "plan":
             self._change_launch(mode, self._new_tools([self._project.tools["exit_plan"]]), readonly=True)
         elif before != "plan":
-            self._change_launch(mode, (), readonly=node.handle.launch.readonly)
+            self._change_launch(mode, (), readonly=node.launch.readonly)
         elif await self._take_up(mode) is None:
             # Its file makes it read-only: the mode changes, its rights do not.
             self._change_launch(mode, (), readonly=True)
@@ -122,9 +116,7 @@ class PlanMode:
         new = await self._take_up(mode)
         if new is None:
             return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
-        body = Warned(APPROVED, f"The plan was approved: {mode_text(mode)[0].lower()}{mode_text(mode)[1:]}")
-        self._project.log.append(self._node.handle.place, body)
-        self._node.observe(body)
+        record_mode(self._node, mode, "plan")
         names = ", ".join(tool.spec.name for tool in new)
         gained = f" You have got more tools: {names}." if names else ""
         return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"
@@ -133,11 +125,12 @@ class PlanMode:
         """Give the run what `mode` allows after plan mode, and return its new tools; None for a run that is
         read-only in every mode."""
         node, project = self._node, self._project
-        launch, notes = node.handle.launch, list[str]()
+        launch, notes = node.launch, list[str]()
         request = replace(launch.request, permission_mode=mode)
         if is_readonly(request, mode, project.settings.settings, notes):
             return None
-        plan = LaunchPlan(request, project, mode=mode, isolation=launch.isolation, state=dict(launch.state))
+        plan = LaunchPlan(request, project, mode=mode, isolation=launch.isolation, late=launch.late)
+        plan.state = dict(launch.state)
         await choose_tools(plan)
         new = self._new_tools(with_patches((*launch.tools, *plan.tools.values()), launch.model.info.id))
         self._change_launch(mode, new, readonly=False)
@@ -145,20 +138,20 @@ class PlanMode:
 
     def _new_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
         """Return those that the run has not got."""
-        known = {tool.spec.name for tool in self._node.handle.launch.tools}
+        known = {tool.spec.name for tool in self._node.launch.tools}
         return tuple({tool.spec.name: tool for tool in tools if tool.spec.name not in known}.values())
 
     def _change_launch(self, mode: PermissionMode, new: tuple[Tool, ...], *, readonly: bool) -> None:
         node, project = self._node, self._project
-        launch = node.handle.launch
+        launch = node.launch
         request = replace(launch.request, permission_mode=mode)
         changed = replace(launch, request=request, mode=mode, readonly=readonly, tools=(*launch.tools, *new))
-        node.handle.launch = changed
+        node.launch = changed
         guard = project.part(RunGuards).get(node.id)
         if guard is not None:
             guard.permissions.mode = mode
-        for change_rights in project.capabilities.each("change_rights"):
-            change_rights(node, self._context)
+        if self._context.confine is not None:
+            self._context.confine.renew()
         everything = (*self._guarded, *self.tools, *self._wrap(new))
         connect_patches(changed, everything)
         self.tools = with_hidden_patches(everything, self._wrap)[len(self._guarded) :]

@@ -15,23 +15,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.permission import Decision
+from retinue.core.person_prompt import PersonPrompt
 from retinue.core.tool import Tool
 from retinue.errors import StateError, UsageError
+from retinue.models.build import ProgramModels
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
-from retinue.models.program_models import ProgramModels
-from retinue.runs.order import Capabilities
-from retinue.runs.person_prompt import PersonPrompt
+from retinue.runs.services import Extensions, ProjectCapabilities, Rules
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import own_folders, retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
     from retinue.core.permission import ToolUse
+    from retinue.core.person_prompt import PromptCommand
     from retinue.core.provenance import Right
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.log.store import Log
     from retinue.runs.launch import ModelSource
-    from retinue.runs.person_prompt import PromptCommand
     from retinue.settings.load import Loaded
 
 
@@ -71,55 +69,6 @@ class TickCache:
         return value
 
 
-class Extensions:
-    """What plugins add to a project. This one adds nothing; the capability `plugins` has the other."""
-
-    @property
-    def agents(self) -> tuple[tuple[str, Path], ...]:
-        """Folders of agents, each under the name of its plugin."""
-        return ()
-
-    @property
-    def skills(self) -> tuple[tuple[str, Path], ...]:
-        """Folders of skills, each under the name of its plugin."""
-        return ()
-
-    @property
-    def has_code(self) -> bool:
-        """Whether a plugin has tools, whose names are known only when it is loaded."""
-        return False
-
-    @property
-    def has_hooks(self) -> bool:
-        return False
-
-    @property
-    def has_servers(self) -> bool:
-        return False
-
-    def hooks(self) -> Sequence[ExtensionHooks]:
-        """Return the tables of hooks that may take effect."""
-        return ()
-
-    def servers(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        """Return the tables of MCP servers that may be started, each with what brought it."""
-        return ()
-
-    def with_servers(self, spec: AgentSpec) -> AgentSpec:
-        """Return `spec` with the servers of the plugins that it names as extensions."""
-        return spec
-
-
-class ExtensionHooks(Struct, frozen=True):
-    """A table of hooks as a file has it. `source` names what brought it, `folder` is the project that it belongs to,
-    and `variables` are put into the environment of what it starts."""
-
-    table: Any
-    source: str
-    folder: Path | None
-    variables: Mapping[str, str]
-
-
 class Project:
     """One project seen from one process: its agents, settings, log and connections.
 
@@ -133,7 +82,7 @@ class Project:
         agents_json: str | None = None,
         tools: Sequence[Tool] = (),
         trust: bool = False,
-        capabilities: Capabilities | None = None,
+        capabilities: ProjectCapabilities | None = None,
         state: Path | None = None,
     ) -> None:
         """`trust`: what the project's files bring takes effect without asking, in this process. `state` is where the
@@ -147,8 +96,10 @@ class Project:
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.program_models = ProgramModels()
-        self.capabilities = capabilities or Capabilities()
+        self.capabilities = capabilities or ProjectCapabilities()
         self._parts: dict[type, Any] = {}
+        self.closing = contextlib.AsyncExitStack()
+        """What parts that were made want done when the project is closed; the newest first."""
         self.round = TickCache()
         self._trust_everything = trust
         self._settings_seen: Signature = ()
@@ -201,33 +152,33 @@ class Project:
         return Trust(self.home, everything=self._trust_everything, allowed=self.allowed, consents=self.consents)
 
     def part(self, kind: type[T]) -> T:
-        """Return what a capability shares among all runs of the project; made from the project when it is first
-        asked for."""
-        made: T | None = self._parts.get(kind)
-        if made is None:
-            made = self._parts[kind] = kind(self)  # type: ignore[call-arg]
+        """Return what a capability shares among all runs of the project, or does for others; made from the project
+        when it is first asked for."""
+        if kind not in self._parts:
+            make = self.capabilities.services.get(kind, kind)
+            self._parts[kind] = make(self)
+        made: T = self._parts[kind]
         return made
 
     def has_part(self, kind: type) -> bool:
         return kind in self._parts
 
-    @cached_property
+    @property
     def extensions(self) -> Extensions:
         """What the plugins of this project add to it."""
-        found = (extensions(self) for extensions in self.capabilities.each("extensions"))
-        return next(found, None) or Extensions()
+        return self.part(Extensions)
 
     async def expand_prompt(self, prompt: PersonPrompt) -> PersonPrompt:
         """Return the prompt with what its words stand for: commands, skills and files."""
-        for expand in self.capabilities.each("expand_prompt"):
-            await expand(prompt, self)
+        for capability in self.capabilities.plan:
+            await capability.expand_prompt(prompt, self)
         return prompt
 
     def prompt_commands(self) -> dict[str, PromptCommand]:
         """Return what a person can say as `/name`, by name; of one name the first."""
         found: dict[str, PromptCommand] = {}
-        for commands in self.capabilities.each("prompt_commands"):
-            for each in commands(self):
+        for capability in self.capabilities.plan:
+            for each in capability.prompt_commands(self):
                 found.setdefault(each.name, each)
         return found
 
@@ -242,8 +193,7 @@ class Project:
         self, grants: Sequence[str] = (), mode: PermissionMode | None = None
     ) -> PermissionPolicy | None:
         """Return the permissions of calls outside of any run; None where no rules are in force."""
-        found = (permissions(self, grants, mode) for permissions in self.capabilities.each("permissions_before_run"))
-        return next(filter(None, found), None)
+        return self.part(Rules).permissions(grants, mode)
 
     def preview_initial_prompt(self, spec: AgentSpec, task: str) -> str:
         """Return the same without expanding it: a preview starts no program and reads no file that the words name."""
@@ -358,8 +308,8 @@ class Project:
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
         shipped = {**builtin_tools(), **companion_tools()}
-        for tools in self.capabilities.each("tools"):
-            shipped |= tools(self)
+        for capability in self.capabilities.plan:
+            shipped |= capability.tools(self)
         working = {name: tool for name, tool in shipped.items() if name not in self.unavailable}
         return {**working, **own}
 
@@ -368,8 +318,8 @@ class Project:
         """Tools that cannot work on this machine, each with the reason. They are left out, because offering one
         costs tokens in every request and a turn to find out that it does nothing."""
         found: dict[str, str] = {}
-        for unavailable in self.capabilities.each("unavailable_tools"):
-            found |= unavailable(self)
+        for capability in self.capabilities.plan:
+            found |= capability.unavailable_tools(self)
         return found
 
     @cached_property
@@ -394,8 +344,7 @@ class Project:
         return end_leftovers(self.log.reader)
 
     async def close(self) -> None:
-        for close in self.capabilities.each("close_project"):
-            await close(self)
+        await self.closing.aclose()
         if self.settings.settings.log_keep_days is not None and "log" in self.__dict__:
             from retinue.runs.retention import tidy_log
 

@@ -11,14 +11,15 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from retinue.core.messages import UserMessage
 from retinue.core.outcome import Ended, Failure, Outcome
-from retinue.runs.execute import execute, finish
+from retinue.runs.execute import end_unstarted, execute
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.loop.controls import Controls
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 class RunQueue:
@@ -95,35 +96,40 @@ class RunQueue:
 Place = asyncio.Future[None]
 
 
-def take_place(node: RunNode, queue: RunQueue) -> Place | None:
+def take_place(node: Run, queue: RunQueue) -> Place | None:
     """A place in the line, or None for who needs none: whoever waits for a nested or a
     foreground run may hold a slot."""
     place = None
-    if node.background and _needs_slot(node) and not node.handle.controls.stopping:
+    if node.state.background and _needs_slot(node) and not node.controls.stopping:
         place = queue.join(node.id)
     node.queue = queue if place is not None else None
-    node.status = "queued" if place is not None and not place.done() else "starting"
+    node.state.state = "queued" if place is not None and not place.done() else "starting"
     return place
 
 
-def take_slot(node: RunNode, queue: RunQueue) -> None:
+def take_slot(node: Run, queue: RunQueue) -> None:
     """Count a run that was moved to the background. One that waits for a person takes its slot when it goes on."""
     if not _needs_slot(node):
         return
     node.queue = queue
-    if not node.asking:
+    if not node.state.asks:
         queue.hold(node.id)
 
 
-def _needs_slot(node: RunNode) -> bool:
+def _needs_slot(node: Run) -> bool:
     return node.queues and node.depth <= 1
 
 
 async def attend(
-    node: RunNode, project: Project, queue: RunQueue, place: Place | None, past: Conversation | None, post: str
+    node: Run,
+    project: Project,
+    queue: RunQueue,
+    place: Place | None,
+    past: Conversation | None,
+    news: UserMessage | None,
 ) -> None:
     """Run one attempt from its place in the queue to its end. However that comes, the slot is free then."""
-    controls, cwd = node.handle.controls, node.handle.launch.request.cwd
+    controls, cwd = node.controls, node.launch.request.cwd
     waits = place is not None and not place.done()
     try:
         if place is not None:
@@ -135,13 +141,13 @@ async def attend(
             gone = f"The working directory {cwd} does not exist any more."
             await never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
-            node.status = "starting"
-            await execute(node, project, past, post)
+            node.state.state = "starting"
+            await execute(node, project, past, news)
     finally:
         queue.leave(node.id)
 
 
-async def abandon(node: RunNode, project: Project) -> None:
+async def abandon(node: Run, project: Project) -> None:
     """Whoever asked for the run is gone before it began: it ends where it is."""
     node.stopped_by = "agent"
     failure = Failure("stopped", "Stopped with the call that asked for it, before it had started.")
@@ -159,6 +165,6 @@ async def _slot(controls: Controls, place: Place) -> None:
             raise
 
 
-async def never_started(node: RunNode, project: Project, ended: Ended, failure: Failure) -> None:
+async def never_started(node: Run, project: Project, ended: Ended, failure: Failure) -> None:
     """Give a run that has not begun its ending."""
-    await finish(node, project, Outcome(ended, failure=failure, model=node.handle.launch.model_name))
+    await end_unstarted(node, project, Outcome(ended, failure=failure, model=node.launch.model_name))

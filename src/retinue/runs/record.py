@@ -8,21 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.events import APPROVED, MODE_CHANGED, RunCreated, Warned
+from retinue.core.encode import dump
+from retinue.core.events import ModeChanged, RunCreated
 from retinue.core.placement import placement_options
 from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
+from retinue.core.run_options import RunOptions
+from retinue.core.run_state import RunState
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import LaunchError
-from retinue.log.encode import dump
 from retinue.log.replay import Conversation
-from retinue.log.rows import RunRow
 from retinue.log.transcript_file import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
 from retinue.runs.bounds import bounds_to_record
@@ -46,54 +47,39 @@ NEWS_PROMPT = "Hear what became of the agents that you started."
 class Tag(Struct, frozen=True):
     """How others know a run: kept with it, so that they still do after a restart."""
 
-    name: str | None = None
+    name: str
     description: str = ""
     background: bool = False
     call_id: str | None = None
 
 
-def tag_of(first: RunCreated) -> Tag:
-    """From the options of a run's first event; older logs have less."""
-    options = first.options
-    return Tag(
-        name=options.get("name"),
-        description=options.get("description") or first.agent,
-        background=bool(options.get("background")),
-        call_id=options.get("call_id"),
-    )
-
-
-def is_observer(reader: LogReader, run_id: str) -> bool:
-    """Return whether a run only watched its parent."""
-    first = reader.created(run_id)
-    return first is not None and bool(first.options.get("observes"))
-
-
 def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
     request = launch.request
     spec: Mapping[str, Any] = msgspec.json.decode(dump(request.spec))
-    options = {
-        **msgspec.to_builtins(tag),
-        "transcript": launch.transcript,
-        "model": request.model,
-        "thinking": request.thinking,
-        "limits": dict(request.limits),
-        **({"budget": request.budget.as_dict()} if request.budget is not None else {}),
-        "pinned": sorted(request.pinned),
-        "schema": request.schema,
+    options = RunOptions(
+        name=tag.name,
+        description=tag.description,
+        background=tag.background,
+        call_id=tag.call_id,
+        transcript=launch.transcript,
+        model=request.model,
+        thinking=request.thinking,
+        limits=request.limits,
+        budget=None if request.budget is None else request.budget.as_dict(),
+        pinned=tuple(sorted(request.pinned)),
+        schema=request.schema,
         # Plan mode may end with a yes to the plan; what else made the run read-only stays.
         # On another machine, other settings hold: the mode goes with the run.
-        "permission_mode": launch.mode if launch.mode == "plan" or request.placement else request.permission_mode,
-        "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
-        **({"ceiling": request.ceiling.as_dict()} if request.parent_id is not None else {}),
-        **({"bounds": bounds_to_record(launch.bounds)} if launch.bounds else {}),
-        "isolation": "worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
-        **_placement(request),
-        "system": kept(launch),
-        **_checkout(request, project),
-        **({"observes": request.observes} if request.observes else {}),
-        **({"asked": dict(request.asked)} if request.asked else {}),
-    }
+        permission_mode=launch.mode if launch.mode == "plan" or request.placement else request.permission_mode,
+        readonly=bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
+        ceiling=request.ceiling.as_dict() if request.parent_id is not None else None,
+        bounds=bounds_to_record(launch.bounds) if launch.bounds else None,
+        isolation="worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
+        placement=_placement(request),
+        system=kept(launch),
+        commit=_checkout(request, project),
+        asked=request.asked,
+    )
     return RunCreated(
         agent=request.spec.name,
         task=request.task,
@@ -106,19 +92,18 @@ def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
     )
 
 
-def _placement(request: RunRequest) -> Mapping[str, Any]:
+def _placement(request: RunRequest) -> Mapping[str, Any] | None:
     if request.placement is None:
-        return {}
+        return None
     return placement_options(request.placement, str(repository_root(request.cwd) or request.cwd))
 
 
-def _checkout(request: RunRequest, project: Project) -> dict[str, str]:
+def _checkout(request: RunRequest, project: Project) -> str | None:
     """Return the commit that the first run of a tree begins at: a test of it begins there again."""
     if request.parent_id is not None:
-        return {}
+        return None
     # Many runs may start at once: they look for it once.
-    commit = project.round.once(("commit", request.cwd), lambda: current_commit(request.cwd) or "")
-    return {"commit": commit} if commit else {}
+    return project.round.once(("commit", request.cwd), lambda: current_commit(request.cwd) or "") or None
 
 
 def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
@@ -148,7 +133,7 @@ def planner_note(past: Conversation, launch: Launch) -> tuple[str, ...]:
 
 
 def request_of(
-    row: RunRow,
+    row: RunState,
     past: Conversation,
     prompt: str | None,
     limits: Mapping[str, float | None] | None,
@@ -166,15 +151,15 @@ def request_of(
         spec = msgspec.convert(first.spec, AgentSpec)
     except ValueError as error:
         raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
-    spent = {**(options.get("budget") or {}), **(budget.as_dict() if budget is not None else {})}
-    pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
+    spent = {**(options.budget or {}), **(budget.as_dict() if budget is not None else {})}
+    pinned: set[Pinned] = {"model", *(EVERYTHING if options.pinned is None else options.pinned)}
     if limits is not None:
         pinned.add("limits")
     if thinking is not None:
         pinned.add("thinking")
     had: str | None = past.started.model if past.started else first.model
     of_file = replace(spec.model, name=None, fallbacks=())
-    if had == PLANNER and not options.get("model"):
+    if had == PLANNER and not options.model:
         # Nobody chose the planner: it stood in for a model, and there may be one by now.
         had, of_file = None, spec.model
     return RunRequest(
@@ -183,22 +168,21 @@ def request_of(
         spec=replace(
             spec,
             model=of_file,
-            readonly=spec.readonly or bool(options.get("readonly")) or None,
+            readonly=spec.readonly or options.readonly or None,
         ),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
         model=model or had,
-        thinking=thinking or options.get("thinking"),
-        limits={**(options.get("limits") or {}), **(limits or {})},
+        thinking=thinking or options.thinking,
+        limits={**options.limits, **(limits or {})},
         budget=Budget.read(spent) if spent else None,
         pinned=frozenset(pinned),
-        schema=options.get("schema"),
-        permission_mode=options.get("permission_mode"),
+        schema=options.schema,
+        permission_mode=options.permission_mode,
         parent_id=row.parent_id,
         root_id=row.root_id,
         depth=first.depth,
-        isolation=options.get("isolation"),
-        observes=options.get("observes"),
+        isolation=options.isolation,
         ceiling=_recorded_ceiling(row, past, options),
     )
 
@@ -228,14 +212,6 @@ def _rights(spec: AgentSpec) -> bytes:
     return msgspec.json.encode((spec.hooks, spec.servers, spec.tools, spec.session), order="deterministic")
 
 
-_MODE_CHANGES = (APPROVED, MODE_CHANGED)
-
-
-def mode_text(mode: PermissionMode) -> str:
-    """The sentence by which the log says that a mode holds from here on."""
-    return f"The permission mode is {mode} now."
-
-
 def with_approved_mode(
     request: RunRequest, reader: LogReader, run_id: str, chosen: PermissionMode | None = None
 ) -> RunRequest:
@@ -252,31 +228,30 @@ def with_approved_mode(
 def recorded_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
     """The mode that a run had last; None where the files decided it."""
     first = reader.created(run_id)
-    began_in = first.options.get("permission_mode") if first is not None else None
+    began_in = first.options.permission_mode if first is not None else None
     return changed_mode(reader, run_id) or began_in
 
 
 def changed_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
     """The mode that holds since a plan was approved or a person changed it; None where it is as the run began."""
-    found: PermissionMode | None = None
-    for _, event in reader.ordered(run_id, ("run.warned",)):
-        if isinstance(event.body, Warned) and event.body.code in _MODE_CHANGES:
-            found = next((mode for mode in get_args(PermissionMode) if f" {mode} now." in event.body.text), found)
-    return found
+    for _, event in reader.ordered(run_id, ("run.mode_changed",), newest_first=True):
+        if isinstance(event.body, ModeChanged):
+            return event.body.mode
+    return None
 
 
-def _recorded_ceiling(row: RunRow, past: Conversation, options: Mapping[str, Any]) -> Ceiling:
+def _recorded_ceiling(row: RunState, past: Conversation, options: RunOptions) -> Ceiling:
     """Return what the runs above a run kept it from having. The fork of such a run has no parent, and its ceiling."""
-    if row.parent_id is None and "ceiling" not in options:
+    if row.parent_id is None and options.ceiling is None:
         return NO_CEILING
     return _ceiling(past, options)
 
 
-def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:
+def _ceiling(past: Conversation, options: RunOptions) -> Ceiling:
     """Logs of older versions have none. A run of theirs that has started keeps the tools it had."""
-    if "ceiling" not in options and past.started is not None:
+    if options.ceiling is None and past.started is not None:
         return NO_CEILING
-    return Ceiling.read(options.get("ceiling"))
+    return Ceiling.read(options.ceiling)
 
 
 RESERVED = frozenset({"main"})

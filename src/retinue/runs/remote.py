@@ -20,7 +20,7 @@ from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from retinue.log.commands import CommandAnswer, Ear, RunCommand
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
     from retinue.runs.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
@@ -107,7 +107,7 @@ class Commands:
             text = f"Not delivered: the run is just ending. {_resume(command)}"
         return CommandAnswer(command.run_id, done, text)
 
-    def _do(self, node: RunNode, command: RunCommand) -> tuple[bool, str]:
+    def _do(self, node: Run, command: RunCommand) -> tuple[bool, str]:
         supervisor, kind = self._supervisor, command.kind
         match kind:
             case "steer":
@@ -120,9 +120,7 @@ class Commands:
                 others = f", and {count - 1} below it" if count > 1 else ""
                 return count > 0, f"It is stopping{others}."
             case "compact":
-                return node.handle.controls.compact(
-                    command.text
-                ), "It shortens its conversation before its next request."
+                return node.controls.compact(command.text), "It shortens its conversation before its next request."
             case "background":
                 if supervisor.detach(node):
                     return True, "It goes on in the background."
@@ -130,10 +128,10 @@ class Commands:
             case _:
                 assert_never(kind)
 
-    def _steer(self, node: RunNode, command: RunCommand) -> bool:
+    def _steer(self, node: Run, command: RunCommand) -> bool:
         delivered = self._supervisor.steer(node, command.text)
         if delivered and command.by:
-            self._supervisor.project.log.append(node.handle.place, Warned(STEERED, f"Steered by {command.by}."))
+            self._supervisor.project.log.append(node.place, Warned(STEERED, f"Steered by {command.by}."))
         return delivered
 
 
@@ -166,14 +164,14 @@ class Sweeper:
         before = self._supervisor.clock.now() - KEEP_SECONDS
         # Children before their parents.
         for node in reversed(list(self._supervisor.members.values())):
-            if node.finished is not None and node.finished <= before and _is_done_with(node):
+            if node.state.ended_at is not None and node.state.ended_at <= before and _is_done_with(node):
                 self._supervisor.forget(node)
         if any(not node.live for node in self._supervisor.members.values()):
             self.watch()
 
 
-def _is_done_with(node: RunNode) -> bool:
+def _is_done_with(node: Run) -> bool:
     if any(child.live for child in node.descendants()):
         return False
     parent = node.parent
-    return parent is None or not parent.live or not node.background or node.consumed or node.announced
+    return parent is None or not parent.live or not node.state.background or node.consumed or node.announced

@@ -16,6 +16,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Limits
 from retinue.errors import UsageError
+from retinue.loop.finish import check_schema
 from retinue.models.efforts import LEVELS, level_of
 from retinue.settings.places import private_folder
 
@@ -37,8 +38,6 @@ def well_formed(request: RunRequest) -> None:
             f"There is no permission mode '{request.permission_mode}'.", remedy=f"Use one of {', '.join(_MODES)}."
         )
     if request.schema is not None:
-        from retinue.loop.finish import check_schema
-
         name = "The output schema"
         if request.schema == request.spec.output_schema:
             name = f"The output schema of agent '{request.spec.name}' in {request.spec.path or 'its definition'}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.report import require_startable
+from retinue.agents.launch_checks import require_startable
 from retinue.core.clock import Clock
 from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.core.spec import AgentSpec

@@ -18,32 +18,35 @@ from retinue.core.delegation import LIVE, ChildView, Status
 from retinue.core.events import (
     AssistantEnded,
     Body,
+    ChildResumed,
     MessageAdded,
     ResultRead,
     RunResumed,
     ToolEnded,
     ToolStarted,
 )
+from retinue.core.notice import ChildrenEnded
+from retinue.core.run_options import NO_OPTIONS
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.open_calls import describe_call
 from retinue.log.transcript_file import transcript_path
 from retinue.runs.bounds import bounds_from_record
-from retinue.runs.launch import later_tool_names
-from retinue.runs.notification_text import announced, notification
-from retinue.runs.record import RESERVED, Tag, planner_note, tag_of
+from retinue.runs.notification_text import announcement
+from retinue.runs.record import RESERVED, planner_note
 from retinue.runs.system_prompt import restored
 from retinue.settings.database import database_of
-from retinue.tools.reach import label
+from retinue.tools.paths import label
 
 if TYPE_CHECKING:
+    from retinue.core.messages import UserMessage
     from retinue.core.outcome import Outcome, StoppedBy
+    from retinue.core.run_state import RunState
     from retinue.log.query import LogReader
     from retinue.log.replay import Conversation
-    from retinue.log.rows import RunRow
     from retinue.runs.launch import Launch
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 _SEARCH = "tool_search"
 """Finds tools of servers; a run that had them by name before may search for them now."""
@@ -54,9 +57,7 @@ _INTERRUPTED = "Its process ended while it worked."
 class Past(Struct, frozen=True):
     """A child that this process knows only from the log."""
 
-    row: RunRow
-    tag: Tag
-    display_name: str
+    row: RunState
     outcome: Outcome | None
     said: str = ""
     """The last words of one that has no outcome."""
@@ -66,8 +67,6 @@ class Past(Struct, frozen=True):
     """What its file says about working in the background."""
     heard: bool = False
     """Whether its parent knows how it stands, where that was looked up."""
-    observes: bool = False
-    """Whether it only watched its parent, which does not hear of it."""
 
     @property
     def id(self) -> str:
@@ -84,8 +83,7 @@ class Past(Struct, frozen=True):
 
     @property
     def status(self) -> Status:
-        state = self.row.state
-        return self.row.ended or "interrupted" if state == "ended" else state
+        return self.row.status
 
     def view(self) -> ChildView:
         row, outcome = self.row, self.outcome
@@ -95,12 +93,12 @@ class Past(Struct, frozen=True):
         return ChildView(
             id=row.id,
             agent=row.agent,
-            display_name=self.display_name,
-            description=self.tag.description,
+            display_name=row.display_name,
+            description=row.description or row.agent,
             status=self.status,
-            handle=self.tag.name,
-            call_id=self.tag.call_id,
-            background=self.tag.background,
+            handle=row.name,
+            call_id=row.call_id,
+            background=row.background,
             depth=row.depth,
             parent_id=row.parent_id,
             started_at=began,
@@ -120,46 +118,30 @@ class Past(Struct, frozen=True):
         )
 
 
-def stored_tag(reader: LogReader, row: RunRow) -> Tag:
-    """What a run is called, and what it works on."""
-    first = reader.created(row.id)
-    return tag_of(first) if first is not None else Tag(None, row.agent)
-
-
-def past(reader: LogReader, row: RunRow) -> Past:
+def past(reader: LogReader, row: RunState) -> Past:
     """A run as its events tell it."""
     first = reader.created(row.id)
     outcome = reader.outcome(row.id)
     said = "" if outcome is not None else _last_words(reader, row.id)
     if first is None:
-        return Past(row, Tag(None, row.agent), row.agent, outcome, said)
-    if first.options.get("placement"):
+        return Past(row, outcome, said)
+    if first.options.placement:
         # Its transcript is a file of the worker that had it.
         row = replace(row, transcript=None)
-    name = str(first.spec.get("display_name") or row.agent)
     cut_off = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
     unknown = tuple(map(describe_call, cut_off))
     return Past(
         row,
-        tag_of(first),
-        name,
         outcome,
         said,
         unknown,
         first.spec.get("background"),
-        observes=bool(first.options.get("observes")),
     )
 
 
 def names_below(reader: LogReader, parent_id: str) -> list[str]:
-    """What the children of a run are called."""
-    names: list[str] = []
-    for row in reader.list_runs(parent_id=parent_id):
-        first = reader.created(row.id)
-        name = tag_of(first).name if first is not None else None
-        if name:
-            names.append(name)
-    return names
+    """Return the names of the children of a run."""
+    return [row.name for row in reader.list_runs(parent_id=parent_id) if row.name]
 
 
 def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> Past | None:
@@ -169,16 +151,11 @@ def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) ->
     exact = [row for row in rows if row.id == wanted]
     alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
     if len(alike) == 1:
-        found = past(reader, alike[0])
-        return None if found.observes else found
-    for row in rows:
-        found = past(reader, row)
-        if found.tag.name == wanted and not found.observes:
-            return found
-    return None
+        return past(reader, alike[0])
+    return next((past(reader, row) for row in rows if row.name == wanted), None)
 
 
-def find_named(reader: LogReader, name: str) -> RunRow | None:
+def find_named(reader: LogReader, name: str) -> RunState | None:
     """The run that a person means by a name, however old and deep it is: one that lives before
     one that does not, then the newest. `main` is the run a person talks to."""
     if name in RESERVED:
@@ -188,7 +165,7 @@ def find_named(reader: LogReader, name: str) -> RunRow | None:
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
 
 
-def find_run(reader: LogReader, wanted: str) -> RunRow:
+def find_run(reader: LogReader, wanted: str) -> RunState:
     """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
     UnknownRunError, and UsageError when several fit."""
     if not wanted.startswith("@"):
@@ -203,11 +180,10 @@ def children(reader: LogReader, parent_id: str, limit: int, without: Collection[
     """The newest children of a run, newest first, but for some."""
     rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
     ears = _Ears(reader, parent_id) if rows else None
-    found = [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
-    return [each for each in found if not each.observes]
+    return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
 
 
-def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode]) -> list[ChildView]:
+def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Run]) -> list[ChildView]:
     """The children of a run that have ended, or were interrupted, since it last heard of them.
     Those that still run are left out: their end is brought when it comes."""
     ears: _Ears | None = None
@@ -217,18 +193,16 @@ def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode
         reported = row.id not in members or not members[row.id].live
         if row.state not in LIVE and reported:
             ears = ears or _Ears(reader, parent_id)
-            if not ears.heard(row) and not (found := past(reader, row)).observes:
-                views.append(found.view())
+            if not ears.heard(row):
+                views.append(past(reader, row).view())
     return views
 
 
-def post(views: list[ChildView], *, show_cost: bool = False) -> str:
-    """What a run hears of them before it goes on; empty when there is nothing to say."""
+def news_of(views: list[ChildView], *, show_cost: bool = False) -> UserMessage | None:
+    """Return the message that a run gets about them before it continues; None when there is nothing to tell."""
     if not views:
-        return ""
-    if len(views) > 1:
-        return notification(views, group=True, head=_HEAD, show_cost=show_cost)
-    return f"{_HEAD}\n\n{notification(views, show_cost=show_cost)}"
+        return None
+    return announcement(views, group=len(views) > 1, head=_HEAD, show_cost=show_cost)
 
 
 def used_below(reader: LogReader, run_id: str) -> Usage:
@@ -237,14 +211,14 @@ def used_below(reader: LogReader, run_id: str) -> Usage:
     return sum((row.usage for row in below), Usage())
 
 
-def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -> Launch:
+def bounded(launch: Launch, past: Conversation, project: Project, row: RunState) -> Launch:
     """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
     started = past.started
-    options = past.created.options if past.created else {}
+    options = past.created.options if past.created else NO_OPTIONS
     launch = replace(
         launch,
-        transcript=row.transcript if past.started else options.get("transcript"),
-        bounds=launch.bounds or bounds_from_record(options.get("bounds")),
+        transcript=row.transcript if past.started else options.transcript,
+        bounds=launch.bounds or bounds_from_record(options.bounds),
         notes=(*launch.notes, *planner_note(past, launch)),
     )
     system = None
@@ -256,7 +230,7 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch
-    began_in = options.get("permission_mode")
+    began_in = options.permission_mode
     approved = began_in == "plan" and launch.mode != "plan"
     planning = began_in != "plan" and launch.mode == "plan" and row.parent_id is None
     had = {*started.tools, _SEARCH}
@@ -266,12 +240,10 @@ def bounded(launch: Launch, past: Conversation, project: Project, row: RunRow) -
     if planning:
         had.add("exit_plan")
     tools = tuple(tool for tool in launch.tools if label(tool) in had)
-    if row.parent_id is not None:
-        for limit in project.capabilities.each("limit_resumed"):
-            limit(launch, frozenset(started.tools))
+    if row.parent_id is not None and launch.late is not None:
+        launch.late.limit_to(frozenset(started.tools))
     over = {"exit_plan"} if approved else set()
-    later = later_tool_names(launch, project)
-    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - later - over)
+    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - launch.later_tool_names - over)
     notes = (f"no longer available: {', '.join(missing)}",) if missing and not planning else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 
@@ -282,51 +254,46 @@ class _Ears:
     def __init__(self, reader: LogReader, parent_id: str) -> None:
         self._reader = reader
         self._told: dict[str, int] = {}
-        self._read: dict[str, int] = {}
-        self._calls: dict[str, tuple[int, str]] = {}
-        self._resuming: set[str] = set()
-        types = ("message.added", "child.read", "tool.started", "tool.ended")
+        self._read: dict[str, dict[str, int]] = {}
+        """By the call that carries them: the children whose results it read, and where."""
+        self._calls: dict[str, tuple[int, frozenset[str]]] = {}
+        """Calls without a result: where they began, and the texts among their arguments."""
+        self._resumed: dict[str, int] = {}
+        types = ("message.added", "child.read", "child.resumed", "tool.started", "tool.ended")
         for place, event in reader.ordered(parent_id, types):
             self._take(place, event.body)
 
-    def heard(self, row: RunRow) -> bool:
+    def heard(self, row: RunState) -> bool:
         """Whether it knows how this child stands. It does not when it was told of an
         interruption and what it then did about it came to nothing: the call was cut off, or the
         child was taken up and cut off again in the queue, where it leaves no trace of its own."""
         told = self._told.get(row.id, 0)
         if told < self._reader.newest(row.id):
             return False
-        return row.state == "ended" or not any(place > told and row.id in said for place, said in self._calls.values())
+        if row.state == "ended":
+            return True
+        cut_off = any(place > told and row.id in texts for place, texts in self._calls.values())
+        return not cut_off and self._resumed.get(row.id, 0) < told
 
     def _take(self, place: int, body: Body) -> None:
         match body:
-            case MessageAdded(message) if message.origin == "notification":
-                self._told.update(dict.fromkeys(announced(message.text), place))
-            case ResultRead(child_id):
-                self._read[child_id] = place
+            case MessageAdded(message) if isinstance(message.notice, ChildrenEnded):
+                self._told.update({ending.id: place for ending in message.notice.endings})
+            case ResultRead(child_id, call_id):
+                self._read.setdefault(call_id or "", {})[child_id] = place
+            case ChildResumed(child_id):
+                self._resumed[child_id] = place
             case ToolStarted(call):
-                self._calls[call.id] = (place, str(call.arguments))
-                if call.arguments.get("resume"):
-                    self._resuming.add(call.id)
+                texts = frozenset(value for value in call.arguments.values() if isinstance(value, str))
+                self._calls[call.id] = (place, texts)
             case ToolEnded():
                 self._calls.pop(body.call_id, None)
-                if body.call_id in self._resuming and not body.result.is_error:
-                    self._calls[f"{body.call_id} at {place}"] = (place, body.result.text)
-                self._resuming.discard(body.call_id)
+                read = self._read.pop(body.call_id, {})
                 if body.effect.status != "unknown":
-                    # That it read a result counts only if the tool that read it came back with it.
-                    for child_id in [each for each in self._read if _carries(self._reader, body, each)]:
-                        self._told[child_id] = self._read.pop(child_id)
+                    # The run has a result only if the call that read it came back with it.
+                    self._told.update(read)
             case _:
                 pass
-
-
-def _carries(reader: LogReader, ended: ToolEnded, child_id: str) -> bool:
-    """Whether a tool result is the child's: it names it, or the call is the one that started it."""
-    if child_id in ended.result.text:
-        return True
-    first = reader.created(child_id)
-    return first is not None and tag_of(first).call_id == ended.call_id
 
 
 def _last_words(reader: LogReader, run_id: str) -> str:

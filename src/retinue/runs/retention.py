@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
+from retinue.log.prune import PrunedEvents, prunable, prune_events
 from retinue.log.query import LogReader
+from retinue.runs.services import UnsavedWork
 
 if TYPE_CHECKING:
+    from retinue.core.run_state import RunState
     from retinue.log.prune import PrunedEvents
-    from retinue.log.rows import RunRow
     from retinue.runs.project import Project
 
 DAY = 24 * 3600.0
@@ -33,10 +35,7 @@ def is_due_today(mark: Path) -> bool:
 
 def open_runs_of(project: Project) -> set[str]:
     """Return the runs whose work is not saved yet."""
-    found: set[str] = set()
-    for open_runs in project.capabilities.each("open_runs"):
-        found.update(open_runs(project.state))
-    return found
+    return set(project.part(UnsavedWork).runs())
 
 
 async def tidy_log(project: Project) -> None:
@@ -55,8 +54,6 @@ def prune_log(
     state: Path, before: float, open_runs: Collection[str], *, shrink: bool = True, dry_run: bool = False
 ) -> PrunedEvents:
     """Remove the events of runs whose trees have been still since `before`. Raise StateError."""
-    from retinue.log.prune import PrunedEvents, prunable, prune_events
-
     with LogReader.open(state) as reader:
         rows = find_expired(reader.list_runs(), open_runs, before)
         ids = prunable(reader, [row.id for row in rows])
@@ -65,7 +62,7 @@ def prune_log(
     return prune_events(state, ids, shrink=shrink)
 
 
-def find_expired(rows: Iterable[RunRow], open_runs: Collection[str], before: float) -> list[RunRow]:
+def find_expired(rows: Iterable[RunState], open_runs: Collection[str], before: float) -> list[RunState]:
     """Return the runs of trees in which nothing has happened since `before`. `open_runs` are those whose work is
     not saved yet: their trees are kept."""
     every = list(rows)

@@ -5,39 +5,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
-from retinue.core.events import MOVED, Warned
-from retinue.core.messages import Image
+from retinue.core.events import MovedToBackground, Warned
+from retinue.core.identifiers import RunId, is_valid
+from retinue.core.messages import Image, UserMessage
 from retinue.core.placement import HERE, ClusterPlacement
 from retinue.core.request import RunRequest
+from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
-from retinue.errors import LaunchError, StateError
+from retinue.errors import LaunchError, StateError, UsageError
 from retinue.log.replay import Conversation
-from retinue.log.rows import RunPlace, RunRow
 from retinue.runs.admission import admission
 from retinue.runs.budget import Account, open_account
 from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
-from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch
-from retinue.runs.node import Members, RunNode
+from retinue.runs.members import Members
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
-from retinue.runs.record import Names, Tag, as_received, created, request_of, tag_of, transcript_for, with_approved_mode
+from retinue.runs.record import Names, Tag, as_received, created, request_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands, Sweeper
 from retinue.runs.resolution import RetryCalls
-from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
+from retinue.runs.resume import bounded, names_below, news_of, undelivered, used_below
+from retinue.runs.run import Run
+from retinue.runs.scheduling import Schedules
 
 if TYPE_CHECKING:
     from retinue.runs.event_bridge import EventBridge
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 class Supervisor(Members):
     """Use from one event loop, inside `async with`: leaving it stops what still runs."""
+
+    queue: RunQueue
 
     def __init__(self, project: Project, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__()
@@ -57,6 +61,8 @@ class Supervisor(Members):
         self.commands = Commands(self)
         self._sweeper = Sweeper(self)
         self._heap = Heap()
+        self.schedules: Schedules | None = None
+        """What starts agents at a time, once it is used."""
         self.opened = False
         self._closed = False
         self.permission_mode: PermissionMode | None = None
@@ -74,7 +80,7 @@ class Supervisor(Members):
     @property
     def session_mode(self) -> PermissionMode | None:
         """The mode of the newest main run, as it is now, or that of the session where there is none."""
-        modes = [node.handle.launch.mode for node in self.members.values() if node.depth == 0]
+        modes = [node.launch.mode for node in self.members.values() if node.depth == 0]
         return modes[-1] if modes else self.permission_mode
 
     @cached_property
@@ -83,12 +89,6 @@ class Supervisor(Members):
         from retinue.runs.event_bridge import EventBridge
 
         return EventBridge(self)
-
-    @cached_property
-    def schedules(self) -> Any:
-        """What starts agents at a time; costs nothing until it is used."""
-        (scheduler,) = self.project.capabilities.each("scheduler")
-        return scheduler(self)
 
     def reload_settings(self, *, persisted: bool = True) -> None:
         """Apply what someone changed in the settings. `persisted` says whether it could be written to a file."""
@@ -106,7 +106,7 @@ class Supervisor(Members):
         self,
         request: RunRequest,
         *,
-        parent: RunNode | None = None,
+        parent: Run | None = None,
         description: str = "",
         background: bool = False,
         name: str | None = None,
@@ -115,13 +115,19 @@ class Supervisor(Members):
         notes: tuple[str, ...] = (),
         run_id: str | None = None,
         queued: bool = True,
-    ) -> RunNode:
+    ) -> Run:
         """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it must not start; nothing
         is recorded then. A `run_id` must be new; what is not `queued` starts at once, however many are at work."""
         self.notice_settings()
         request = self._placed(request, background, parent)
         run_id = run_id or new_run_id()
-        above = parent.handle.launch if parent else None
+        if not is_valid(run_id, RunId):
+            # It becomes the name of files and folders.
+            raise UsageError(
+                "A run_id has at most 64 letters, digits, '-' and '_', and begins with a letter or digit.",
+                remedy="Choose another, or leave it out.",
+            )
+        above = parent.launch if parent else None
         more = list(notes)
         transcript = transcript_for(request, self.project, run_id, more)
         launch = await prepare(
@@ -140,8 +146,10 @@ class Supervisor(Members):
             tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
             account = self._account(launch, parent)
             whole = replace(launch, request=recorded(launch.request, request))
-            self.project.log.append(place, created(whole, tag, self.project))
-        node = self._node(handle_for(self, place, launch), parent, tag, account)
+            event = self.project.log.append(place, created(whole, tag, self.project))
+        node = self._add(Run(self, place, launch, account, parent))
+        node.observe(event)
+        self._names.add(tag.name)
         node.hooks, node.queues = admitted.hooks, queued
         try:
             await self.project.log.flush()
@@ -164,12 +172,12 @@ class Supervisor(Members):
         model: str | None = None,
         thinking: str | None = None,
         mode: PermissionMode | None = None,
-        parent: RunNode | None = None,
+        parent: Run | None = None,
         background: bool = False,
         call_id: str | None = None,
         join: JoinMode | None = None,
         offered: bool = False,
-    ) -> RunNode:
+    ) -> Run:
         """Take up an ended or interrupted run with what it had, but for what is named here. It hears first how its
         children ended. One that was `offered` by another process begins with its task. Raise StateError while it runs
         anywhere."""
@@ -192,7 +200,7 @@ class Supervisor(Members):
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
         try:
-            above = parent.handle.launch if parent else None
+            above = parent.launch if parent else None
             launch = await prepare(
                 request, self.project, Delegate(self, row.id), above, run_id=row.id, heard=True, resumed=True
             )
@@ -205,41 +213,54 @@ class Supervisor(Members):
         except BaseException:
             await log.give_back(row)
             raise
-        node = self._rejoin(row, handle_for(self, row.place, launch), past, below, parent, account, background, call_id)
+        node = self.members.get(row.id)
+        if node is not None:
+            node.begin(launch, account)
+        else:
+            node = self._add(Run(self, row.place, launch, account, parent))
+            node.recall(row, past, below)
+            # Names stay with the runs that they were given to.
+            for name in (row.name, *names_below(log.reader, row.id)):
+                if name:
+                    self._names.add(name)
+        if parent is not None and node not in parent.children:
+            node.parent = parent
+            parent.children.append(node)
+        node.state.background, node.state.call_id = background, call_id or node.state.call_id
         node.hooks = admitted.hooks
         for view in news:
             if view.id in self.members:
                 self.members[view.id].announced = True
         if node.id in self._rooms:
             self._rooms[node.id].reopened()
-        said = post(news, show_cost=self.settings.show_cost)
-        return self._begin(node, join, None if begins else past, said)
+        told = news_of(news, show_cost=self.settings.show_cost)
+        return self._begin(node, join, None if begins else past, told)
 
-    def steer(self, node: RunNode, text: str, images: Sequence[Image] = ()) -> bool:
+    def steer(self, node: Run, text: str, images: Sequence[Image] = ()) -> bool:
         """Say something to a run, for after its current tool calls. False once it has ended."""
-        answers = any(hear(node, text) for hear in self.project.capabilities.each("hear"))
-        if not answers and not node.handle.controls.steer(text, images=images):
+        answers = node.companion is not None and node.companion.hear(text)
+        if not answers and not node.controls.steer(text, images=images):
             return False
         if "bridge" in self.__dict__:
             self.bridge.steered(node, text)
         return True
 
-    def detach(self, node: RunNode, join: JoinMode | None = None) -> bool:
+    def detach(self, node: Run, join: JoinMode | None = None) -> bool:
         """Move a foreground run to the background: whoever waits for it goes on, and hears of
         its end as of any other in the background. False when there is nothing to move."""
-        if node.background or not node.live or node.parent is None:
+        if node.state.background or not node.live or node.parent is None:
             return False
+        node.record(MovedToBackground(node.state.call_id))
         node.detach()
         take_slot(node, self.queue)
         node.notes = (*node.notes, "It was moved to the background: you will be notified when it ends.")
-        self.project.log.append(node.handle.place, Warned(MOVED, "It was moved to the background."))
         self.room(node.parent).started(node, join or self.settings.default_join_mode)
         return True
 
-    def view(self, node: RunNode) -> ChildView:
+    def view(self, node: Run) -> ChildView:
         return node.view(self.queue.position(node.id))
 
-    def room(self, parent: RunNode) -> Notifications:
+    def room(self, parent: Run) -> Notifications:
         room = self._rooms.get(parent.id)
         if room is None:
             room = self._rooms[parent.id] = Notifications(
@@ -261,7 +282,7 @@ class Supervisor(Members):
     async def close(self) -> None:
         """Stop what runs and close the log. Nothing starts any more."""
         self._closed = True
-        if "schedules" in self.__dict__:
+        if self.schedules is not None:
             await self.schedules.end()
         await self.stop_all("The program ended.", by="program")
         self.commands.close()
@@ -288,7 +309,7 @@ class Supervisor(Members):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _placed(self, request: RunRequest, background: bool, parent: RunNode | None) -> RunRequest:
+    def _placed(self, request: RunRequest, background: bool, parent: Run | None) -> RunRequest:
         """Return the request with the place that it, its agent's file or the settings name. Raise LaunchError when no
         other machine can be reached."""
         said = request.spec.placement or (self.settings.placement if background else HERE)
@@ -311,77 +332,40 @@ class Supervisor(Members):
     async def _settled(self, run_id: str) -> None:
         """A run of this process that is just ending is waited for: it can be resumed then."""
         node, task = self.members.get(run_id), self._tasks.get(run_id)
-        if node is not None and node.live and not node.handle.controls.ended:
+        if node is not None and node.live and not node.controls.ended:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
         if task is not None:
-            if node is not None:
-                self.stop_observers(node, "The run that it observes goes on.")
             await asyncio.wait({task})
 
-    def _account(self, launch: Launch, parent: RunNode | None, resumed: Usage | None = None) -> Account:
+    def _account(self, launch: Launch, parent: Run | None, resumed: Usage | None = None) -> Account:
         above = parent.account if parent else None
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
 
-    def _node(self, handle: RunHandle, parent: RunNode | None, tag: Tag, account: Account) -> RunNode:
-        node = RunNode(
-            handle, account, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock
-        )
-        node.notes, node.state = handle.launch.notes, dict(handle.launch.state)
+    def _add(self, node: Run) -> Run:
         self.members[node.id] = node
-        if tag.name is not None:
-            self._names.add(tag.name)
-        if parent is not None and not node.observes:
-            parent.children.append(node)
+        if node.parent is not None:
+            node.parent.children.append(node)
         return node
 
-    def _rejoin(
-        self,
-        row: RunRow,
-        handle: RunHandle,
-        past: Conversation,
-        below: Usage,
-        parent: RunNode | None,
-        account: Account,
-        background: bool,
-        call_id: str | None,
-    ) -> RunNode:
-        node = self.members.get(row.id)
-        if node is not None:
-            node.again(handle, account, background=background, call_id=call_id)
-        else:
-            tag = tag_of(past.created) if past.created is not None else Tag(None, row.agent)
-            if tag.description == row.agent:
-                # It was given none: as in its first attempt, its task says what it is about.
-                tag = replace(tag, description="")
-            tag = replace(tag, background=background, call_id=call_id or tag.call_id)
-            node = self._node(handle, parent, tag, account)
-            node.remember(past, below)
-            # Names stay with the runs that they were given to.
-            for name in names_below(self.project.log.reader, row.id):
-                self._names.add(name)
-        if parent is not None and node not in parent.children:
-            node.parent = parent
-            if not node.observes:
-                parent.children.append(node)
-        return node
-
-    def _begin(self, node: RunNode, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> RunNode:
-        if node.parent is not None and node.background and not node.observes:
+    def _begin(
+        self, node: Run, join: JoinMode | None, past: Conversation | None = None, news: UserMessage | None = None
+    ) -> Run:
+        if node.parent is not None and node.state.background:
             self.room(node.parent).started(node, join or self.settings.default_join_mode)
-        elsewhere = self.project.elsewhere if node.handle.launch.request.placement is not None else None
+        elsewhere = self.project.elsewhere if node.launch.request.placement is not None else None
         if elsewhere is not None:
             from retinue.runs.elsewhere import attend_elsewhere
 
             work = attend_elsewhere(node, self.project, elsewhere)
         else:
-            work = attend(node, self.project, self.queue, take_place(node, self.queue), past, post)
+            work = attend(node, self.project, self.queue, take_place(node, self.queue), past, news)
         task = self._tasks[node.id] = asyncio.create_task(work, name=f"run {node.id}")
         task.add_done_callback(lambda done: self._over(node, done))
         self._heap.runs(len(self._tasks))
         self.commands.watch()
         return node
 
-    def _over(self, node: RunNode, task: asyncio.Task[None]) -> None:
+    def _over(self, node: Run, task: asyncio.Task[None]) -> None:
         self._tasks.pop(node.id, None)
         self._heap.runs(len(self._tasks))
         node.account.close()
@@ -390,12 +374,12 @@ class Supervisor(Members):
             task.exception()
         if node.live:  # cancelled before its first step
             cut_off(node, StateError(f"Run {node.id} was cut off before it had started."))
-        failure = node.handle.failure
+        failure = node.failure
         if failure is not None and not self._closed:
             self.broken_off(node.id, failure)
-        above = node.handle.place.parent_id
-        if node.parent is not None and node.background and not node.observes:
+        above = node.place.parent_id
+        if node.parent is not None and node.state.background:
             self.room(node.parent).ended(node)
-        elif node.parent is None and above is not None and not node.observes:  # started by a run of another process
+        elif node.parent is None and above is not None:  # started by a run of another process
             self._missed(above)
         self._sweeper.watch()

@@ -24,9 +24,10 @@ from msgspec import Struct
 from retinue.core.events import RunCreated
 from retinue.core.files import read_head
 from retinue.core.permission import READ_ONLY
-from retinue.core.spec import AgentSpec
+from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_list import split_entry
+from retinue.core.toolnames import TOOLS, canonical
 from retinue.runs.bounds import STARTING
 from retinue.runs.offer import policy_text
 from retinue.runs.prompt import PromptPart, detect, prompt_parts, reads_instructions
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
+    from retinue.settings.table import Settings
 
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.local.md", "CLAUDE.local.md")
@@ -317,7 +319,7 @@ def kept(launch: Launch) -> Mapping[str, object]:
 def restored(reader: LogReader, created: RunCreated | None, parent_id: str | None) -> str | None:
     """The prompt that a run had, byte by byte, so that what it goes on with extends what a
     provider has seen. None for a run whose log does not tell."""
-    found = created.options.get("system") if created is not None else None
+    found = created.options.system if created is not None else None
     if not isinstance(found, Mapping) or not isinstance(found.get("text"), str):
         return None
     text: str = found["text"]
@@ -335,22 +337,34 @@ def restored(reader: LogReader, created: RunCreated | None, parent_id: str | Non
     return (base if inherits is True else base[:inherits]) + text
 
 
-_STARTING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result", "steer_subagent"})
-_WEB = frozenset({"web_search", "fetch_content", "get_search_content"})
+_STARTING = ("Agent", "subagent", "dispatch_agent", "get_subagent_result", "steer_subagent")
+_SWITCHES = {
+    **dict.fromkeys(("web_search", "fetch_content", "get_search_content"), "web_enabled"),
+    **dict.fromkeys(_STARTING, "subagents_enabled"),
+    "lsp": "lsp_enabled",
+    "convert_content": "convert_enabled",
+}
+"""The settings that take tools from every run."""
 
 
-def _switched_off(launch: Launch, project: Project, name: str) -> str:
+def _switched_off(launch: Launch, settings: Settings, name: str) -> str:
     """Return which setting or limit takes a tool from a run, whatever its file says; empty for none."""
-    settings = project.settings.settings
-    if name in _WEB and not settings.web_enabled:
-        return "the setting web.enabled is false."
-    if name not in _STARTING:
-        return ""
-    if not settings.subagents_enabled:
-        return "the setting subagents.enabled is false."
-    if launch.request.depth >= settings.max_subagent_depth:
+    switch = _SWITCHES.get(name, "")
+    if switch and not getattr(settings, switch):
+        return f"the setting {getattr(type(settings), switch).name} is false."
+    if name in _STARTING and launch.request.depth >= settings.max_subagent_depth:
         return f"agents may be nested {settings.max_subagent_depth} deep at most, and you are at that depth."
     return ""
+
+
+def _is_given(policy: ToolPolicy, name: str) -> bool:
+    """Return whether the file of an agent gives it a tool."""
+    if name not in TOOLS:
+        # What a plugin or a server would bring is nothing that a file gives by leaving its tools open.
+        return False
+    allow = ("*",) if policy.allow is None else policy.allow
+    denied = {tool for entry in policy.deny if "(" not in entry for tool in canonical(entry)}
+    return name not in denied and any(entry == "*" or name in canonical(split_entry(entry)[0]) for entry in allow)
 
 
 def why_absent(launch: Launch, project: Project, name: str) -> str:
@@ -363,11 +377,11 @@ def why_absent(launch: Launch, project: Project, name: str) -> str:
         return project.unavailable[name]
     if name in ("ask_parent", "ask_user") and not project.can_ask:
         return _NOBODY
-    switched_off = _switched_off(launch, project, name)
+    switched_off = _switched_off(launch, project.settings.settings, name)
     if switched_off:
         return switched_off
     if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
-        return ""
+        return "this session does not offer it." if _is_given(launch.request.spec.tools, name) else ""
     if launch.mode == "plan":
         return "this run is in plan mode and changes nothing."
     return "this run is read-only."

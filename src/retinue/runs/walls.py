@@ -135,7 +135,7 @@ def _open_policy(
 
 
 def _protected(project: Project, scope: SandboxScope, permissions: PermissionPolicy) -> tuple[Path, ...]:
-    from retinue.guard.permissions.protected import protected_paths
+    from retinue.guard.permissions.modes import protected_paths
 
     named = [rule.specifier.lower() for rule in permissions.allowing if rule.specifier and "edit" in rule.tools]
     return protected_paths(scope.roots, home(project.environment), named)
@@ -151,7 +151,7 @@ def _objects_of(scope: SandboxScope, environment: Mapping[str, str]) -> Callable
 
     def find_objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
         if hidden not in found:
-            from retinue.guard.gitobjects import tracked_objects
+            from retinue.guard.git import tracked_objects
 
             objects = [path for folder in folders for path in tracked_objects(folder, hidden, environment)]
             found[hidden] = tuple(dict.fromkeys(objects))

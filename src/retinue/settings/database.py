@@ -25,7 +25,7 @@ from retinue.settings.places import home_of_projects, repository_root, retinue_h
 VARIABLE = "RETINUE_DATABASE"
 NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
 SCHEMES = ("postgresql", "postgres")
-_LONGEST = 48
+_MAX_NAME_CHARACTERS = 48
 """Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
 _DIGITS = 16
 """Of the digest in a name: nobody finds another repository with the same ones."""
@@ -35,7 +35,7 @@ _SCP = re.compile(r"(?:[^/@]+@)?([^/:@]+|\[[^]]+\]):(.+)")
 _FOLDER = re.compile(r"(.+)@([0-9a-f]{8})")
 _ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*)*?\n\s*url\s*=\s*(.+?)\s*$', re.MULTILINE)
 
-_known: dict[str, str] = {}
+_urls: dict[str, str] = {}
 """The databases that this process was told of, by digest: a folder names its database by that alone."""
 
 
@@ -65,21 +65,20 @@ class ProjectDatabase(NamedTuple):
 def database_url(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the URL of the user's database; None without one. Raise UsageError for what is no URL of PostgreSQL."""
     env = own_variables(environment)
-    found = env.get(VARIABLE)
-    where = VARIABLE
-    if found is None:
-        found, where = _from_user_file(env), "the setting 'database'"
-    if not found:
+    url, where = env.get(VARIABLE), VARIABLE
+    if url is None:
+        url, where = _from_user_file(env), "the setting 'database'"
+    if not url:
         return None
     from urllib.parse import urlsplit
 
-    if urlsplit(found).scheme not in SCHEMES:
+    if urlsplit(url).scheme not in SCHEMES:
         raise UsageError(
             f"{where} is not the URL of a PostgreSQL database.",
             remedy="Write it as postgresql://USER:PASSWORD@HOST/DATABASE, or remove it to use a file per project.",
         )
-    _known[digest(found)] = found
-    return found
+    _urls[digest(url)] = url
+    return url
 
 
 def has_password(url: str) -> bool:
@@ -112,18 +111,18 @@ def database_folder(home: Path, database: ProjectDatabase) -> Path:
 def database_of(folder: Path) -> ProjectDatabase | None:
     """Return the project whose state folder this is, if it is in a database. Raise StateError when the database is
     not the one that the user has named."""
-    found = _FOLDER.fullmatch(folder.name)
-    if found is None:
+    match = _FOLDER.fullmatch(folder.name)
+    if match is None:
         return None
-    project, mark = found.groups()
-    if mark not in _known:
+    project, mark = match.groups()
+    if mark not in _urls:
         database_url()
-    if mark not in _known:
+    if mark not in _urls:
         raise StateError(
             f"The log of project {project} is in a database that is not named here (folder {folder}).",
             remedy=f"Set {VARIABLE} to its URL.",
         )
-    return ProjectDatabase(_known[mark], project)
+    return ProjectDatabase(_urls[mark], project)
 
 
 def project_name(root: Path, environment: Mapping[str, str] | None = None) -> str:
@@ -133,13 +132,13 @@ def project_name(root: Path, environment: Mapping[str, str] | None = None) -> st
     chosen = env.get(NAME_VARIABLE)
     if chosen:
         word = _word(chosen)
-        return word if len(word) <= _LONGEST else _with_digest(word, chosen, 8)
+        return word if len(word) <= _MAX_NAME_CHARACTERS else _with_digest(word, chosen, 8)
     origin = _origin(root)
     if origin is not None:
         return _with_digest(_word(origin), origin, _DIGITS)
     word = _word(root.name)
     # A folder must not be called like the project of a repository.
-    if len(word) > _LONGEST or _DIGESTED.search(word):
+    if len(word) > _MAX_NAME_CHARACTERS or _DIGESTED.search(word):
         return _with_digest(word, root.name, _DIGITS)
     return word
 
@@ -148,10 +147,10 @@ def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-") or "project"
 
 
-def _with_digest(word: str, whole: str, digits: int) -> str:
-    """Return the end of `word`, which says most, and what tells `whole` from any other."""
-    kept = word[-(_LONGEST - digits - 1) :].strip("-")
-    return f"{kept}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:digits]}".lstrip("-")
+def _with_digest(word: str, identity: str, digits: int) -> str:
+    """Return the end of `word`, which says most, and what tells `identity` from any other."""
+    end = word[-(_MAX_NAME_CHARACTERS - digits - 1) :].strip("-")
+    return f"{end}-{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()[:digits]}".lstrip("-")
 
 
 def project_state(cwd: Path, environment: Mapping[str, str] | None = None) -> Path | None:
@@ -174,10 +173,10 @@ def _from_user_file(environment: Mapping[str, str]) -> str | None:
     import orjson
 
     try:
-        found = orjson.loads(data)
+        settings = orjson.loads(data)
     except orjson.JSONDecodeError:
         return None  # the settings' own reader reports it
-    value = found.get("database") if isinstance(found, dict) else None
+    value = settings.get("database") if isinstance(settings, dict) else None
     return value if isinstance(value, str) else None
 
 
@@ -189,17 +188,17 @@ def _origin(root: Path) -> str | None:
         if folder.is_file():
             folder = root / read_text(folder).removeprefix("gitdir:").strip()
             folder = folder / read_text(folder / "commondir").strip()
-        found = _ORIGIN.search(read_text(folder / "config"))
+        match = _ORIGIN.search(read_text(folder / "config"))
     except (OSError, UnicodeDecodeError):
         return None
-    return None if found is None else _location(found[1].strip('"'))
+    return None if match is None else _location(match[1].strip('"'))
 
 
 def _location(url: str) -> str:
     """Return what a URL of git names, without user, password and the ways to write it."""
-    scheme, mark, rest = url.partition("://")
+    scheme, mark, target = url.partition("://")
     if mark:
-        authority, _, path = rest.partition("/")
+        authority, _, path = target.partition("/")
         host = authority.rpartition("@")[2].lower().removesuffix(f":{_PORTS.get(scheme.lower(), '')}")
     elif (written := _SCP.fullmatch(url)) is not None:
         host, path = written[1].lower(), written[2]

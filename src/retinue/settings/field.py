@@ -1,19 +1,29 @@
-"""How one setting is declared, and the class that holds their values.
+"""The declaration of one setting, and the class that holds the values of all.
 
-`Settings` (table.py) is the table and the typed result at once: every attribute is declared with
-`setting(...)`, which registers its name, kind and documentation. A hand-made class instead of a
-dataclass, because a dataclass of this many fields costs 3 ms at every start.
+`Settings` (table.py) is the table and the typed result at once: every attribute is a `Field` with name, kind and
+documentation. It is no dataclass, because one of this many fields costs 3 ms at every start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, Self, overload
+
+from msgspec import Struct
 
 from retinue.core.provenance import Provenance
 from retinue.settings.kinds import Kind
 
-T = TypeVar("T")
+# As in core/outcome.py: a type variable with a default, which only type checkers need.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 Layer = Literal[
     "default",
     "devkit-pi",
@@ -74,95 +84,62 @@ class Alias(NamedTuple):
     kind: Kind | None = None
 
 
-class Field:
-    """One row of the table. As a class attribute it yields the default until a value is set."""
+class Field(Struct, Generic[T], eq=False):
+    """One row of the table. An instance of `Settings` yields its value or the default, the class the row itself."""
 
-    __slots__ = (
-        "aliases",
-        "applies",
-        "attribute",
-        "default",
-        "doc",
-        "kind",
-        "merges",
-        "name",
-        "personal_when",
-        "section",
-        "variables",
-    )
+    default: T
+    kind: Kind
+    doc: str
+    limits: bool
+    """No run starts while a value of it cannot be read, because the default or a weaker file may allow more or tell
+    more to others (limits.py)."""
+    name: str = ""
+    """In files: unless declared, from the attribute and the groups of its class."""
+    aliases: tuple[Alias, ...] = ()
+    variables: tuple[str, ...] = ()
+    applies: Applies = "live"
+    merges: bool = False
+    """The keys of an object are merged over the layers; otherwise the strongest layer has the whole object."""
+    personal_when: Callable[[Any], bool] | None = None
+    """The values that take effect only in the user's own settings, because a cloned repository must not bring them."""
+    attribute: str = ""
+    section: str = ""
 
-    def __init__(
-        self,
-        default: Any,
-        kind: Kind,
-        doc: str,
-        *,
-        section: str,
-        name: str,
-        aliases: tuple[Alias, ...],
-        variables: tuple[str, ...],
-        applies: Applies,
-        merges: bool,
-        personal_when: Callable[[Any], bool] | None,
-    ) -> None:
-        self.default, self.kind, self.doc, self.section = default, kind, doc, section
-        self.name, self.aliases, self.variables = name, aliases, variables
-        self.applies: Applies = applies
-        self.merges = merges
-        self.personal_when = personal_when
-        self.attribute = ""
-
-    def __set_name__(self, owner: type, attribute: str) -> None:
-        self.attribute = attribute
-        first, *rest = attribute.split("_")
-        self.name = self.name or first + "".join(word.capitalize() for word in rest)
+    def complete(self, attribute: str, section: str, groups: tuple[str, ...]) -> None:
+        """Fill in what follows from the attribute and its class: `web_max_results` is `web.maxResults` in a group
+        `web`, else `webMaxResults`."""
+        self.attribute, self.section = attribute, section
         self.variables = (f"RETINUE_{attribute.upper()}", *self.variables)
+        if not self.name:
+            first, *others = attribute.split("_")
+            self.name = first + "".join(word.capitalize() for word in others)
+            for group in groups:
+                member = self.name[len(group) :]
+                if self.name.startswith(group) and member[:1].isupper():
+                    self.name = f"{group}.{member[0].lower()}{member[1:]}"
+                    break
 
-    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Any:
         return self if instance is None else self.default
-
-
-def setting(
-    default: T,
-    kind: Kind,
-    doc: str,
-    *,
-    section: str,
-    name: str = "",
-    aliases: tuple[Alias | str, ...] = (),
-    variables: tuple[str, ...] = (),
-    applies: Applies = "live",
-    merges: bool = False,
-    personal_when: Callable[[Any], bool] | None = None,
-) -> T:
-    """Declare a setting. `merges`: an object whose keys are merged over the layers, not
-    replaced as a whole. `personal_when`: the values that count only in the user's own settings,
-    because a repository that was cloned must not bring them. The type says what an instance
-    gives; the class attribute is a Field."""
-    named = tuple(Alias(alias) if isinstance(alias, str) else alias for alias in aliases)
-    field = Field(
-        default,
-        kind,
-        doc,
-        section=section,
-        name=name,
-        aliases=named,
-        variables=variables,
-        applies=applies,
-        merges=merges,
-        personal_when=personal_when,
-    )
-    return cast(T, field)
 
 
 class Values:
     """Base of `Settings`: values that cannot be changed, and where each came from."""
 
+    def __init_subclass__(cls, *, section: str = "", groups: tuple[str, ...] = ()) -> None:
+        """`section` is the heading of the settings that a class declares, `groups` are their objects in files."""
+        for attribute, field in vars(cls).items():
+            if isinstance(field, Field):
+                field.complete(attribute, section, groups)
+
     def __init__(self, values: Mapping[str, Any] | None = None, origins: Mapping[str, Origin] | None = None) -> None:
         """`values` by attribute name, already read by their kinds. `origins` by the same names;
         for a merged object also by `attribute.key`."""
-        known = {field.attribute for field in self.table()}
-        unknown = sorted(set(values or ()) - known)
+        unknown = sorted(set(values or ()) - {field.attribute for field in self.table()})
         if unknown:
             raise TypeError(f"no such setting: {', '.join(unknown)}")
         self.__dict__.update(values or {})
@@ -171,21 +148,21 @@ class Values:
     @classmethod
     def table(cls) -> Iterator[Field]:
         """Yield every declared setting, in the order of the table."""
-        for part in cls.__mro__:
-            for field in vars(part).values():
+        for section in cls.__mro__:
+            for field in vars(section).values():
                 if isinstance(field, Field):
                     yield field
 
     def origin(self, attribute: str) -> Origin:
-        found: Origin = self.__dict__["_origins"].get(attribute, DEFAULT)
-        return found
+        origins: dict[str, Origin] = self.__dict__["_origins"]
+        return origins.get(attribute, DEFAULT)
 
     def replace(self, **values: Any) -> Self:
         """Return a copy with some values changed, as flags do."""
-        own = dict(self.__dict__)
-        origins = own.pop("_origins")
+        values_before = dict(self.__dict__)
+        origins = values_before.pop("_origins")
         flags = {key: Origin("flag", key) for key in values}
-        return type(self)({**own, **values}, {**origins, **flags})
+        return type(self)({**values_before, **values}, {**origins, **flags})
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"settings cannot be changed in place; use replace({name}=…)")

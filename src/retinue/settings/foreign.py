@@ -7,8 +7,10 @@ JSON object that a person may have damaged; it never raises and never creates an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,13 +37,7 @@ class JsonObject(NamedTuple):
 def read_object(path: Path, *, exact: bool = False) -> JsonObject:
     """`exact` keeps numbers of any size as they are and notices repeated names: for files that people write."""
     text = _read(path)
-    if isinstance(text, JsonObject):
-        return text
-    data, problem = parse_object(text, exact=exact)
-    repeated: tuple[str, ...] = ()
-    if exact and problem is None:
-        repeated = _repeated_names(text)
-    return JsonObject(data, problem, repeated)
+    return text if isinstance(text, JsonObject) else parse_object(text, exact=exact)
 
 
 def _read(path: Path) -> bytes | JsonObject:
@@ -55,32 +51,42 @@ def _read(path: Path) -> bytes | JsonObject:
         return JsonObject({}, problem, refused=problem)
 
 
-def parse_object(text: bytes, *, exact: bool = False) -> tuple[dict[str, Any], str | None]:
+def parse_object(text: bytes, *, exact: bool = False) -> JsonObject:
     text = text.removeprefix(b"\xef\xbb\xbf")
     if not text.strip():
-        return {}, EMPTY
-    data, problem = _parse_exactly(text) if exact else _parse(text)
-    if problem is not None:
-        return {}, problem
-    return (data, None) if isinstance(data, dict) else ({}, "does not hold a JSON object")
+        return JsonObject({}, EMPTY)
+    if not exact:
+        import orjson
+
+        # The slower reader accepts NaN, which then falls as one bad value, and tells the line.
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return _as_object(orjson.loads(text))
+    return _parse_exactly(text, exact=exact)
 
 
-def _repeated_names(text: bytes) -> tuple[str, ...]:
-    """Return the names that stand twice in one object of a JSON text that can be read."""
+def _parse_exactly(text: bytes, *, exact: bool) -> JsonObject:
     import json
 
     repeated: dict[str, None] = {}
 
-    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in found:
-                repeated[name] = None
-            found[name] = value
-        return found
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if exact and len(members) < len(pairs):
+            repeated.update((name, None) for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        return members
 
-    json.loads(text.decode("utf-8-sig"), object_pairs_hook=note)
-    return tuple(repeated)
+    try:
+        return _as_object(json.loads(text.decode("utf-8"), object_pairs_hook=build), tuple(repeated))
+    except json.JSONDecodeError as error:
+        return JsonObject({}, f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})")
+    except UnicodeDecodeError:
+        return JsonObject({}, "is not UTF-8 text")
+    except (ValueError, RecursionError):
+        return JsonObject({}, "is not JSON that can be read")
+
+
+def _as_object(data: Any, repeated: tuple[str, ...] = ()) -> JsonObject:
+    return JsonObject(data, None, repeated) if isinstance(data, dict) else JsonObject({}, "does not hold a JSON object")
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|\n')
@@ -100,7 +106,7 @@ def line_of(path: Path, name: str) -> int | None:
 
 def _lines(text: str) -> dict[str, int]:
     """Return the line of every name of a JSON text, and of every entry of a list."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     open_names: list[str] = []
     name, line, key = "", 1, ""
     counts: list[int] = []
@@ -120,12 +126,12 @@ def _lines(text: str) -> dict[str, int]:
             name = f"{open_names[-1]}[{counts[-1]}]"
         elif mark == ":" and open_names:
             name = f"{open_names[-1]}.{key}".lstrip(".")
-            found.setdefault(name, line)
+            lines.setdefault(name, line)
         elif mark[0] == '"':
             key = mark[1:-1]
             if name:
-                found.setdefault(name, line)
-    return found
+                lines.setdefault(name, line)
+    return lines
 
 
 def explain_repeated(name: str) -> str:
@@ -134,29 +140,6 @@ def explain_repeated(name: str) -> str:
     if name in ("permissions", "deny", "ask"):
         lost = " Rules in the first one do NOT protect anything."
     return f"stands twice in one object, and only the last one counts: keep one of the two.{lost}"
-
-
-def _parse(text: bytes) -> tuple[Any, str | None]:
-    import orjson
-
-    try:
-        return orjson.loads(text), None
-    except orjson.JSONDecodeError:
-        # The slower reader accepts NaN, which then falls as one bad value, and tells the line.
-        return _parse_exactly(text)
-
-
-def _parse_exactly(text: bytes) -> tuple[Any, str | None]:
-    import json
-
-    try:
-        return json.loads(text.decode("utf-8")), None
-    except json.JSONDecodeError as error:
-        return None, f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-    except UnicodeDecodeError:
-        return None, "is not UTF-8 text"
-    except (ValueError, RecursionError):
-        return None, "is not JSON that can be read"
 
 
 PI = (

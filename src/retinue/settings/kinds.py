@@ -6,7 +6,6 @@ loses only its bad parts, each named by its path (`providers.ollama.baseUrl`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -40,31 +39,31 @@ class Flag:
         return value if isinstance(value, bool) else _drop(at, self.accepts, complain)
 
 
-class Whole:
-    """An integer in a range. With `zero_is_none`, 0 reads as None: no limit."""
-
-    def __init__(self, low: int, high: int, *, zero_is_none: bool = False) -> None:
-        self.low, self.high, self.zero_is_none = low, high, zero_is_none
-        self.accepts = f"a whole number from {low} to {high}" + (" (0: no limit)" if zero_is_none else "")
-
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if type(value) is not int or not self.low <= value <= self.high:
-            return _drop(at, self.accepts, complain)
-        return None if self.zero_is_none and value == 0 else value
+FLAG: Final = Flag()
 
 
 class Number:
-    """A finite number in a range, as a float."""
+    """A finite number in a range, as a float. With `zero_is_none`, 0 reads as None: no limit."""
+
+    noun, form = "a number", "g"
+    types: tuple[type, ...] = (int, float)
 
     def __init__(self, low: float, high: float, *, unit: str = "", zero_is_none: bool = False) -> None:
         self.low, self.high, self.zero_is_none = low, high, zero_is_none
-        self.accepts = f"a number{unit and ' of ' + unit} from {low:g} to {high:g}"
+        self.accepts = f"{self.noun}{unit and ' of ' + unit} from {low:{self.form}} to {high:{self.form}}"
         self.accepts += " (0: no limit)" if zero_is_none else ""
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if type(value) not in (int, float) or not math.isfinite(value) or not self.low <= value <= self.high:
+        if type(value) not in self.types or not self.low <= value <= self.high:
             return _drop(at, self.accepts, complain)
-        return None if self.zero_is_none and value == 0 else float(value)
+        return None if self.zero_is_none and value == 0 else self.types[-1](value)
+
+
+class Whole(Number):
+    """An integer in a range."""
+
+    noun, form = "a whole number", "d"
+    types = (int,)
 
 
 class Choice:
@@ -107,39 +106,51 @@ class Texts:
     def read(self, value: Any, at: str, complain: Complain) -> Any:
         if not isinstance(value, list):
             return _drop(at, self.accepts, complain)
-        kept: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for index, entry in enumerate(value):
             text = entry.strip() if isinstance(entry, str) else None
             if text is None or (text and not text.isprintable()) or (self.allowed and text not in self.allowed):
                 complain(f"{at}[{index}]", self.accepts)
             elif text:
-                kept[text] = None
-        return tuple(kept)
+                texts[text] = None
+        return tuple(texts)
 
 
-class Record:
-    """An object with known keys. Bad values go one by one; unknown keys are named and dropped."""
+class _Object:
+    """An object whose bad values go one by one."""
+
+    accepts: str
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, dict):
+            return _drop(at, self.accepts, complain)
+        parts = {}
+        for key, raw in value.items():
+            kind = self.kind_of(key, at, complain)
+            part = DROPPED if kind is None else kind.read(raw, f"{at}.{key}", complain)
+            if part is not DROPPED:
+                parts[key] = part
+        return parts
+
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        """Return the kind of the value under a key; None, after a complaint, where the key is not acceptable."""
+        raise NotImplementedError
+
+
+class Record(_Object):
+    """An object with known keys. Unknown keys are named and dropped."""
 
     def __init__(self, **fields: Kind) -> None:
         self.fields = fields
         self.accepts = "an object with " + ", ".join(fields)
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if not isinstance(value, dict):
-            return _drop(at, self.accepts, complain)
-        kept = {}
-        for key, raw in value.items():
-            kind = self.fields.get(key)
-            if kind is None:
-                complain(f"{at}.{key}", f"one of {', '.join(self.fields)}")
-                continue
-            read = kind.read(raw, f"{at}.{key}", complain)
-            if read is not DROPPED:
-                kept[key] = read
-        return kept
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        if key not in self.fields:
+            complain(f"{at}.{key}", f"one of {', '.join(self.fields)}")
+        return self.fields.get(key)
 
 
-class Table:
+class Table(_Object):
     """An object whose keys are names the user chose and whose values are all of one kind."""
 
     def __init__(self, kind: Kind, names: str = "names", *, without: str = "") -> None:
@@ -147,19 +158,12 @@ class Table:
         self.kind, self.without = kind, without
         self.accepts = f"an object from {names} to values, each {kind.accepts}"
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if not isinstance(value, dict):
-            return _drop(at, self.accepts, complain)
-        kept = {}
-        for key, raw in value.items():
-            if not (key.strip() and key.isprintable()) or (self.without and self.without in key):
-                limit = f" and has no {self.without}" if self.without else ""
-                complain(f"{at}.{key!a}", f"under a name that can be printed{limit}")
-                continue
-            read = self.kind.read(raw, f"{at}.{key}", complain)
-            if read is not DROPPED:
-                kept[key] = read
-        return kept
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        if key.strip() and key.isprintable() and not (self.without and self.without in key):
+            return self.kind
+        limit = f" and has no {self.without}" if self.without else ""
+        complain(f"{at}.{key!a}", f"under a name that can be printed{limit}")
+        return None
 
 
 class Items:
@@ -172,12 +176,8 @@ class Items:
     def read(self, value: Any, at: str, complain: Complain) -> Any:
         if not isinstance(value, list):
             return _drop(at, self.accepts, complain)
-        kept = []
-        for index, entry in enumerate(value):
-            item = self.kind.read(entry, f"{at}[{index}]", complain)
-            if item is not DROPPED:
-                kept.append(item)
-        return tuple(kept)
+        entries = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
+        return tuple(entry for entry in entries if entry is not DROPPED)
 
 
 class Either:

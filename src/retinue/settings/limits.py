@@ -19,24 +19,11 @@ from retinue.settings.table import fields, find, groups
 if TYPE_CHECKING:
     from retinue.settings.load import Loaded, SettingsProblem
 
-LIMITS = frozenset(
-    {
-        *("enabledModels", "scopeModels", "maxConcurrent", "quoteAbove", "fallbackSubagent", "integrate.check"),
-        *("defaultMaxTurns", "graceTurns", "timeoutSeconds", "idleTimeoutSeconds", "toolTimeoutSeconds"),
-        *("budget.tokens", "budget.usd", "budget.toolCalls", "budget.spawns", "budget.allowUnpriced"),
-        *("subagents.enabled", "maxSubagentDepth", "disableDefaultAgents", "strictAgentFiles", "disabledPlugins"),
-        *("allowWrite", "allowLspTools", "allowedLspActions", "lsp.sandbox", "lsp.allowMutatingActions"),
-        *("permissions.ask", "permissions.deny", "permissions.defaultMode", "permissions.disableBypass"),
-        *("permissions.headless", "permissions.expirySeconds", "hooks", "hooks.failOpen", "disableAllHooks"),
-        *("sandbox.mode", "sandbox.network", "sandbox.hidden", "sandbox.memoryMb", "sandbox.scratchMb"),
-        *("schedulingEnabled", "convert.enabled", "memory.enabled", "mcp.claudeServers"),
-        *("web.enabled", "web.taint", "worktreeIsolation", "worktree.shell"),
-    }
-)
+LIMITS = frozenset(field.name for field in fields().values() if field.limits)
 """By name. Some of them grant as well: where a weaker file grants, the value that cannot be read may have taken it
 back."""
 
-_ONLY_LIMITS = ("budget", "permissions")
+_ONLY_LIMITS = ("budget", "hooks", "permissions")
 """Groups in which a name that nobody knows is taken for a limit."""
 _FORMER = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
 _FORMER_VARIABLES = frozenset(f"RETINUE_SANDBOX_{name}" for name in ("CPU_SECONDS", "FILE_MB", "PROCESSES"))
@@ -49,9 +36,9 @@ def is_limit(name: str) -> bool:
     while name:
         field = find(name)
         if field is not None:
-            return field.name in LIMITS
+            return field.limits
         if name in groups():
-            return any(each.startswith(f"{name}.") for each in LIMITS)
+            return any(limit.startswith(f"{name}.") for limit in LIMITS)
         name = name.rpartition(".")[0]
     return False
 
@@ -73,16 +60,16 @@ def variable_may_limit(name: str) -> bool:
     if name in _FORMER_VARIABLES or name.startswith(("RETINUE_BUDGET_", "RETINUE_PERMISSIONS_")):
         return True
     meant = nearest_variable(name)
-    return any(meant in field.variables for field in fields().values() if field.name in LIMITS)
+    return any(meant in field.variables for field in fields().values() if field.limits)
 
 
 def check_limits(loaded: Loaded) -> None:
     """Raise ConfigurationError, with file, line and remedy, where a limit in the settings does not hold."""
-    wrong = [problem for problem in loaded.problems if problem.limits]
-    if wrong:
-        told = "; ".join(dict.fromkeys(map(_describe, wrong)))
+    problems = [problem for problem in loaded.problems if problem.limits]
+    if problems:
+        reasons = "; ".join(dict.fromkeys(map(_describe, problems)))
         raise ConfigurationError(
-            f"A limit cannot be applied, and nothing runs without it: {as_sentence(told)}",
+            f"A limit cannot be applied, and nothing runs without it: {as_sentence(reasons)}",
             remedy="Correct it, or remove it. The settings that exist: retinue settings list",
         )
 

@@ -9,10 +9,12 @@ read as the JSON a file would hold. `settings_signature` changes when a file tha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from retinue.core.tool_list import split_entries
 from retinue.settings.database import own_variables
@@ -79,8 +81,8 @@ class SettingsProblem(NamedTuple):
     message: str
     refused: str = ""
     """Why the content of a file that exists is unknown. Such a file may hold limits."""
-    withheld: bool = False
-    """It would take effect if someone consented, or the operator of this worker allowed it."""
+    withheld: tuple[str, ...] = ()
+    """Settings that would take effect if someone consented, or the operator of this worker allowed them."""
     limits: bool = False
     """What was not taken may have limited runs, so none is started."""
 
@@ -90,40 +92,39 @@ class SettingsProblem(NamedTuple):
         return f"{self.where}: {self.message}"
 
 
-class Read:
-    """One layer: `values` by attribute, already checked, and the `names` they were written
-    under: the settings' own or an alias."""
+class Read(Struct):
+    """One layer: `values` by attribute, already checked, and the `names` they were written under: the settings' own or
+    an alias. What is wrong in it: `problems`, names that are `unknown`, and in files of other programs what is
+    `unused`, because Retinue has no counterpart."""
 
-    __slots__ = ("names", "origin", "values")
+    origin: Origin
+    values: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    problems: list[SettingsProblem] = []
+    unknown: dict[str, None] = {}
+    unused: list[SettingsProblem] = []
 
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
-        self.values: dict[str, Any] = {}
-        self.names: dict[str, str] = {}
-
-
-class Explanation:
-    """Everything about one setting. `layers` are all that say something, as (origin, name it was
-    written under, value), the winner last."""
-
-    __slots__ = ("field", "layers", "origin", "value")
-
-    def __init__(self, field: Field, value: Any, origin: Origin, layers: tuple[tuple[Origin, str, Any], ...]) -> None:
-        self.field, self.value, self.origin, self.layers = field, value, origin, layers
+    def report(self, name: str, message: str, *, limits: bool = False) -> None:
+        self.problems.append(SettingsProblem(self.origin.where, name, message, limits=limits))
 
 
-class Loaded:
+class Explanation(NamedTuple):
+    """Everything about one setting. `layers` are all that have a value, as (origin, name it was written under, value),
+    the winner last."""
+
+    field: Field
+    value: Any
+    origin: Origin
+    layers: tuple[tuple[Origin, str, Any], ...]
+
+
+class Loaded(Struct, dict=True):
     """The settings of one moment, and how they came about."""
 
-    def __init__(
-        self,
-        layers: tuple[Read, ...],
-        problems: tuple[SettingsProblem, ...],
-        unknown: tuple[str, ...],
-        unused: tuple[SettingsProblem, ...] = (),
-    ) -> None:
-        """`unused` is what Retinue has no counterpart for in files of other programs."""
-        self.layers, self.problems, self.unknown, self.unused = layers, problems, unknown, unused
+    layers: tuple[Read, ...]
+    problems: tuple[SettingsProblem, ...]
+    unknown: tuple[str, ...]
+    unused: tuple[SettingsProblem, ...]
 
     @cached_property
     def settings(self) -> Settings:
@@ -149,11 +150,11 @@ class Loaded:
 
     def explain(self, name: str) -> Explanation:
         field = _field(name)
-        said = []
+        layers = []
         for layer in self.layers:
             if field.attribute in layer.values:
-                said.append((layer.origin, layer.names[field.attribute], layer.values[field.attribute]))
-        return Explanation(field, self.get(name), self.settings.origin(field.attribute), tuple(said))
+                layers.append((layer.origin, layer.names[field.attribute], layer.values[field.attribute]))
+        return Explanation(field, self.get(name), self.settings.origin(field.attribute), tuple(layers))
 
 
 def load_settings(
@@ -161,27 +162,22 @@ def load_settings(
 ) -> Loaded:
     """Return the settings as seen from `cwd`. `flags` are values of the command line by setting name."""
     env = own_variables(environment)
-    problems: list[SettingsProblem] = []
-    unknown: dict[str, None] = {}
-    unused: list[SettingsProblem] = []
-    layers: list[Read] = []
+    reads: list[Read] = []
     for foreign in foreign_files(Path(cwd), env):
         if os.path.exists(foreign.path):  # noqa: PTH110 (seven times at every start)
-            layers += _read_foreign(foreign, problems, unused)
-    for layer, path in settings_files(Path(cwd), env):
-        file = read_object(path, exact=True)
-        for name in file.repeated:
-            problems.append(SettingsProblem(str(path), name, explain_repeated(name), limits=_repeats_limit(name)))
-        if file.problem is not None:
-            problems.append(_unread(path, file))
-        elif file.data:
-            layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
-    layers += _read_environment(env, problems)
+            reads.append(_read_foreign(foreign))
+    reads += [_read_file(layer, path) for layer, path in settings_files(Path(cwd), env)]
+    reads += _read_environment(env)
     for name, raw in (flags or {}).items():
-        layers.append(Read(Origin("flag", name)))
+        reads.append(Read(Origin("flag", name)))
         field, alias = spellings().get(name) or (_field(name), None)
-        _take(layers[-1], field, alias, raw, problems)
-    return Loaded(tuple(layers), tuple(problems), tuple(unknown), tuple(unused))
+        _take(reads[-1], field, alias, raw)
+    return Loaded(
+        tuple(read for read in reads if read.values),
+        tuple(problem for read in reads for problem in read.problems),
+        tuple(dict.fromkeys(name for read in reads for name in read.unknown)),
+        tuple(entry for read in reads for entry in read.unused),
+    )
 
 
 def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
@@ -199,39 +195,37 @@ def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
     own = str(_absolute(retinue_home(environment)))
     levels = project_levels(str(_absolute(cwd)))
     for level in levels:
-        place = os.path.join(level, ".retinue")  # noqa: PTH118 (at every start, for every folder upward)
-        if place == own:
+        folder = os.path.join(level, ".retinue")  # noqa: PTH118 (at every start, for every folder upward)
+        if folder == own:
             continue
         for name in (FILE, LOCAL_FILE):
-            if os.path.exists(os.path.join(place, name)):  # noqa: PTH110, PTH118
-                return Path(place)
+            if os.path.exists(os.path.join(folder, name)):  # noqa: PTH110, PTH118
+                return Path(folder)
     last = Path(levels[-1], ".retinue")
     return last if str(last) != own else Path(levels[0], ".retinue")
 
 
-def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
-    read = Read(origin)
+def _read_file(layer: Layer, path: Path) -> Read:
+    read, file = Read(Origin(layer, str(path))), read_object(path, exact=True)
+    for name in file.repeated:
+        read.report(name, explain_repeated(name), limits=_repeats_limit(name))
+    _report_unread(read, file)
     for name, raw in flat_names(file.data):
         field, alias = spellings().get(name, (None, None))
         if raw is None:
-            continue  # null says nothing, as if the name were not there
+            continue  # null has no effect, as if the name were not there
         if field is None:
-            _report_unknown(name, origin, problems, unknown)
+            _report_unknown(read, name)
         elif alias is None or field.attribute not in read.values:
-            _take(read, field, alias, raw, problems)
+            _take(read, field, alias, raw)
     return read
 
 
-def _read_foreign(
-    foreign: ForeignFile, problems: list[SettingsProblem], unused: list[SettingsProblem]
-) -> Iterator[Read]:
-    """Yield the layer of another program's file, if there is one. A switch that two of its settings stand
-    for is on only when both say so."""
-    file, where = foreign.read(), foreign.path
-    if file.problem is not None:
-        problems.append(_unread(where, file))
-        return
-    read = Read(Origin(foreign.layer, where))
+def _read_foreign(foreign: ForeignFile) -> Read:
+    """Return the layer of another program's file. A switch that two of its settings stand for is on only when both
+    are."""
+    read, file = Read(Origin(foreign.layer, foreign.path)), foreign.read()
+    _report_unread(read, file)
     others: dict[str, None] = {}
     for name, raw in opened(file.data, foreign.takes):
         taken = foreign.takes.get(name)
@@ -240,23 +234,22 @@ def _read_foreign(
             continue
         field, alias = spellings()[taken.name]
         before = read.values.get(field.attribute)
-        _take(read, field, alias, taken.convert(raw), problems)
+        _take(read, field, alias, taken.convert(raw))
         read.names[field.attribute] = name
         if before is False:
             read.values[field.attribute] = False
     if others and foreign.reports:
-        unused.append(SettingsProblem(where, ", ".join(others), "has no counterpart in Retinue and no effect"))
-    if read.values:
-        yield read
+        names = ", ".join(others)
+        read.unused.append(SettingsProblem(foreign.path, names, "has no counterpart in Retinue and no effect"))
+    return read
 
 
-def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: list[SettingsProblem]) -> None:
+def _take(read: Read, field: Field, alias: Alias | None, raw: Any) -> None:
     """Put a value into its layer, if it is good."""
     name = alias.name if alias is not None else field.name
 
     def complain(at: str, accepts: str) -> None:
-        limits = is_limit(field.name)
-        problems.append(SettingsProblem(read.origin.where, at, f"is ignored; it must be {accepts}", limits=limits))
+        read.report(at, f"is ignored; it must be {accepts}", limits=field.limits)
 
     if alias is not None and alias.kind is not None:
         raw = alias.kind.read(raw, name, complain)
@@ -266,7 +259,7 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
     if value is DROPPED:
         return
     if field.personal_when is not None and not read.origin.personal and field.personal_when(value):
-        problems.append(SettingsProblem(read.origin.where, name, f"has no effect here: {PERSONAL}"))
+        read.report(name, f"has no effect here: {PERSONAL}")
     else:
         read.values[field.attribute] = value
         read.names[field.attribute] = name
@@ -275,46 +268,44 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
 def flat_names(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
     Own names come last, so that they win over aliases in the same file."""
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
 
     def walk(prefix: str, level: Mapping[str, Any]) -> None:
         for key, value in level.items():
             name = f"{prefix}{key}"
             if name in fields() and name in groups() and isinstance(value, dict):
                 # An object of its own that shares its name with a group: `hooks`.
-                inner: dict[str, Any] = {}
-                rest: dict[str, Any] = {}
-                for part, each in value.items():
-                    if f"{name}.{part}" in spellings():
-                        inner[part] = each
-                    else:
-                        rest[part] = each
-                walk(f"{name}.", inner)
-                found.append((name, rest))
+                handlers = dict(value)
+                for member, content in value.items():
+                    # Handlers are lists or objects: any other value is that of a setting, perhaps a misspelt one.
+                    if f"{name}.{member}" in spellings() or not isinstance(content, (list, dict)):
+                        walk(f"{name}.", {member: handlers.pop(member)})
+                pairs.append((name, handlers))
             elif name in groups() and isinstance(value, dict):
                 walk(f"{name}.", value)
             else:
-                found.append((name, value))
+                pairs.append((name, value))
 
     walk("", data)
-    return sorted(found, key=lambda item: item[0] in fields())
+    return sorted(pairs, key=lambda item: item[0] in fields())
 
 
-def _read_environment(environment: Mapping[str, str], problems: list[SettingsProblem]) -> list[Read]:
+def _read_environment(environment: Mapping[str, str]) -> list[Read]:
     if not any(name.startswith(("RETINUE_", "PI_")) for name in environment):
         return []
     from retinue.settings.suggest import explain_variables
 
-    for name, why in explain_variables(environment).items():
-        problems.append(SettingsProblem("environment", name, why, limits=variable_may_limit(name)))
-    layers = []
+    mistakes = Read(Origin("environment", "environment"))
+    for name, message in explain_variables(environment).items():
+        mistakes.report(name, message, limits=variable_may_limit(name))
+    layers = [mistakes]
     for field in fields().values():
-        # The first of its variables that is there and not empty counts.
+        # The first of its variables that is there and not empty takes effect.
         for variable in field.variables:
             value = environment.get(variable, "").strip()
             if value and not (field.attribute == "model" and value == "inherit"):
                 layers.append(Read(Origin("environment", variable)))
-                _take(layers[-1], field, None, raw_value(field, environment[variable]), problems)
+                _take(layers[-1], field, None, raw_value(field, environment[variable]))
                 break
     return layers
 
@@ -326,24 +317,25 @@ def _field(name: str) -> Field:
     return field
 
 
-def _report_unknown(name: str, origin: Origin, problems: list[SettingsProblem], unknown: dict[str, None]) -> None:
+def _report_unknown(read: Read, name: str) -> None:
     from retinue.settings.suggest import explain_unknown
 
     message = explain_unknown(name)
     if message is not None:
-        unknown[name] = None
-        problems.append(SettingsProblem(origin.where, name, message, limits=may_limit(name)))
+        read.unknown[name] = None
+        read.report(name, message, limits=may_limit(name))
 
 
-def _unread(path: Path | str, file: JsonObject) -> SettingsProblem:
-    """Return the problem of a file of which nothing is known. An empty one limits nothing."""
-    limits = file.problem != EMPTY
-    return SettingsProblem(str(path), "", file.problem or "", file.refused, limits=limits)
+def _report_unread(read: Read, file: JsonObject) -> None:
+    """Report a file of which nothing is known. An empty one limits nothing."""
+    if file.problem is not None:
+        limits = file.problem != EMPTY
+        read.problems.append(SettingsProblem(read.origin.where, "", file.problem, file.refused, limits=limits))
 
 
 def _repeats_limit(name: str) -> bool:
     """Return whether a name that stands twice in one object may be a limit, of which the first is lost."""
-    return is_limit(name) or any(each.rpartition(".")[2] == name for each in LIMITS)
+    return is_limit(name) or any(limit.rpartition(".")[2] == name for limit in LIMITS)
 
 
 def _absolute(path: Path) -> Path:

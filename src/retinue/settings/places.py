@@ -13,7 +13,7 @@ from pathlib import Path
 
 from retinue.core.files import read_head
 
-_LONGEST = 200
+_MAX_NAME_BYTES = 200
 """Of a project's path in the name of its state folder: file systems allow 255 bytes."""
 _HEAD = re.compile(rb"ref:\s*refs/|[0-9a-f]{40}")
 
@@ -163,7 +163,7 @@ def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Pat
     word = encode_folder(str(root)) or "root"
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     projects = home_of_projects(retinue_state(environment))
-    folder = projects / f"{os.fsencode(word)[:_LONGEST].decode(errors='ignore')}-{digest}"
+    folder = projects / f"{os.fsencode(word)[:_MAX_NAME_BYTES].decode(errors='ignore')}-{digest}"
     if os.path.isdir(folder) or not os.path.isfile(projects / word / "log.db"):  # noqa: PTH112, PTH113
         return folder
     return projects / word if _is_of(root, projects / word / "log.db", word) else folder

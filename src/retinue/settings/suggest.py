@@ -88,7 +88,7 @@ def explain_unknown(name: str) -> str | None:
 
 OTHER_VARIABLES = frozenset(
     {
-        *("RETINUE_HOME", "RETINUE_LOCAL_MODEL", "RETINUE_DISABLE_BUILTIN_AGENTS", "RETINUE_NOTIFICATIONS"),
+        *("RETINUE_HOME", "RETINUE_DISABLE_BUILTIN_AGENTS", "RETINUE_NOTIFICATIONS"),
         *("RETINUE_DATABASE_PROJECT", "RETINUE_PROGRAM_STATUS", "RETINUE_TEST_DATABASE"),
         *("RETINUE_PLUGIN_ROOT", "RETINUE_PROJECT_DIR", "RETINUE_SKILL_DIR"),
     }
@@ -100,34 +100,33 @@ _MARKS = "RETINUE_RUN_"
 
 def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     """Return a sentence for each variable that begins like those of Retinue and has no effect, by its name."""
-    known = set(OTHER_VARIABLES)
-    for field in fields().values():
-        known.update(field.variables)
+    variables = _variables()
     retired = {f"RETINUE_{_to_variable(name)}": why for name, why in RETIRED.items()}
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for name in environment:
-        if not name.startswith("RETINUE_") or name in known or name.startswith(_MARKS):
+        if not name.startswith("RETINUE_") or name in variables or name.startswith(_MARKS):
             continue
         meant = nearest_variable(name)
         if name in retired:
-            told[name] = f"is no variable any more, it has no effect: {retired[name]}"
+            messages[name] = f"is no variable any more, it has no effect: {retired[name]}"
         elif meant is None:
-            told[name] = "is not a variable of Retinue, it has no effect. All settings: retinue settings list --all"
+            messages[name] = "is not a variable of Retinue, it has no effect. All settings: retinue settings list --all"
         else:
-            told[name] = f"is not a variable of Retinue, it has no effect; did you mean {meant}?"
-    return told
+            messages[name] = f"is not a variable of Retinue, it has no effect; did you mean {meant}?"
+    return messages
 
 
 def nearest_variable(name: str) -> str | None:
     """Return the variable that `name` was probably meant to be."""
     from difflib import get_close_matches
 
-    known = set(OTHER_VARIABLES)
-    for field in fields().values():
-        known.update(field.variables)
-    ours = {each.removeprefix("RETINUE_"): each for each in known if each.startswith("RETINUE_")}
+    ours = {variable.removeprefix("RETINUE_"): variable for variable in _variables() if variable.startswith("RETINUE_")}
     near = get_close_matches(name.removeprefix("RETINUE_").upper(), ours, n=1, cutoff=0.8)
     return ours[near[0]] if near else None
+
+
+def _variables() -> frozenset[str]:
+    return OTHER_VARIABLES.union(*(field.variables for field in fields().values()))
 
 
 def _to_variable(name: str) -> str:
@@ -139,18 +138,18 @@ def nearest_name(name: str) -> str | None:
     """Return the setting or group of settings that `name` was probably meant to be."""
     from difflib import get_close_matches
 
-    known = {_fold(each): each for each in (*groups(), *spellings())}
+    names = {_fold(spelling): spelling for spelling in (*groups(), *spellings())}
     folded = _fold(name)
     # Other programs say `defaultModel` where we say `model`.
     for exact in (folded, folded.removeprefix("default")):
-        if exact in known:
-            return known[exact]
-    near = get_close_matches(folded, known, n=1, cutoff=0.8)
-    return known[near[0]] if near else None
+        if exact in names:
+            return names[exact]
+    near = get_close_matches(folded, names, n=1, cutoff=0.8)
+    return names[near[0]] if near else None
 
 
 def _members(group: str) -> list[str]:
-    return [each.removeprefix(f"{group}.") for each in fields() if each.startswith(f"{group}.")]
+    return [name.removeprefix(f"{group}.") for name in fields() if name.startswith(f"{group}.")]
 
 
 def _fold(name: str) -> str:

@@ -1,6 +1,6 @@
-"""Every setting, once: its type, range, default and meaning. The reference page, validation, `retinue
-settings` and the typed values all come from here and from the two modules of its parts. Ranges and
-names are those of pi-subagents where it has the setting; devkit-pi's names are aliases.
+"""Every setting, once: its type, range, default and meaning. The reference page, validation, `retinue settings` and the
+typed values all come from here and from `table_capabilities.py`. Ranges and names are those of pi-subagents where it
+has the setting; devkit-pi's names are aliases.
 """
 
 from __future__ import annotations
@@ -9,10 +9,23 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.settings.field import Alias, Field, setting
-from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
+from retinue.settings.field import Alias, Field, Values
+from retinue.settings.kinds import (
+    FLAG,
+    Anything,
+    Choice,
+    Either,
+    Items,
+    Number,
+    Record,
+    Table,
+    Text,
+    Texts,
+    Whole,
+)
 from retinue.settings.table_capabilities import (
     ContextSettings,
+    DocumentSettings,
     LanguageSettings,
     PluginSettings,
     SandboxSettings,
@@ -42,13 +55,12 @@ LSP_ACTIONS = (
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
 APIS = ("openai", "openai-responses", "anthropic", "gemini")
 
-_FLAG = Flag()
 _YEAR = 366 * 86_400
 _TOKENS = Whole(1, 1_000_000_000)
 _PRICE = Number(0, 1_000_000)
 _PRICES = Record(input=_PRICE, output=_PRICE, cacheRead=_PRICE, cacheWrite=_PRICE)
 _MODEL = Record(
-    name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=_FLAG, images=_FLAG, documents=_FLAG, prices=_PRICES
+    name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=FLAG, images=FLAG, documents=FLAG, prices=_PRICES
 )
 _LISTED = Record(id=Text("a model id"), **_MODEL.fields)
 _PROVIDER = Record(
@@ -70,19 +82,327 @@ def _seconds(milliseconds: Any) -> Any:
     return milliseconds / 1000
 
 
-def _calls(most: Any) -> Any:
+def _calls(limit: Any) -> Any:
     """`maxToolCalls` meant no limit by 0; a budget means none at all."""
-    return most or _MOST_CALLS
+    return limit or _UNLIMITED_CALLS
 
 
 _MS = Whole(1, _YEAR * 1000)
-_MOST_CALLS = 10**9
+_UNLIMITED_CALLS = 10**9
 
 
 # fmt: off
+class ModelSettings(Values, section="models"):
+    model: Field[str | None] = Field(
+        None, Text("a model name"), limits=False, applies="next run",
+        doc="The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
+    )
+    providers: Field[Mapping[str, Mapping[str, Any]]] = Field(
+        {}, Table(_PROVIDER, "provider ids", without="/"), limits=True, applies="next run", merges=True,
+        doc="Further model servers by id; {} is enough for the well-known ones, such as ollama. In a project's files "
+        "a server that is not on this machine needs your consent.",
+    )
+    models: Field[Mapping[str, Mapping[str, Any]]] = Field(
+        {}, Table(_MODEL, "model names"), limits=False, applies="next run", merges=True,
+        doc="What is true of a model, over the built-in table: window, output limit, prices in USD per million "
+        "tokens.",
+    )
+    enabled_models: Field[tuple[str, ...] | None] = Field(
+        None, Texts(), limits=True,
+        doc="The models that may be used when scopeModels is on, each exactly as provider/id.",
+    )
+    fallback_models: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=False, applies="next run",
+        doc="Models that take over, in order, when the one in use is overloaded, refuses, is out of credit or is "
+        "gone; after those of the agent's file.",
+    )
+    explore_model = Field(
+        SMALL, Text("small, inherit or a model name"), limits=False, applies="next run",
+        doc="The model of the shipped agent Explore where the call names none: `small` is the small model of the "
+        "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
+    )
+    scope_models = Field(
+        False, FLAG, limits=True,
+        doc="Refuse a model that a caller asks for outside enabledModels; warn where a file or a parent uses one.",
+    )
+
+
+class RunSettings(Values, section="runs", groups=("retry", "compaction")):
+    max_concurrent = Field(
+        4, Whole(1, 1024), limits=True,
+        doc="How many background runs work at the same time; the others wait in a queue.",
+    )
+    default_max_turns: Field[int | None] = Field(
+        None, Whole(0, 10_000, zero_is_none=True), limits=True, applies="next run",
+        doc="Turns after which a run is asked to wrap up, unless its file or the call says otherwise.",
+    )
+    grace_turns = Field(
+        5, Whole(1, 1_000), limits=True, applies="next run",
+        doc="Turns a run may still use after it was asked to wrap up, before it is aborted.",
+    )
+    timeout_seconds: Field[float | None] = Field(
+        None, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        aliases=(Alias("timeoutMs", _seconds, _MS), Alias("subagents.timeoutMs", _seconds, _MS)),
+        doc="How long a run may take in all.",
+    )
+    idle_timeout_seconds: Field[float | None] = Field(
+        180.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        aliases=(Alias("idleTimeoutMs", _seconds, _MS), Alias("subagents.idleTimeoutMs", _seconds, _MS)),
+        doc="How long a run may go without a sign of life from its model or a tool.",
+    )
+    tool_timeout_seconds: Field[float | None] = Field(
+        600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        doc="How long one tool call may take.",
+    )
+    retry_enabled = Field(
+        True, FLAG, limits=False, applies="next run", aliases=(Alias("subagents.retry.enabled"),),
+        doc="Repeat model requests that failed for a passing reason.",
+    )
+    retry_max_attempts = Field(
+        15, Whole(1, 20), limits=False, applies="next run", aliases=(Alias("subagents.retry.maxAttempts"),),
+        doc="How often one model request is sent at most, the first time included; the waits between grow to 100 "
+        "seconds, so that 15 survive ten minutes.",
+    )
+    compaction_at: Field[float | None] = Field(
+        0.85, Number(0, 0.98, zero_is_none=True), limits=False, applies="next run",
+        doc="The share of the model's window that may be full before the conversation is shortened.",
+    )
+
+
+class BudgetSettings(Values, section="budgets", groups=("budget",)):
+    budget_tokens: Field[int | None] = Field(
+        None, Whole(0, 10**12), limits=True, applies="next run",
+        doc="Tokens that a run and all agents below it may use together; 0 allows none.",
+    )
+    budget_usd: Field[float | None] = Field(
+        None, Number(0, 10**6, unit="US dollars"), limits=True, applies="next run",
+        doc="What a run and all agents below it may cost together; 0 allows nothing.",
+    )
+    budget_tool_calls: Field[int | None] = Field(
+        None, Whole(0, _UNLIMITED_CALLS), limits=True, applies="next run",
+        aliases=(Alias("maxToolCalls", _calls, Whole(0, 1_000_000)),), variables=("RETINUE_MAX_TOOL_CALLS",),
+        doc="Tool calls that a run and all agents below it may make together.",
+    )
+    budget_spawns: Field[int | None] = Field(
+        None, Whole(0, 10**6), limits=True, applies="next run",
+        doc="Agents that may be started below a run, at any depth; 0 allows none.",
+    )
+    budget_allow_unpriced = Field(
+        False, FLAG, limits=True, applies="next run", personal_when=bool,
+        doc="Under a budget in dollars, use models whose price is not known, as if they cost nothing. Counts only in "
+        "your own settings.",
+    )
+    quote_above: Field[int | None] = Field(
+        1_000, Whole(0, 10**6, zero_is_none=True), limits=True, applies="next run",
+        doc="When one run wants to start more agents than this, what they will cost is estimated and consent is "
+        "asked. Unless you set it: 32 where a person can be asked. A repository can only lower it.",
+    )
+
+
+class SubagentSettings(Values, section="sub-agents", groups=("subagents",)):
+    subagents_enabled = Field(
+        True, FLAG, limits=True, applies="next session",
+        doc="Offer the tools that start other agents.",
+    )
+    max_subagent_depth = Field(
+        3, Whole(0, 16), limits=True, aliases=(Alias("subagents.maxDepth"), Alias("maxDepth")),
+        variables=("PI_SUBAGENT_MAX_DEPTH",),
+        doc="How deep agents may start agents; 1 allows the first level, 0 none.",
+    )
+    background_by_default = Field(
+        True, FLAG, limits=False,
+        doc="Agents started by the Agent tool work in the background unless the call or the file says otherwise.",
+    )
+    default_join_mode: Field[Literal["async", "group", "smart"]] = Field(
+        "async", Choice("async", "group", "smart"), limits=False,
+        doc="How completions of background agents are announced: each at once, or together.",
+    )
+    wake_main = Field(
+        True, FLAG, limits=False,
+        doc="An idle main agent hears at once when an agent or schedule of its own ends; false: with your next words.",
+    )
+    fallback_subagent: Field[str | Literal[False] | None] = Field(
+        None, Text("the name of an agent, none or false", false_words=("none",)), limits=True,
+        doc="The agent to use for an unknown type: a name; false refuses; unset means general-purpose.",
+    )
+    wait_timeout_seconds = Field(
+        270, Whole(30, 3_600), limits=False,
+        doc="How long waiting for a background result lasts before it returns without one.",
+    )
+    tool_description_mode: Field[Literal["full", "compact", "custom"]] = Field(
+        "full", Choice("full", "compact", "custom"), limits=False, applies="next session",
+        doc="Which description of the Agent tool the model sees.",
+    )
+    delegation_vocabulary: Field[Literal["claude", "devkit", "codingcode"]] = Field(
+        "claude", Choice("claude", "devkit", "codingcode"), limits=False, applies="next run",
+        doc="Whose tools for starting agents the model gets: Agent and its four helpers, subagent, or dispatch_agent.",
+    )
+    inject_delegation_policy = Field(
+        True, FLAG, limits=False, applies="next session", aliases=(Alias("subagents.injectDelegationPolicy"),),
+        doc="Tell the main agent when to delegate and to whom.",
+    )
+    questions: Field[Literal["wait", "continue"]] = Field(
+        "wait", Choice("wait", "continue"), limits=False,
+        doc="Whether an agent that asks something (ask_parent) waits for the answer, or goes on and hears it later.",
+    )
+
+
+class AgentSettings(Values, section="agents"):
+    disable_default_agents = Field(
+        False, FLAG, limits=True, applies="next session",
+        doc="Leave out the built-in agents; agents of your own are not affected.",
+    )
+    strict_agent_files = Field(
+        False, FLAG, limits=True, applies="next session",
+        doc="Refuse to start while an agent file cannot be loaded, instead of skipping it with a warning.",
+    )
+
+
+class ToolSettings(Values, section="tools"):
+    extra_roots: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run",
+        doc="Folders besides the working directory that tools may touch.",
+    )
+    allow_write = Field(
+        False, FLAG, limits=True, applies="next run", aliases=(Alias("subagents.allowWrite"),),
+        doc="Let agents written for devkit-pi that are not read-only have tools that write.",
+    )
+    allow_lsp_tools = Field(
+        True, FLAG, limits=True, applies="next run", aliases=(Alias("subagents.allowLspTools"),),
+        doc="Let sub-agents, and agents of devkit-pi however they are started, ask language servers.",
+    )
+    allowed_lsp_actions: Field[tuple[str, ...]] = Field(
+        LSP_ACTIONS, Texts(LSP_ACTIONS), limits=True, applies="next run",
+        aliases=(Alias("subagents.allowedLspActions"),),
+        doc="What those may ask language servers; an empty list takes the tool away from them.",
+    )
+
+
+class PermissionSettings(Values, section="permissions", groups=("permissions",)):
+    permissions_allow: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=False, applies="next run",
+        doc="Calls that need no question, as Tool or Tool(specifier): Bash(npm test:*), Edit(/src/**).",
+    )
+    permissions_ask: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run",
+        doc="Calls that are asked about in every mode, whatever is allowed.",
+    )
+    permissions_deny: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run",
+        doc="Calls that never happen, in any mode. A tool that is denied by name is not offered at all.",
+    )
+    permissions_default_mode: Field[PermissionMode | None] = Field(
+        None, Choice(*MODES, also={"manual": "default"}), limits=True, applies="next run",
+        doc="The permission mode of runs that are given none.",
+    )
+    permissions_additional_directories: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=False, applies="next run",
+        doc="Folders that count as working directories besides the run's own.",
+    )
+    permissions_disable_bypass = Field(
+        False, FLAG, limits=True, applies="next run",
+        aliases=(Alias("permissions.disableBypassPermissionsMode", lambda _: True, Choice("disable")),),
+        doc="Ignore the mode bypassPermissions wherever it comes from.",
+    )
+    permissions_headless: Field[Literal["deny", "wait"]] = Field(
+        "deny", Choice("deny", "wait"), limits=True,
+        doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires. "
+        "In a project's files `wait` needs your consent.",
+    )
+    permissions_expiry_seconds = Field(
+        3600.0, Number(1, _YEAR, unit="seconds"), limits=True,
+        doc="How long a question waits in the inbox before it counts as denied.",
+    )
+    permissions_auto_model: Field[str | None] = Field(
+        None, Text("a model name"), limits=True, applies="next run",
+        doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
+    )
+
+
+class HookSettings(Values, section="hooks", groups=("hooks",)):
+    hooks: Field[Mapping[str, Any]] = Field(
+        {}, Table(Anything(), "hook events"), limits=True, applies="next session", merges=True,
+        doc="Programs that are told what happens and may have a say: events to handlers, as Claude Code writes them. "
+        "Those of all settings files run. In a project's files they need your consent: retinue trust.",
+    )
+    hooks_fail_open = Field(
+        False, FLAG, limits=True, applies="next session",
+        doc="Let things happen although a hook that guards them broke. Otherwise the answer is no, with the reason.",
+    )
+    disable_all_hooks = Field(
+        False, FLAG, limits=True, applies="next session",
+        doc="Run no hooks of any file; functions that a program registers still run.",
+    )
+
+
+class CheckpointSettings(Values, section="checkpoints", groups=("checkpoints",)):
+    checkpoints_enabled = Field(
+        True, FLAG, limits=False, applies="next session",
+        doc="Record what commands of agents change, so that it can be undone. Your own repository is not touched.",
+    )
+    checkpoints_keep_days: Field[int | None] = Field(
+        30, Whole(0, 36_500, zero_is_none=True), limits=False, applies="next session",
+        doc="How many days after its end a run can be undone. Older checkpoints are removed when a process that made "
+        "some ends, once a day. 0 keeps them for ever.",
+    )
+
+
+class ClusterSettings(Values, section="cluster"):
+    database: Field[str | None] = Field(
+        None, Text("the URL of a PostgreSQL database"), limits=True, applies="next session", personal_when=bool,
+        doc="Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
+        "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
+    )
+    placement = Field(
+        "local", Text("local, cluster or cluster:LABEL,LABEL"), limits=True, applies="next run",
+        doc="Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
+        "labels) that the database is shared with.",
+    )
+    tenant: Field[str | None] = Field(
+        None, Text("a name"), limits=True, applies="next session", personal_when=bool,
+        doc="In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
+        "Without it each project is a tenant.",
+    )
+    workspace_remote: Field[str | None] = Field(
+        None, Text("the URL of a git repository, or the name of a remote"), limits=True, applies="next run",
+        personal_when=bool,
+        doc="Through which git repository files of runs travel to workers and back. A name, like origin, is that of a "
+        "remote of the checkout. Without it they travel through the database.",
+    )
+
+
+class OutputSettings(Values, section="output", groups=("log",)):
+    log_keep_days: Field[int | None] = Field(
+        None, Whole(0, 36_500, zero_is_none=True), limits=False, applies="next session",
+        doc="How many days the log keeps the events of a run after its end. Older ones are removed when a process "
+        "ends, once a day; what a run cost and how it ended stays. 0 keeps all for ever.",
+    )
+    output_transcript = Field(
+        True, FLAG, limits=False, applies="next run",
+        doc="Write the transcript of every run to a file of JSON lines.",
+    )
+    show_cost = Field(
+        False, FLAG, limits=False,
+        doc="Show what each agent cost, where the price is known.",
+    )
+# fmt: on
+
+
 class Settings(
+    ModelSettings,
+    RunSettings,
+    BudgetSettings,
+    SubagentSettings,
+    AgentSettings,
+    ToolSettings,
+    PermissionSettings,
+    HookSettings,
+    CheckpointSettings,
+    ClusterSettings,
+    OutputSettings,
     ContextSettings,
     LanguageSettings,
+    DocumentSettings,
     PluginSettings,
     SandboxSettings,
     ScheduleSettings,
@@ -94,280 +414,6 @@ class Settings(
 ):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
-    model: str | None = setting(
-        None, Text("a model name"), section="models", applies="next run",
-        doc="The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
-    )
-    providers: Mapping[str, Mapping[str, Any]] = setting(
-        {}, Table(_PROVIDER, "provider ids", without="/"), section="models", applies="next run", merges=True,
-        doc="Further model servers by id; {} is enough for the well-known ones, such as ollama. In a project's files"
-        " a server that is not on this machine needs your consent.",
-    )
-    models: Mapping[str, Mapping[str, Any]] = setting(
-        {}, Table(_MODEL, "model names"), section="models", applies="next run", merges=True,
-        doc="What is true of a model, over the built-in table: window, output limit, prices in USD per million tokens.",
-    )
-    enabled_models: tuple[str, ...] | None = setting(
-        None, Texts(), section="models",
-        doc="The models that may be used when scopeModels is on, each exactly as provider/id.",
-    )
-    fallback_models: tuple[str, ...] = setting(
-        (), Texts(), section="models", applies="next run",
-        doc="Models that take over, in order, when the one in use is overloaded, refuses, is out of credit or is gone; "
-        "after those of the agent's file.",
-    )
-    explore_model: str = setting(
-        SMALL, Text("small, inherit or a model name"), section="models", applies="next run",
-        doc="The model of the shipped agent Explore where the call names none: `small` is the small model of the "
-        "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
-    )
-    scope_models: bool = setting(
-        False, _FLAG, section="models",
-        doc="Refuse a model that a caller asks for outside enabledModels; warn where a file or a parent uses one.",
-    )
-    local_model: str | None = setting(
-        None, Text("the path of a GGUF file"), section="models", applies="next run",
-        doc="A GGUF file to run on this machine when no provider is available (extra `local`).",
-    )
-
-    max_concurrent: int = setting(
-        4, Whole(1, 1024), section="runs",
-        doc="How many background runs work at the same time; the others wait in a queue.",
-    )
-    default_max_turns: int | None = setting(
-        None, Whole(0, 10_000, zero_is_none=True), section="runs", applies="next run",
-        doc="Turns after which a run is asked to wrap up, unless its file or the call says otherwise.",
-    )
-    grace_turns: int = setting(
-        5, Whole(1, 1_000), section="runs", applies="next run",
-        doc="Turns a run may still use after it was asked to wrap up, before it is aborted.",
-    )
-    timeout_seconds: float | None = setting(
-        None, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
-        aliases=(Alias("timeoutMs", _seconds, _MS), Alias("subagents.timeoutMs", _seconds, _MS)),
-        doc="How long a run may take in all.",
-    )
-    idle_timeout_seconds: float | None = setting(
-        180.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
-        aliases=(Alias("idleTimeoutMs", _seconds, _MS), Alias("subagents.idleTimeoutMs", _seconds, _MS)),
-        doc="How long a run may go without a sign of life from its model or a tool.",
-    )
-    tool_timeout_seconds: float | None = setting(
-        600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
-        doc="How long one tool call may take.",
-    )
-    retry_enabled: bool = setting(
-        True, _FLAG, name="retry.enabled", section="runs", applies="next run", aliases=("subagents.retry.enabled",),
-        doc="Repeat model requests that failed for a passing reason.",
-    )
-    retry_max_attempts: int = setting(
-        15, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
-        aliases=("subagents.retry.maxAttempts",),
-        doc="How often one model request is sent at most, the first time included; the waits between grow to 100 "
-        "seconds, so that 15 survive ten minutes.",
-    )
-    compaction_at: float | None = setting(
-        0.85, Number(0, 0.98, zero_is_none=True), name="compaction.at", section="runs", applies="next run",
-        doc="The share of the model's window that may be full before the conversation is shortened.",
-    )
-
-    budget_tokens: int | None = setting(
-        None, Whole(0, 10**12), name="budget.tokens", section="budgets", applies="next run",
-        doc="Tokens that a run and all agents below it may use together; 0 allows none.",
-    )
-    budget_usd: float | None = setting(
-        None, Number(0, 10**6, unit="US dollars"), name="budget.usd", section="budgets", applies="next run",
-        doc="What a run and all agents below it may cost together; 0 allows nothing.",
-    )
-    budget_tool_calls: int | None = setting(
-        None, Whole(0, _MOST_CALLS), name="budget.toolCalls", section="budgets", applies="next run",
-        aliases=(Alias("maxToolCalls", _calls, Whole(0, 1_000_000)),), variables=("RETINUE_MAX_TOOL_CALLS",),
-        doc="Tool calls that a run and all agents below it may make together.",
-    )
-    budget_spawns: int | None = setting(
-        None, Whole(0, 10**6), name="budget.spawns", section="budgets", applies="next run",
-        doc="Agents that may be started below a run, at any depth; 0 allows none.",
-    )
-    budget_allow_unpriced: bool = setting(
-        False, _FLAG, name="budget.allowUnpriced", section="budgets", applies="next run",
-        personal_when=bool,
-        doc="Under a budget in dollars, use models whose price is not known, as if they cost nothing. "
-        "Counts only in your own settings.",
-    )
-    quote_above: int | None = setting(
-        1_000, Whole(0, 10**6, zero_is_none=True), section="budgets", applies="next run",
-        doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked. "
-        "Unless you set it: 32 where a person can be asked. A repository can only lower it.",
-    )
-
-    subagents_enabled: bool = setting(
-        True, _FLAG, name="subagents.enabled", section="sub-agents", applies="next session",
-        doc="Offer the tools that start other agents.",
-    )
-    max_subagent_depth: int = setting(
-        3, Whole(0, 16), section="sub-agents", aliases=("subagents.maxDepth", "maxDepth"),
-        variables=("PI_SUBAGENT_MAX_DEPTH",),
-        doc="How deep agents may start agents; 1 allows the first level, 0 none.",
-    )
-    background_by_default: bool = setting(
-        True, _FLAG, section="sub-agents",
-        doc="Agents started by the Agent tool work in the background unless the call or the file says otherwise.",
-    )
-    default_join_mode: Literal["async", "group", "smart"] = setting(
-        "async", Choice("async", "group", "smart"), section="sub-agents",
-        doc="How completions of background agents are announced: each at once, or together.",
-    )
-    wake_main: bool = setting(
-        True, _FLAG, section="sub-agents",
-        doc="An idle main agent hears at once when an agent or schedule of its own ends; false: with your next words.",
-    )
-    fallback_subagent: str | Literal[False] | None = setting(
-        None, Text("the name of an agent, none or false", false_words=("none",)), section="sub-agents",
-        doc="The agent to use for an unknown type: a name; false refuses; unset means general-purpose.",
-    )
-    wait_timeout_seconds: int = setting(
-        270, Whole(30, 3_600), section="sub-agents",
-        doc="How long waiting for a background result lasts before it returns without one.",
-    )
-    tool_description_mode: Literal["full", "compact", "custom"] = setting(
-        "full", Choice("full", "compact", "custom"), section="sub-agents", applies="next session",
-        doc="Which description of the Agent tool the model sees.",
-    )
-    delegation_vocabulary: Literal["claude", "devkit", "codingcode"] = setting(
-        "claude", Choice("claude", "devkit", "codingcode"), section="sub-agents", applies="next run",
-        doc="Whose tools for starting agents the model gets: Agent and its four helpers, subagent, or dispatch_agent.",
-    )  # fmt: skip
-    inject_delegation_policy: bool = setting(
-        True, _FLAG, section="sub-agents", applies="next session", aliases=("subagents.injectDelegationPolicy",),
-        doc="Tell the main agent when to delegate and to whom.",
-    )
-
-    disable_default_agents: bool = setting(
-        False, _FLAG, section="agents", applies="next session",
-        doc="Leave out the built-in agents; agents of your own are not affected.",
-    )
-    strict_agent_files: bool = setting(
-        False, _FLAG, section="agents", applies="next session",
-        doc="Refuse to start while an agent file cannot be loaded, instead of skipping it with a warning.",
-    )
-    extra_roots: tuple[str, ...] = setting(
-        (), Texts(), section="tools", applies="next run",
-        doc="Folders besides the working directory that tools may touch.",
-    )
-    allow_write: bool = setting(
-        False, _FLAG, section="tools", applies="next run", aliases=("subagents.allowWrite",),
-        doc="Let agents written for devkit-pi that are not read-only have tools that write.",
-    )
-    allow_lsp_tools: bool = setting(
-        True, _FLAG, section="tools", applies="next run", aliases=("subagents.allowLspTools",),
-        doc="Let sub-agents, and agents of devkit-pi however they are started, ask language servers.",
-    )
-    allowed_lsp_actions: tuple[str, ...] = setting(
-        LSP_ACTIONS, Texts(LSP_ACTIONS), section="tools", applies="next run", aliases=("subagents.allowedLspActions",),
-        doc="What those may ask language servers; an empty list takes the tool away from them.",
-    )
-
-    permissions_allow: tuple[str, ...] = setting(
-        (), Texts(), name="permissions.allow", section="permissions", applies="next run",
-        doc="Calls that need no question, as Tool or Tool(specifier): Bash(npm test:*), Edit(/src/**).",
-    )
-    permissions_ask: tuple[str, ...] = setting(
-        (), Texts(), name="permissions.ask", section="permissions", applies="next run",
-        doc="Calls that are asked about in every mode, whatever is allowed.",
-    )
-    permissions_deny: tuple[str, ...] = setting(
-        (), Texts(), name="permissions.deny", section="permissions", applies="next run",
-        doc="Calls that never happen, in any mode. A tool that is denied by name is not offered at all.",
-    )
-    permissions_default_mode: PermissionMode | None = setting(
-        None, Choice(*MODES, also={"manual": "default"}),
-        name="permissions.defaultMode", section="permissions", applies="next run",
-        doc="The permission mode of runs that are given none.",
-    )
-    permissions_additional_directories: tuple[str, ...] = setting(
-        (), Texts(), name="permissions.additionalDirectories", section="permissions", applies="next run",
-        doc="Folders that count as working directories besides the run's own.",
-    )
-    permissions_disable_bypass: bool = setting(
-        False, _FLAG, name="permissions.disableBypass", section="permissions", applies="next run",
-        aliases=(Alias("permissions.disableBypassPermissionsMode", lambda _: True, Choice("disable")),),
-        doc="Ignore the mode bypassPermissions wherever it comes from.",
-    )
-    permissions_headless: Literal["deny", "wait"] = setting(
-        "deny", Choice("deny", "wait"), name="permissions.headless", section="permissions",
-        doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires. "
-        "In a project's files `wait` needs your consent.",
-    )
-    permissions_expiry_seconds: float = setting(
-        3600.0, Number(1, _YEAR, unit="seconds"), name="permissions.expirySeconds", section="permissions",
-        doc="How long a question waits in the inbox before it counts as denied.",
-    )
-    permissions_auto_model: str | None = setting(
-        None, Text("a model name"), name="permissions.autoModel", section="permissions", applies="next run",
-        doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
-    )
-
-
-    hooks: Mapping[str, Any] = setting(
-        {}, Table(Anything(), "hook events"), section="hooks", applies="next session", merges=True,
-        doc="Programs that are told what happens and may have a say: events to handlers, as Claude Code writes them. "
-        "Those of all settings files run. In a project's files they need your consent: retinue trust.",
-    )
-    hooks_fail_open: bool = setting(
-        False, _FLAG, name="hooks.failOpen", section="hooks", applies="next session",
-        doc="Let things happen although a hook that guards them broke. Otherwise the answer is no, with the reason.",
-    )
-    disable_all_hooks: bool = setting(
-        False, _FLAG, section="hooks", applies="next session",
-        doc="Run no hooks of any file; functions that a program registers still run.",
-    )
-
-    checkpoints_enabled: bool = setting(
-        True, _FLAG, name="checkpoints.enabled", section="checkpoints", applies="next session",
-        doc="Record what commands of agents change, so that it can be undone. Your own repository is not touched.",
-    )
-    checkpoints_keep_days: int | None = setting(
-        30, Whole(0, 36_500, zero_is_none=True), name="checkpoints.keepDays", section="checkpoints",
-        applies="next session",
-        doc="How many days after its end a run can be undone. Older checkpoints are removed when a process that made "
-        "some ends, once a day. 0 keeps them for ever.",
-    )
-    database: str | None = setting(
-        None, Text("the URL of a PostgreSQL database"), section="cluster", applies="next session", personal_when=bool,
-        doc="Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
-        "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
-    )
-    log_keep_days: int | None = setting(
-        None, Whole(0, 36_500, zero_is_none=True), name="log.keepDays", section="output", applies="next session",
-        doc="How many days the log keeps the events of a run after its end. Older ones are removed when a process "
-        "ends, once a day; what a run cost and how it ended stays. 0 keeps all for ever.",
-    )
-    placement: str = setting(
-        "local", Text("local, cluster or cluster:LABEL,LABEL"), section="cluster", applies="next run",
-        doc="Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
-        "labels) that the database is shared with.",
-    )
-    tenant: str | None = setting(
-        None, Text("a name"), section="cluster", applies="next session", personal_when=bool,
-        doc="In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
-        "Without it each project is a tenant.",
-    )
-    workspace_remote: str | None = setting(
-        None, Text("the URL of a git repository, or the name of a remote"), section="cluster", applies="next run",
-        personal_when=bool,
-        doc="Through which git repository files of runs travel to workers and back. A name, like origin, is that of a "
-        "remote of the checkout. Without it they travel through the database.",
-    )
-    output_transcript: bool = setting(
-        True, _FLAG, section="output", applies="next run",
-        doc="Write the transcript of every run to a file of JSON lines.",
-    )
-    show_cost: bool = setting(
-        False, _FLAG, section="output",
-        doc="Show what each agent cost, where the price is known.",
-    )
-# fmt: on
-
 
 @cache
 def fields() -> Mapping[str, Field]:
@@ -378,10 +424,10 @@ def fields() -> Mapping[str, Field]:
 @cache
 def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
     """Return every accepted name in files: the settings' own, and their aliases."""
-    found: dict[str, tuple[Field, Alias | None]] = {name: (field, None) for name, field in fields().items()}
+    names: dict[str, tuple[Field, Alias | None]] = {name: (field, None) for name, field in fields().items()}
     for field in fields().values():
-        found.update({alias.name: (field, alias) for alias in field.aliases})
-    return found
+        names.update({alias.name: (field, alias) for alias in field.aliases})
+    return names
 
 
 @cache

@@ -1,112 +1,14 @@
-"""The part of the table about the terminal app and about what a run can do besides its own work.
-
-That is: context, plugins and questions, MCP servers, schedules, worktrees, the sandbox, the web tools,
-language servers and documents.
-"""
+"""The sections of the table about the terminal app and about what a run can do besides its own work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from retinue.settings.field import Alias, Values, setting
-from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
+from retinue.settings.field import Alias, Field, Values
+from retinue.settings.kinds import FLAG, Anything, Choice, Either, Items, Number, Record, Table, Text, Texts, Whole
 
-_FLAG = Flag()
-
-
-# fmt: off
-class TerminalSettings(Values):
-    fleet_view: bool = setting(
-        True, _FLAG, section="terminal app",
-        doc="Let ↓ and ← in an empty prompt go into the list of agents, to look at one.",
-    )
-    widget_mode: Literal["all", "background", "off"] = setting(
-        "all", Choice("all", "background", "off"), section="terminal app",
-        doc="Which agents the list below the prompt shows.",
-    )
-    widget_display_mode: Literal["auto", "rich", "compact"] = setting(
-        "auto", Choice("auto", "rich", "compact"), section="terminal app",
-        doc="How much room the list of agents takes.",
-    )
-    agent_mentions: Literal["model", "direct", "off"] = setting(
-        "direct", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
-        doc="What @name at the start of a message does. direct: it goes to that agent, and @type starts one; "
-        "model: it goes to an agent that was started before; off: nothing.",
-    )
-    abort_resend_key: str = setting(
-        "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),
-        doc="The key that stops the current turn and sends the waiting messages.",
-    )
-    theme: Literal["auto", "dark", "light"] = setting(
-        "auto", Choice("auto", "dark", "light"), section="terminal app",
-        doc="The colours of the terminal app; auto follows COLORFGBG and is dark where that is not set.",
-    )
-    reduced_motion: bool = setting(
-        False, _FLAG, section="terminal app", applies="next session",
-        doc="No spinners and no animation.",
-    )
-    mouse: bool = setting(
-        True, _FLAG, section="terminal app", applies="next session",
-        doc="Let the terminal app use the mouse; without it the terminal's own selection works as usual.",
-    )
-    keys: Mapping[str, str] = setting(
-        {}, Table(Text("the name of a key"), "names of actions"), section="terminal app", applies="next session",
-        merges=True,
-        doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
-    )
-    status_line_template: str | None = setting(
-        None, Text("text with {facts}"), name="statusLine.template", section="terminal app",
-        doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
-        "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
-    )
-    status_line_command: str | None = setting(
-        None, Text("a command"), name="statusLine.command", section="terminal app", personal_when=bool,
-        doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
-        "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
-    )
-# fmt: on
-
-
-SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
-"""Who can search, those with a key of their own first."""
-
-
-# fmt: off
-class WebSettings(Values):
-    web_enabled: bool = setting(
-        True, Flag(), name="web.enabled", section="web", applies="next session",
-        doc="Offer the tools that search the web and read its pages.",
-    )
-    web_provider: Literal["auto", "brave", "tavily", "exa", "searxng", "ddgs", "native"] = setting(
-        "auto", Choice("auto", *SEARCHERS), name="web.provider", section="web",
-        doc="Who searches. `auto` tries those that are set up, in this order: services with a "
-        "key (BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY), your SearXNG, DuckDuckGo (extra `web`), and last "
-        "the search of your model's provider, which costs tokens. A named one is asked alone.",
-    )
-    web_searxng_url: str | None = setting(
-        None, Text("a URL"), name="web.searxngUrl", section="web", variables=("SEARXNG_URL",),
-        doc="The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
-    )
-    web_native_model: str | None = setting(
-        None, Text("a model name"), name="web.nativeModel", section="web",
-        doc="The model, as provider/id, whose provider searches when `native` is asked; else a small one you have "
-        "a key for.",
-    )
-    web_allow_hosts: tuple[str, ...] = setting(
-        (), Texts(), name="web.allowHosts", section="web",
-        doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
-        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent.",
-    )
-    web_taint: Literal["off", "ask"] = setting(
-        "off", Choice("off", "ask"), name="web.taint", section="web", applies="next run",
-        doc="After a run, or an agent below it, has read text of the web: `ask` wants a person's consent for every "
-        "command, every start of an agent and every call of a server's tool, in every mode. A project's files switch "
-        "it off only with your consent.",
-    )
-# fmt: on
-
-
+_MEGABYTES = Whole(0, 10**9, zero_is_none=True)
 _SERVER = Record(
     command=Items(Text("a program or an argument")),
     languages=Table(Text("a language id"), "endings of file names"),
@@ -114,204 +16,273 @@ _SERVER = Record(
     initializationOptions=Table(Anything(), "names"),
     settings=Table(Anything(), "sections"),
     env=Table(Text(), "variable names"),
-    disabled=Flag(),
+    disabled=FLAG,
 )
+SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
+"""Who can search, those with a key of their own first."""
 
 
 # fmt: off
-class LanguageSettings(Values):
-    lsp_enabled: bool = setting(
-        True, Flag(), name="lsp.enabled", section="language servers", applies="next session",
-        aliases=("lsp.tool.enabled",),
-        doc="Offer the tool that asks language servers. What sub-agents have of it: allowLspTools, allowedLspActions.",
-    )
-    lsp_servers: Mapping[str, Mapping[str, Any]] = setting(
-        {}, Table(_SERVER, "server names"), name="lsp.servers", section="language servers", applies="next session",
-        merges=True,
-        doc="Language servers by name, over the known ones or besides them: command (a list), languages (file ending "
-        "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
-        "need your consent: retinue trust.",
-    )
-    lsp_sandbox: Literal["on", "off"] = setting(
-        "on", Choice("on", "off"), name="lsp.sandbox", section="language servers", applies="next session",
-        personal_when="off".__eq__,
-        doc="Start language servers in a sandbox where they can change nothing and reach nobody. `off` counts only in "
-        "your own settings. Without a sandbox, servers that run a project's own programs are started only with `off`.",
-    )
-    lsp_allow_mutating_actions: bool = setting(
-        False, Flag(), name="lsp.allowMutatingActions", section="language servers", applies="next session",
-        aliases=("lsp.tool.allowMutatingActions",),
-        doc="Let agents that no other agent started propose renames and code actions and restart language servers.",
-    )
-    lsp_diagnostics_after_edit: Literal["off", "main", "all"] = setting(
-        "main", Choice("off", "main", "all"), name="lsp.diagnosticsAfterEdit", section="language servers",
-        applies="next run", aliases=(Alias("lsp.hook.enabled", {True: "main", False: "off"}.get, Flag()),),
-        doc="Whose edits are followed by what language servers find wrong with the file: nobody's, those of agents "
-        "that no other agent started, or those of all agents that may ask language servers.",
-    )
-    lsp_diagnostics_seconds: float = setting(
-        2.0, Number(0.1, 60, unit="seconds"), name="lsp.diagnosticsSeconds", section="language servers",
-        applies="next run", doc="How long the result of an edit waits for them at most.",
-    )
-
-    convert_enabled: bool = setting(
-        True, Flag(), name="convert.enabled", section="documents", applies="next session",
-        aliases=("convertContent.enabled",), doc="Offer the tool that turns documents into Markdown.",
-    )
-# fmt: on
-
-
-# fmt: off
-class ContextSettings(Values):
-    instructions_enabled: bool = setting(
-        True, _FLAG, name="instructions.enabled", section="context", applies="next run",
+class ContextSettings(Values, section="context", groups=("instructions", "memory", "skills")):
+    instructions_enabled = Field(
+        True, FLAG, limits=False, applies="next run",
         doc="Tell the main agent, and agents that are twins of it, what AGENTS.md and CLAUDE.md say.",
     )
-    memory_enabled: bool = setting(
-        True, _FLAG, name="memory.enabled", section="context", applies="next run",
+    memory_enabled = Field(
+        True, FLAG, limits=True, applies="next run",
         doc="Give agents whose files ask for it a memory that lasts from one run to the next.",
     )
-    skills_paths: tuple[str, ...] = setting(
-        (), Texts(), name="skills.paths", section="context", applies="next run",
+    skills_paths: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=False, applies="next run",
         doc="Further folders with skills. In a project's files only folders of the project count.",
     )
 
 
-class PluginSettings(Values):
-    plugins: tuple[str, ...] = setting(
-        (), Texts(), section="plugins", applies="next run",
+class LanguageSettings(Values, section="language servers", groups=("lsp",)):
+    lsp_enabled = Field(
+        True, FLAG, limits=True, applies="next session", aliases=(Alias("lsp.tool.enabled"),),
+        doc="Offer the tool that asks language servers. What sub-agents have of it: allowLspTools, allowedLspActions.",
+    )
+    lsp_servers: Field[Mapping[str, Mapping[str, Any]]] = Field(
+        {}, Table(_SERVER, "server names"), limits=True, applies="next session", merges=True,
+        doc="Language servers by name, over the known ones or besides them: command (a list), languages (file ending "
+        "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
+        "need your consent: retinue trust.",
+    )
+    lsp_sandbox: Field[Literal["on", "off"]] = Field(
+        "on", Choice("on", "off"), limits=True, applies="next session", personal_when="off".__eq__,
+        doc="Start language servers in a sandbox where they can change nothing and reach nobody. `off` counts only in "
+        "your own settings. Without a sandbox, servers that run a project's own programs are started only with "
+        "`off`.",
+    )
+    lsp_allow_mutating_actions = Field(
+        False, FLAG, limits=True, applies="next session", aliases=(Alias("lsp.tool.allowMutatingActions"),),
+        doc="Let agents that no other agent started propose renames and code actions and restart language servers.",
+    )
+    lsp_diagnostics_after_edit: Field[Literal["off", "main", "all"]] = Field(
+        "main", Choice("off", "main", "all"), limits=False, applies="next run",
+        aliases=(Alias("lsp.hook.enabled", {True: "main", False: "off"}.get, FLAG),),
+        doc="Whose edits are followed by what language servers find wrong with the file: nobody's, those of agents "
+        "that no other agent started, or those of all agents that may ask language servers.",
+    )
+    lsp_diagnostics_seconds = Field(
+        2.0, Number(0.1, 60, unit="seconds"), limits=False, applies="next run",
+        doc="How long the result of an edit waits for them at most.",
+    )
+
+
+class DocumentSettings(Values, section="documents", groups=("convert",)):
+    convert_enabled = Field(
+        True, FLAG, limits=True, applies="next session", aliases=(Alias("convertContent.enabled"),),
+        doc="Offer the tool that turns documents into Markdown.",
+    )
+
+
+class PluginSettings(Values, section="plugins"):
+    plugins: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=False, applies="next run",
         doc="Further plugins by path, each a folder or a Python file, beside those in .retinue/plugins and in your "
         "own plugins folder. The lists of all settings files add up. Code, hooks and servers of plugins that a "
         "project brings need your consent: retinue trust.",
     )
-    disabled_plugins: tuple[str, ...] = setting(
-        (), Texts(), section="plugins", applies="next run",
+    disabled_plugins: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run",
         doc="Plugins to leave out, by name. A project's settings switch off only plugins that a project brings.",
     )
 
-    questions: Literal["wait", "continue"] = setting(
-        "wait", Choice("wait", "continue"), section="sub-agents",
-        doc="Whether an agent that asks something (ask_parent) waits for the answer, or goes on and hears it later.",
+
+class SandboxSettings(Values, section="sandbox", groups=("sandbox",)):
+    sandbox_mode: Field[Literal["off", "readonly-only", "workspace"]] = Field(
+        "readonly-only", Choice("off", "readonly-only", "workspace"), limits=True, applies="next run",
+        doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; "
+        "those nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: "
+        "nothing; allowed commands change nothing outside their workspace. `off`: everything; then only plain "
+        "commands that read run unasked, and read-only agents have no shell.",
+    )
+    sandbox_network: Field[str | tuple[str, ...]] = Field(
+        "off", Either(Choice("off", "on"), Texts()), limits=True, applies="next run",
+        personal_when=lambda value: bool(value) and value != "off",
+        doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
+        "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own "
+        "settings.",
+    )
+    sandbox_hidden: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run",
+        doc="Files and folders that sandboxed shells cannot see, besides those where keys are usually kept.",
+    )
+    sandbox_shown: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run", personal_when=bool,
+        doc="Folders outside of the workspace that commands nobody was asked about may read, besides the system and "
+        "its tools. Counts only in your own settings.",
+    )
+    sandbox_pass_environment: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True, applies="next run", personal_when=bool,
+        doc="Names of environment variables that shells and hooks get although they look like secrets or are keys of "
+        "model servers. Counts only in your own settings.",
+    )
+    sandbox_memory_mb: Field[int | None] = Field(
+        8192, _MEGABYTES, limits=True, applies="next run",
+        doc="Megabytes of memory that a sandboxed command may use, with all processes that it starts. One that uses "
+        "more is stopped.",
+    )
+    sandbox_scratch_mb: Field[int | None] = Field(
+        1024, _MEGABYTES, limits=True, applies="next run",
+        doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. It is kept in memory, if this is at "
+        "most half of the memory and namespaces are available; otherwise a sandboxed command that writes more is "
+        "stopped, and later ones can only remove files until there is room.",
     )
 
 
-class ServerSettings(Values):
-    mcp_servers: Mapping[str, Any] = setting(
-        {}, Table(Anything(), "server names"), section="servers", applies="next run", merges=True,
-        aliases=("mcp_servers",),
-        doc="MCP servers by name: command, args, env and cwd for a program, or url and headers (type: http or sse); "
-        "also timeout, concurrency, autoReconnect, disabled and, in your own settings only, trustAnnotations. "
-        "${VAR} and ${VAR:-default} are filled in.",
-    )
-    mcp_start_timeout_seconds: float = setting(
-        10.0, Number(0.1, 600, unit="seconds"), name="mcp.startTimeoutSeconds", section="servers", applies="next run",
-        doc="How long a launch waits for the servers of its agent; three times as long for required ones. Tools of a "
-        "server that is ready later are admitted then.",
-    )
-    mcp_claude_servers: bool = setting(
-        True, Flag(), name="mcp.claudeServers", section="servers", applies="next run",
-        doc="Also use the servers of your ~/.claude.json.",
-    )
-    tool_search_mode: Literal["auto", "always", "never"] = setting(
-        "auto", Choice("auto", "always", "never"), name="toolSearch.mode", section="servers", applies="next run",
-        doc="Whether tools of servers are told to the model by name only, and loaded when it searches for them.",
-    )
-
-
-class ScheduleSettings(Values):
-    scheduling_enabled: bool = setting(
-        True, _FLAG, section="schedules", applies="next session",
+class ScheduleSettings(Values, section="schedules"):
+    scheduling_enabled = Field(
+        True, FLAG, limits=True, applies="next session",
         doc="Let agents be started on a schedule; switching it off stops all timers at once.",
     )
 
 
-class WorktreeSettings(Values):
-    worktree_isolation: bool = setting(
-        True, _FLAG, section="worktrees", applies="next session",
+class ServerSettings(Values, section="servers", groups=("mcp", "toolSearch")):
+    mcp_servers: Field[Mapping[str, Any]] = Field(
+        {}, Table(Anything(), "server names"), name="mcpServers", limits=True, applies="next run", merges=True,
+        aliases=(Alias("mcp_servers"),),
+        doc="MCP servers by name: command, args, env and cwd for a program, or url and headers (type: http or sse); "
+        "also timeout, concurrency, autoReconnect, disabled and, in your own settings only, trustAnnotations. "
+        "${VAR} and ${VAR:-default} are filled in.",
+    )
+    mcp_start_timeout_seconds = Field(
+        10.0, Number(0.1, 600, unit="seconds"), limits=False, applies="next run",
+        doc="How long a launch waits for the servers of its agent; three times as long for required ones. Tools of a "
+        "server that is ready later are admitted then.",
+    )
+    mcp_claude_servers = Field(
+        True, FLAG, limits=True, applies="next run",
+        doc="Also use the servers of your ~/.claude.json.",
+    )
+    tool_search_mode: Field[Literal["auto", "always", "never"]] = Field(
+        "auto", Choice("auto", "always", "never"), limits=False, applies="next run",
+        doc="Whether tools of servers are told to the model by name only, and loaded when it searches for them.",
+    )
+
+
+class TelemetrySettings(Values, section="telemetry"):
+    telemetry: Field[Literal["off", "on", "content"]] = Field(
+        "off", Choice("off", "on", "content", also={False: "off", True: "on"}), limits=True, applies="next session",
+        personal_when=lambda value: value != "off",
+        doc="Send traces and metrics by OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says. on: names, times, tokens and "
+        "cost; content: also tasks, answers, arguments and results, redacted. More than `off` counts only in your "
+        "own settings.",
+    )
+    telemetry_model_header = Field(
+        False, FLAG, limits=True, applies="next run", personal_when=lambda value: value is not False,
+        doc="Name the span of a request in the header traceparent that goes to the provider of the model. Counts only "
+        "in your own settings, and while `telemetry` is on.",
+    )
+
+
+class TerminalSettings(Values, section="terminal app", groups=("statusLine",)):
+    fleet_view = Field(
+        True, FLAG, limits=False,
+        doc="Let ↓ and ← in an empty prompt go into the list of agents, to look at one.",
+    )
+    widget_mode: Field[Literal["all", "background", "off"]] = Field(
+        "all", Choice("all", "background", "off"), limits=False,
+        doc="Which agents the list below the prompt shows.",
+    )
+    widget_display_mode: Field[Literal["auto", "rich", "compact"]] = Field(
+        "auto", Choice("auto", "rich", "compact"), limits=False,
+        doc="How much room the list of agents takes.",
+    )
+    agent_mentions: Field[Literal["model", "direct", "off"]] = Field(
+        "direct", Choice("model", "direct", "off", also={True: "model", False: "off"}), limits=False,
+        doc="What @name at the start of a message does. direct: it goes to that agent, and @type starts one; model: "
+        "it goes to an agent that was started before; off: nothing.",
+    )
+    abort_resend_key = Field(
+        "f9", Text("the name of a key"), limits=False, variables=("PI_ABORT_RESEND_KEY",),
+        doc="The key that stops the current turn and sends the waiting messages.",
+    )
+    theme: Field[Literal["auto", "dark", "light"]] = Field(
+        "auto", Choice("auto", "dark", "light"), limits=False,
+        doc="The colours of the terminal app; auto follows COLORFGBG and is dark where that is not set.",
+    )
+    reduced_motion = Field(
+        False, FLAG, limits=False, applies="next session",
+        doc="No spinners and no animation.",
+    )
+    mouse = Field(
+        True, FLAG, limits=False, applies="next session",
+        doc="Let the terminal app use the mouse; without it the terminal's own selection works as usual.",
+    )
+    keys: Field[Mapping[str, str]] = Field(
+        {}, Table(Text("the name of a key"), "names of actions"), limits=False, applies="next session", merges=True,
+        doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
+    )
+    status_line_template: Field[str | None] = Field(
+        None, Text("text with {facts}"), limits=False,
+        doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
+        "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
+    )
+    status_line_command: Field[str | None] = Field(
+        None, Text("a command"), limits=False, personal_when=bool,
+        doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
+        "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
+    )
+
+
+class WebSettings(Values, section="web", groups=("web",)):
+    web_enabled = Field(
+        True, FLAG, limits=True, applies="next session",
+        doc="Offer the tools that search the web and read its pages.",
+    )
+    web_provider: Field[Literal["auto", "brave", "tavily", "exa", "searxng", "ddgs", "native"]] = Field(
+        "auto", Choice("auto", *SEARCHERS), limits=True,
+        doc="Who searches. `auto` tries those that are set up, in this order: services with a key "
+        "(BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY), your SearXNG, DuckDuckGo (extra `web`), and last "
+        "the search of your model's provider, which costs tokens. A named one is asked alone.",
+    )
+    web_searxng_url: Field[str | None] = Field(
+        None, Text("a URL"), limits=True, variables=("SEARXNG_URL",),
+        doc="The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
+    )
+    web_native_model: Field[str | None] = Field(
+        None, Text("a model name"), limits=False,
+        doc="The model, as provider/id, whose provider searches when `native` is asked; else a small one you have a "
+        "key for.",
+    )
+    web_allow_hosts: Field[tuple[str, ...]] = Field(
+        (), Texts(), limits=True,
+        doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
+        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your "
+        "consent.",
+    )
+    web_taint: Field[Literal["off", "ask"]] = Field(
+        "off", Choice("off", "ask"), limits=True, applies="next run",
+        doc="After a run, or an agent below it, has read text of the web: `ask` wants a person's consent for every "
+        "command, every start of an agent and every call of a server's tool, in every mode. A project's files "
+        "switch it off only with your consent.",
+    )
+
+
+class WorktreeSettings(Values, section="worktrees", groups=("worktree", "integrate")):
+    worktree_isolation = Field(
+        True, FLAG, name="worktreeIsolation", limits=True, applies="next session",
         doc="Let agents and callers ask for a git worktree of their own.",
     )
-    worktree_from_dirty: bool = setting(
-        False, _FLAG, name="worktree.fromDirty", section="worktrees", applies="next run",
+    worktree_from_dirty = Field(
+        False, FLAG, limits=False, applies="next run",
         doc="Begin worktrees with the uncommitted changes of the main checkout, as one commit.",
     )
-    worktree_base_ref: Literal["head", "fresh"] = setting(
-        "head", Choice("head", "fresh"), name="worktree.baseRef", section="worktrees", applies="next run",
+    worktree_base_ref: Field[Literal["head", "fresh"]] = Field(
+        "head", Choice("head", "fresh"), limits=False, applies="next run",
         doc="Where worktrees begin: at HEAD, or at the remote's default branch, fetched once a day.",
     )
-    worktree_shell: Literal["confined", "checked"] = setting(
-        "confined", Choice("confined", "checked"), name="worktree.shell", section="worktrees", applies="next run",
-        personal_when="checked".__eq__,
+    worktree_shell: Field[Literal["confined", "checked"]] = Field(
+        "confined", Choice("confined", "checked"), limits=True, applies="next run", personal_when="checked".__eq__,
         doc="What becomes of the shell of an isolated agent on a host without a sandbox: it is withheld, or every "
         "command is checked, which stops accidents but not programs. `checked` counts only in your own settings.",
     )
-    integrate_check: str | None = setting(
-        None, Text("a command for the shell"), name="integrate.check", section="worktrees",
-        doc="What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in "
-        "it. In a project's files it needs your consent.",
-    )
-# fmt: on
-
-
-_MEGABYTES = Whole(0, 10**9, zero_is_none=True)
-
-
-# fmt: off
-class SandboxSettings(Values):
-    sandbox_mode: Literal["off", "readonly-only", "workspace"] = setting(
-        "readonly-only", Choice("off", "readonly-only", "workspace"), name="sandbox.mode",
-        section="sandbox", applies="next run",
-        doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; "
-        "those nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: "
-        "nothing; allowed commands change nothing outside their workspace. `off`: everything; then only plain commands "
-        "that read run unasked, and read-only agents have no shell.",
-    )
-    sandbox_network: str | tuple[str, ...] = setting(
-        "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
-        personal_when=lambda value: bool(value) and value != "off",
-        doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
-        "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own settings.",
-    )
-    sandbox_hidden: tuple[str, ...] = setting(
-        (), Texts(), name="sandbox.hidden", section="sandbox", applies="next run",
-        doc="Files and folders that sandboxed shells cannot see, besides those where keys are usually kept.",
-    )
-    sandbox_shown: tuple[str, ...] = setting(
-        (), Texts(), name="sandbox.shown", section="sandbox", applies="next run",
-        personal_when=bool,
-        doc="Folders outside of the workspace that commands nobody was asked about may read, besides the system and "
-        "its tools. Counts only in your own settings.",
-    )
-    sandbox_pass_environment: tuple[str, ...] = setting(
-        (), Texts(), name="sandbox.passEnvironment", section="sandbox", applies="next run",
-        personal_when=bool,
-        doc="Names of environment variables that shells and hooks get although they look like secrets or are keys of "
-        "model servers. Counts only in your own settings.",
-    )
-    sandbox_memory_mb: int | None = setting(
-        8192, _MEGABYTES, name="sandbox.memoryMb", section="sandbox", applies="next run",
-        doc="Megabytes of memory that a sandboxed command may use, with all processes that it starts. One that uses "
-        "more is stopped.",
-    )
-    sandbox_scratch_mb: int | None = setting(
-        1024, _MEGABYTES, name="sandbox.scratchMb", section="sandbox", applies="next run",
-        doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. It is kept in memory, if this is at most "
-        "half of the memory and namespaces are available; otherwise a sandboxed command that writes more is stopped, "
-        "and later ones can only remove files until there is room.",
-    )
-
-
-class TelemetrySettings(Values):
-    telemetry: Literal["off", "on", "content"] = setting(
-        "off", Choice("off", "on", "content", also={False: "off", True: "on"}), section="telemetry",
-        applies="next session", personal_when=lambda value: value != "off",
-        doc="Send traces and metrics by OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says. on: names, times, tokens and "
-        "cost; content: also tasks, answers, arguments and results, redacted. More than `off` counts only in your own "
-        "settings.",
-    )
-    telemetry_model_header: bool = setting(
-        False, _FLAG, section="telemetry", applies="next run",
-        personal_when=lambda value: value is not False,
-        doc="Name the span of a request in the header traceparent that goes to the provider of the model. Counts only "
-        "in your own settings, and while `telemetry` is on.",
+    integrate_check: Field[str | None] = Field(
+        None, Text("a command for the shell"), limits=True,
+        doc="What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in it. "
+        "In a project's files it needs your consent.",
     )
 # fmt: on

@@ -56,15 +56,16 @@ def save_settings(
     """Write `changes` (raw values by setting name; None removes the setting, `Append` and `Remove` change
     the list that this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
-    wanted = {name: _check_value(name, raw, target) for name, raw in changes.items()}
+    checked = {name: _check_value(name, raw, target) for name, raw in changes.items()}
 
     def edit(data: dict[str, Any]) -> None:
-        for name, field in wanted.items():
+        for name, field in checked.items():
             raw = changes[name]
             if isinstance(raw, Append):
-                raw = _longer(data, field, raw.entry)
+                entries = _present(data, field)
+                raw = entries if raw.entry in entries else [*entries, raw.entry]
             elif isinstance(raw, Remove):
-                raw = [each for each in _present(data, field) if each != raw.entry] or None
+                raw = [entry for entry in _present(data, field) if entry != raw.entry] or None
             _change(data, field, raw)
 
     return _edit_file(edit, Path(cwd), target, environment)
@@ -166,19 +167,13 @@ def _check_value(name: str, raw: Any, target: Target) -> Field:
     return field
 
 
-def _longer(data: dict[str, Any], field: Field, entry: str) -> list[Any]:
-    """Return the list that the file has, with `entry`."""
-    present = _present(data, field)
-    return present if entry in present else [*present, entry]
-
-
 def _present(data: dict[str, Any], field: Field) -> list[Any]:
-    found: Any = data.get(field.name)
-    if found is None:
-        found = data
+    value: Any = data.get(field.name)
+    if value is None:
+        value = data
         for name in field.name.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, list) else []
+            value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, list) else []
 
 
 def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
@@ -209,13 +204,12 @@ def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
 
 
 def _remove(data: dict[str, Any], path: list[str]) -> None:
-    first, *rest = path
-    if not rest:
-        data.pop(first, None)
-        return
+    first, *below = path
     inner = data.get(first)
-    if isinstance(inner, dict):
-        _remove(inner, rest)
+    if not below:
+        data.pop(first, None)
+    elif isinstance(inner, dict):
+        _remove(inner, below)
         if not inner:
             del data[first]
 

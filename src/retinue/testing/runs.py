@@ -23,6 +23,7 @@ from retinue.core.events import (
     InboxOpened,
     LimitReached,
     MessageAdded,
+    ModeChanged,
     Retrying,
     RunCreated,
     RunEnded,
@@ -46,7 +47,7 @@ from retinue.log.replay import replay
 from retinue.loop import Controls, Job, run_loop
 from retinue.models.protocol import Model, ModelRequest
 
-_BETWEEN = (RunCreated, RunStarted, RunResumed, MessageAdded, Compacted, Warned, LimitReached)
+_BETWEEN = (RunCreated, RunStarted, RunResumed, MessageAdded, Compacted, Warned, LimitReached, ModeChanged)
 _STREAM = (TextDelta, ThinkingDelta, Retrying)
 
 

@@ -18,6 +18,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.programs import NotConfinedError, PreparedProgram, prepare
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
+from retinue.tools.bash_output import BackgroundCommands
 from retinue.tools.capture import Capture
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
 
@@ -135,8 +136,6 @@ async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
 
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     """Start the command in the same sandbox as any other, and do not wait for it."""
-    from retinue.tools.bash_output import BackgroundCommands
-
     commands = context.commands
     if not isinstance(commands, BackgroundCommands):
         raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")

@@ -18,7 +18,7 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_list import entry_problem, form_problem, split_entry
-from retinue.core.toolnames import TOOLS, base_name, canonical, matching_tools, served_alias
+from retinue.core.toolnames import SUBJECTS, TOOLS, base_name, canonical, matching_tools, served_alias
 
 _EVERY = frozenset({"*", "all"})
 _SHOWN = 5
@@ -69,7 +69,7 @@ def select_tools(
     asked = _Asked(policy.allow, available)
     above = _denied(denied_above, available)[0]
     rights = _Rights(readonly, above, shell_sandbox, allow_spawn)
-    denied, denied_patterns = _denied(policy.deny, available)
+    denied, denied_patterns = _denied(policy.deny, available, _named(policy, asked, available))
     permitted: dict[str, Tool] = {}
     notes: list[str] = []
     withheld: list[str] = []
@@ -139,6 +139,7 @@ class _Asked:
         self.unavailable: list[str] = []
         self.unmatched: list[str] = []
         self.patterns: dict[str, tuple[str, ...]] = {}
+        self.named: set[str] = set()
         if allow is None:
             self.listed = False
             self.names = list(available)
@@ -160,6 +161,7 @@ class _Asked:
         # A pattern over all servers would allow tools that the author of the file has not seen.
         if not name.startswith("mcp__*"):
             found = resolve(name, available)
+        self.named.update(found)
         for tool in found:
             if tool not in self.names:
                 self.names.append(tool)
@@ -189,7 +191,7 @@ class _Asked:
         return [*notes, *missing]
 
 
-_BY_ITSELF = (("tool_search",), ("ObserverReport",))
+_BY_ITSELF = (("tool_search",),)
 """Tools that are there exactly when they are of use: nothing is missing without them."""
 _DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
@@ -261,27 +263,49 @@ def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
     return tuple(each for each in available if fnmatchcase(each, name))
 
 
-def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
-    """Return the tools that are denied altogether, and patterns of denied calls. Globs may deny any tool."""
+def _denied(
+    deny: Sequence[str], available: Mapping[str, Tool], named: Collection[str] = ()
+) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+    """Return the tools that are denied altogether, and patterns of denied calls. Globs may deny any tool. A pattern
+    stays where the run lacks its tool: others have the same effect, and runs below may have the tool. `named` are
+    tools that no denial of another tool removes."""
     names: set[str] = set()
     patterns: dict[str, tuple[str, ...]] = {}
     for entry in deny:
         name, pattern = split_entry(entry)
+        own: Collection[str] = matching_tools(name) if "*" in name else canonical(name)
         if name.lower() in _EVERY:
             found: tuple[str, ...] = tuple(available)
         elif "*" in name or name.startswith("mcp__"):
             # A denial counts in any case of letters, and under any name of a tool.
-            also = matching_tools(name) if "*" in name else frozenset()
             pattern_of_names = name.lower() if "*" in name else f"{name.lower()}*"
-            found = tuple(each for each in available if each in also or fnmatchcase(each.lower(), pattern_of_names))
+            found = tuple(each for each in available if each in own or fnmatchcase(each.lower(), pattern_of_names))
         else:
             found = resolve(name, available)
         if pattern is None:
-            names.update(found)
+            names.update(found, _with_effect_of(own, available).difference(named))
             continue
-        for tool in found:
+        for tool in dict.fromkeys((*found, *own)) or (name,):
             patterns[tool] = (*patterns.get(tool, ()), pattern)
     return frozenset(names), patterns
+
+
+def _with_effect_of(own: Collection[str], available: Mapping[str, Tool]) -> set[str]:
+    """Return the tools of plugins and programs that may do what these tools of Retinue are denied for: a tool that
+    declares no effects may do anything. Tools of servers have names that files can use."""
+    effects = {SUBJECTS[tool] for tool in own if tool in SUBJECTS}
+    foreign = {name: tool.spec.effects for name, tool in available.items() if name not in TOOLS}
+    return {
+        name
+        for name, declared in foreign.items()
+        if effects and not name.startswith("mcp__") and (not declared or declared & effects)
+    }
+
+
+def _named(policy: ToolPolicy, asked: _Asked, available: Mapping[str, Tool]) -> set[str]:
+    """Return the tools that the file itself names, in its list of tools or its `permission` map."""
+    patterns = [rule.tool.lower() for rule in policy.rules if rule.tool not in _EVERY]
+    return asked.named | {name for name in available if any(fnmatchcase(name.lower(), each) for each in patterns)}
 
 
 def _unreadable_denial(entry: str, available: Mapping[str, Tool]) -> str | None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import FOLDER_NAMES, Aliases, Arguments, BuiltinTool, Properties
+from retinue.tools.grep import hidden_flags, ripgrep, skipped_files
 from retinue.tools.paths import confine, folder_listing
 from retinue.tools.processes import in_thread
-from retinue.tools.ripgrep import hidden_flags, ripgrep, skipped_files
 from retinue.tools.search import Start, Unchanged, compile_glob, exists_inside, relative, start_of
 
 

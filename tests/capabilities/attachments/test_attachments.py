@@ -11,7 +11,7 @@ from tests.program.model_server import Reply, Request
 
 from retinue import Retinue
 from retinue.capabilities.attachments.attach import MOST_FILES, find_mentions, holds_secrets
-from retinue.runs.person_prompt import PersonPrompt
+from retinue.core.person_prompt import PersonPrompt
 
 
 def asked(request: Request) -> str:

@@ -11,8 +11,8 @@ from tests.program.model_server import Reply, Request
 
 from retinue import Retinue
 from retinue.capabilities.commands.attach import fill_in
+from retinue.core.person_prompt import PersonPrompt, blocks_of, describe_blocks, words_of
 from retinue.errors import PromptBlockedError
-from retinue.runs.person_prompt import PersonPrompt, blocks_of, describe_blocks, words_of
 
 
 def command(root: Path, name: str, body: str, matter: str = "") -> Path:

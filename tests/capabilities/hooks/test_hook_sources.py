@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.git_folder import make_git_folder
 
-from retinue.agents.parse import parse_file
+from retinue.agents.scan import parse_file
 from retinue.capabilities.hooks.sources import HookReport, HookSources, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings

@@ -119,7 +119,7 @@ async def test_AB07_two_concurrent_starts_make_one_process(shop: Bench) -> None:
 
 async def test_killed_in_the_middle_of_a_question_the_next_one_works(shop: Bench) -> None:
     await shop.text("definition", query="cheapest")
-    session = slot_of(shop).session
+    session = slot_of(shop).connection
     assert session is not None
     server = (await until(lambda: _children(session.pid)))[-1]
     os.kill(server, signal.SIGSTOP)  # it answers nothing any more, but lives
@@ -134,7 +134,7 @@ async def test_killed_in_the_middle_of_a_question_the_next_one_works(shop: Bench
 
 async def test_nothing_is_left_when_the_project_closes(shop: Bench) -> None:
     await shop.text("definition", query="cheapest")
-    session = slot_of(shop).session
+    session = slot_of(shop).connection
     assert session is not None
     family = [session.pid, *_children(session.pid)]
     await shop.close()
@@ -146,7 +146,7 @@ async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench)
     resting.project._parts[Languages] = Languages(resting.project, idle_seconds=0)
     try:
         await resting.text("definition", query="cheapest")
-        await until(lambda: not slot_of(resting).ready)
+        await until(lambda: not slot_of(resting).connection)
         assert "app/shop.py" in await resting.text("definition", query="cheapest")
         assert slot_of(resting).starts == 2
     finally:
@@ -168,9 +168,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
         used = await made.text("references", file="retinue/tools/filter.py", query="select_tools")
         assert place in used
         assert "retinue/runs/plan.py:" in used
-        assert "No problems found." in await made.text(
-            "diagnostics", file="retinue/capabilities/lsp/connection.py", severity="error"
-        )
+        assert "No problems found." in await made.text("diagnostics", file="retinue/core/globs.py", severity="error")
     finally:
         await made.close()
 

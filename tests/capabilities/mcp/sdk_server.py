@@ -150,6 +150,23 @@ async def wish(ctx: Context) -> str:
     return f"{result.action} {data.model_dump() if data else ''}".strip()
 
 
+class Order(BaseModel):
+    size: Annotated[
+        str, Field(json_schema_extra={"oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]})
+    ]
+    extras: Annotated[list[str], Field(json_schema_extra={"items": {"anyOf": [{"const": "m", "title": "Milk"}]}})]
+    note: str | None = None
+    cups: int = 2
+
+
+@server.tool()
+async def order(ctx: Context) -> str:
+    """Asks the person with choices that have titles, and fields that can be skipped."""
+    result = await ctx.elicit("What would you like?", Order)
+    data = getattr(result, "data", None)
+    return f"{result.action} {data.model_dump() if data else ''}".strip()
+
+
 @server.tool()
 async def folders(ctx: Context) -> str:
     """The folders it may touch."""

@@ -102,6 +102,9 @@ def test_forms_of_others() -> None:
     assert read({"command": "x", "timeout": 30000}).call_seconds == 30
     assert read({"command": "x", "timeout": 30}).call_seconds == 30
     assert read_server("s", {"command": "x", "disabled": True}, {}, origin="", provenance="person") is None
+    for written in ({"disabled": "true"}, {"disabled": 1}, {"enabled": "false"}, {"Disabled": True}, {"disable": True}):
+        server = read_server("s", {"command": "x", **written}, {}, origin="", provenance="person")
+        assert server is None or server.problem, written
 
 
 def test_variables() -> None:

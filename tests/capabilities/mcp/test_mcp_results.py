@@ -122,7 +122,6 @@ async def test_a_form_is_one_question_per_field() -> None:
 
 
 async def test_a_field_can_be_left_out_or_to_its_default_with_words() -> None:
-    """The inbox takes no empty answer."""
     fields = {"note": {"type": "string"}, "size": {"type": "integer", "default": 7}, "sure": {"type": "boolean"}}
     result, asked = await fill("skip", "skip", "skip", schema={"properties": fields, "required": ["size"]})
     assert (result.action, result.content) == ("accept", {"size": 7})
@@ -147,6 +146,42 @@ async def test_an_answer_is_held_to_its_format(field: dict[str, Any], wrong: str
     answers = (wrong, right) if wrong else (right,)
     result, asked = await fill(*answers, schema=schema)
     assert result.content == {"a": right} and len(asked) == len(answers)
+
+
+TITLED = [{"const": "r", "title": "Red, warm"}, {"const": "b", "title": "Blue"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "value"),
+    [
+        ({"type": "string", "enum": ["r", "b"]}, "b", "b"),
+        ({"type": "string", "oneOf": TITLED}, "Red, warm", "r"),
+        ({"type": "string", "oneOf": TITLED}, "b", "b"),
+        ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "blue", "b"),
+        ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Red"]}, "b", "b"),
+        ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "b, r", ["b", "r"]),
+        ({"type": "array", "items": {"anyOf": TITLED}}, "Blue, Red, warm", ["b", "r"]),
+        ({"type": "array", "items": {"anyOf": TITLED}}, "", []),
+        ({"type": "array", "items": {"anyOf": TITLED}, "default": ["b"]}, "", ["b"]),
+        ({"type": "string", "oneOf": TITLED, "default": "r"}, "skip", "r"),
+    ],
+)
+async def test_choices_are_shown_by_title_and_sent_as_values(field: dict[str, Any], said: str, value: Any) -> None:
+    """The five forms of SEP-1330."""
+    result, asked = await fill(said, schema={"properties": {"a": field}, "required": ["a"]})
+    assert result.content == {"a": value}
+    assert asked[0].several == (field["type"] == "array")
+    if "oneOf" in field or "anyOf" in field.get("items", {}):
+        assert asked[0].options[:2] == ("Red, warm", "Blue")
+    if "default" in field:
+        assert ("Blue" if field["default"] == ["b"] else "Red, warm") in asked[0].detail
+
+
+async def test_no_more_choices_are_taken_than_are_wanted() -> None:
+    field = {"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 2, "maxItems": 2}
+    result, asked = await fill("a", "a,b,c", "a,c", schema={"properties": {"x": field}, "required": ["x"]})
+    assert result.content == {"x": ["a", "c"]}
+    assert "at least 2, at most 2" in asked[0].detail and not asked[0].skippable
 
 
 @pytest.mark.parametrize(("said", "action"), [("decline", "decline"), (None, "cancel")])

@@ -23,7 +23,6 @@ from retinue.capabilities.memory.store import (
     other_folders,
     own_folder,
     pack,
-    sync,
     union,
     unpack,
 )
@@ -220,22 +219,6 @@ def test_an_archive_gives_back_what_was_packed_and_is_always_the_same(content):
     archive = pack(MemoryArchive("a", "user", content))
     assert archive == pack(MemoryArchive("a", "user", dict(reversed(content.items()))))
     assert dict(unpack(archive).content) == content
-
-
-@given(CONTENT, CONTENT)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_sync_loses_no_line_makes_both_the_same_and_is_done_after_once(tmp_path, one, other):
-    base = tmp_path / os.urandom(6).hex()
-    first, second = SafeDir(base, ("one",)), SafeDir(base, ("two",))
-    merge(one, first)
-    merge(other, second)
-    before = lines_everywhere(content_of(first)) | lines_everywhere(content_of(second))
-    assert before == lines_everywhere(one) | lines_everywhere(other)
-    sync(first, second)
-    assert content_of(first) == content_of(second)
-    assert before <= lines_everywhere(content_of(first))
-    again = sync(first, second)
-    assert not any((each.added, each.changed, each.conflicts) != ((), (), ()) for each in again)
 
 
 @given(CONTENT, CONTENT)

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.capabilities.questions.attach import RunCompanion
 from retinue.core.delegation import ChildView
 from retinue.core.events import InboxOpened, TodosUpdated
 from retinue.core.messages import ToolMessage
@@ -34,7 +33,7 @@ async def asking(scene, main, question="Which port?", task="child", **arguments)
     """A child in the background whose question is out."""
     child = await scene.child(main, task)
     scene.model(task).call("ask_parent", question=question, **arguments)
-    await until(lambda: child.get(RunCompanion) is not None and child.get(RunCompanion)._open)
+    await until(lambda: child.companion is not None and child.companion._open)
     return child
 
 
@@ -51,7 +50,7 @@ async def test_the_run_above_hears_the_question_and_its_steer_is_the_answer(scen
         assert isinstance(Delegate(scene.supervisor, main.id).steer(child.id, "Port 8080."), ChildView)
         assert result(await scene.model("child").asked()) == "Answer of main: Port 8080."
         scene.model("child").say("It is 8080.")
-        assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
+        assert not [note for note in (await child.wait()).notes if not note.startswith("Record: ")]
         assert [origin for origin, _ in await scene.said(child.id)] == ["task"]
         assert await scene.heard(main) == []
 
@@ -61,7 +60,7 @@ async def test_no_secret_goes_along_with_a_question(scene):
     async with scene:
         main = await scene.main()
         child = await asking(scene, main, question=f"Is {key} right?", options=[f"use {key}", "no"])
-        (message,) = main.handle.controls.pending
+        (message,) = main.controls.pending
         assert "agent-question" in message.text
         assert key not in message.text
         scene.supervisor.steer(child, "no")
@@ -133,7 +132,7 @@ async def test_a_sub_agent_above_has_time_to_answer_before_a_person_is_asked(tmp
         middle = await scene.child(main, "middle")
         child = await scene.child(middle, "child")
         scene.model("child").call("ask_parent", question="Which port?")
-        await until(lambda: middle.handle.controls.pending_steer)
+        await until(lambda: middle.controls.pending_steer)
         assert not asked.is_set()
         await scene.clock.advance(301)
         assert "from a person" in result(await scene.model("child").asked())
@@ -172,7 +171,7 @@ async def test_the_run_above_that_ends_leaves_nobody_waiting(scene):
         scene.supervisor.stop(main, "enough")
         assert "has not answered" in result(await scene.model("child").asked())
         scene.model("child").say("Then 80.")
-        await child.handle.wait()
+        await child.wait()
 
 
 async def test_stopping_a_run_that_asks_ends_it_at_once_and_leaves_nothing_behind(scene):
@@ -181,7 +180,7 @@ async def test_stopping_a_run_that_asks_ends_it_at_once_and_leaves_nothing_behin
         child = await asking(scene, main)
         before = asyncio.all_tasks()
         scene.supervisor.stop(child, "no more")
-        assert (await child.handle.wait()).ended == "stopped"
+        assert (await child.wait()).ended == "stopped"
         left = [task for task in asyncio.all_tasks() & before if "question" in task.get_name()]
         assert left == []
 
@@ -202,13 +201,13 @@ async def test_by_setting_the_run_works_on_and_a_persons_answer_comes_as_a_messa
         assert "passed on" in result(await scene.model("child").asked())
         assert child.status == "running"
         answer.set()
-        await until(lambda: child.handle.controls.pending_steer)
+        await until(lambda: child.controls.pending_steer)
         scene.model("child").call("ls")
         assert (await scene.model("child").asked()).messages[-1].text == (
             'The answer to your question "Which port?": 8080'
         )
         scene.model("child").say("Done.")
-        assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
+        assert not [note for note in (await child.wait()).notes if not note.startswith("Record: ")]
 
 
 async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_question(tmp_path, monkeypatch):
@@ -221,9 +220,9 @@ async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_
         assert scene.supervisor.steer(child, "80 it is.")
         scene.model("child").call("ls")
         assert (await scene.model("child").asked()).messages[-1].text == "80 it is."
-        await until(lambda: not child.get(RunCompanion)._open)
+        await until(lambda: not child.companion._open)
         scene.model("child").say("Done.")
-        assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
+        assert not [note for note in (await child.wait()).notes if not note.startswith("Record: ")]
 
 
 async def test_an_open_question_of_a_run_that_worked_on_is_in_its_result(tmp_path, monkeypatch):
@@ -234,7 +233,7 @@ async def test_an_open_question_of_a_run_that_worked_on_is_in_its_result(tmp_pat
         scene.model("child").call("ask_parent", question="Which port?")
         await scene.model("child").asked()
         scene.model("child").say("I took 80.")
-        outcome = await child.handle.wait()
+        outcome = await child.wait()
         assert any("was not answered: Which port?" in note for note in outcome.notes)
 
 
@@ -264,7 +263,7 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
             scene.model("main").call("read", path="much.txt")
             await scene.model("main").asked()
         before = set(scene.models)
-        main.handle.controls.compact()
+        main.controls.compact()
         scene.model("main").call("ls")
         (summary,) = await until(lambda: set(scene.models) - before)
         scene.model(summary).say("A summary of it all.")
@@ -272,7 +271,7 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
         texts = [message.text for message in request.messages if message.type == "user"]
         assert any("[x] Read\n[>] Write" in text for text in texts)
         scene.model("main").say("Done.")
-        await main.handle.wait()
+        await main.wait()
         await scene.supervisor.project.log.flush()
         bodies = [event.body for event in scene.supervisor.project.log.reader.events(main.id)]
         check_grammar(bodies)
@@ -282,6 +281,6 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
     async with scene.again():
         again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.model("main").asked()
-        assert again.get(RunCompanion).reminder().endswith("[x] Read\n[>] Write")
+        assert again.companion.reminder().endswith("[x] Read\n[>] Write")
         scene.model("main").say("Done again.")
-        await again.handle.wait()
+        await again.wait()

@@ -15,7 +15,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.guard.sandbox import kernel
-from retinue.runs.node import RunNode
+from retinue.runs.run import Run
 
 needs_sandbox = pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def start(scene: Scene, task: str, parent: RunNode | None = None, **fields: Any) -> RunNode:
+async def start(scene: Scene, task: str, parent: Run | None = None, **fields: Any) -> Run:
     mode = fields.pop("permission_mode", None)
     spec = AgentSpec(name=fields.pop("name", "worker"), prompt="Work.", **fields)
     request = RunRequest(
@@ -43,7 +43,7 @@ async def start(scene: Scene, task: str, parent: RunNode | None = None, **fields
     return node
 
 
-async def bash(scene: Scene, node: RunNode, task: str, command: str) -> ToolResult:
+async def bash(scene: Scene, node: Run, task: str, command: str) -> ToolResult:
     """Has the run call its shell, and gives what came back."""
     scene.model(task).call("bash", command=command)
     await scene.model(task).asked()
@@ -52,14 +52,14 @@ async def bash(scene: Scene, node: RunNode, task: str, command: str) -> ToolResu
     return [body.result for body in bodies if isinstance(body, ToolEnded)][-1]
 
 
-async def end(scene: Scene, node: RunNode, task: str) -> RunEnded:
+async def end(scene: Scene, node: Run, task: str) -> RunEnded:
     scene.model(task).say("done")
     await scene.supervisor.wait_all()
     await scene.supervisor.project.log.flush()
     return [b for e in scene.supervisor.project.log.reader.events(node.id) if isinstance(b := e.body, RunEnded)][-1]
 
 
-async def tools(scene: Scene, node: RunNode) -> tuple[str, ...]:
+async def tools(scene: Scene, node: Run) -> tuple[str, ...]:
     await scene.supervisor.project.log.flush()
     bodies = [event.body for event in scene.supervisor.project.log.reader.events(node.id)]
     return next(body.tools for body in bodies if isinstance(body, RunStarted))
@@ -101,7 +101,7 @@ async def test_a_child_of_a_read_only_agent_is_no_way_out(folder: Path, monkeypa
         scene.model("below").say("done")
         await end(scene, parent, "above")
         resumed = await scene.again().resume(child.id, "again")
-        assert resumed.handle.launch.readonly
+        assert resumed.launch.readonly
         await scene.supervisor.stop_all("over")
 
 

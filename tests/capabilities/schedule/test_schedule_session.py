@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.capabilities.schedule import scheduler_of
 from retinue.core.delegation import Scheduled, SpawnCall
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.runs.delegate import Delegate
@@ -30,10 +31,10 @@ async def test_a_session_without_a_screen_fires_what_its_agents_have_scheduled(s
     async with scene:
         main = await scene.main()
         await ask(scene, main)
-        assert scene.supervisor.schedules.active
+        assert scheduler_of(scene.supervisor).active
         await scene.clock.advance(11)
         await scene.model("look again").asked()
-        assert [child.description for child in main.children] == ["watch"]
+        assert [child.state.description for child in main.children] == ["watch"]
 
 
 async def test_a_job_of_an_idle_session_is_its_child_and_the_session_is_told_of_the_end(scene):
@@ -43,8 +44,8 @@ async def test_a_job_of_an_idle_session_is_its_child_and_the_session_is_told_of_
         scene.supervisor.idle_news = told.append
         await ask(scene, main, "1h")
         scene.model("main").say("scheduled")
-        await main.handle.wait()
-        fired = await scene.supervisor.schedules.run_now("watch")
+        await main.wait()
+        fired = await scheduler_of(scene.supervisor).run_now("watch")
         assert fired.error is None
         await scene.model("look again").asked()
         scene.model("look again").say("nothing new")
@@ -63,15 +64,15 @@ async def test_a_job_that_fires_when_its_session_is_gone_has_no_more_rights_than
         main = await scene.main(**options)
         await ask(scene, main, "1h")
     async with scene.again():
-        fired = await scene.supervisor.schedules.run_now("watch")
+        fired = await scheduler_of(scene.supervisor).run_now("watch")
         assert fired.run_id is not None, fired.error
         await scene.model("look again").asked()
         run = scene.supervisor.members[fired.run_id]
-        assert run.handle.launch.readonly
-        assert not {"write", "edit"} & {tool.spec.name for tool in run.handle.launch.tools}
-        assert run.handle.place.parent_id == main.id, "its main agent hears of it when it is taken up"
+        assert run.launch.readonly
+        assert not {"write", "edit"} & {tool.spec.name for tool in run.launch.tools}
+        assert run.place.parent_id == main.id, "its main agent hears of it when it is taken up"
         scene.model("look again").say("nothing new")
-        await run.handle.wait()
+        await run.wait()
         again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.model("main").asked()
         assert await scene.heard(again) == [run.id]

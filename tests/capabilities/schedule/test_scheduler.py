@@ -142,20 +142,20 @@ async def test_R07_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_arm
 
 
 async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
-    from retinue.faces.cli.schedule import last_status
+    from retinue.app.schedules import last_status
 
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "10m")
         scene.clock._passed += 600
         await look(post)
-        assert last_status(post.supervisor, post.scheduler.jobs()[0]) == "success"
+        assert last_status(post.supervisor.project.log.reader, post.scheduler.jobs()[0]) == "success"
         await post.scheduler.add("Explore", "go wrong", "+10m", name="wrong")
         scene.clock._passed += 600
         await post.scheduler.tick()
         await scene.model("go wrong").asked()
         scene.model("go wrong").fail()
         await post.supervisor.wait_all()
-        assert last_status(post.supervisor, post.scheduler.find("wrong")) == "error"
+        assert last_status(post.supervisor.project.log.reader, post.scheduler.find("wrong")) == "error"
 
 
 async def test_R10_names_are_unique_and_jobs_are_found_by_id_prefix_and_name(scene: Scene) -> None:

@@ -114,6 +114,9 @@ def test_a_run_that_was_killed_continues_its_trace(project: Project, serve: Any,
     assert [attributes(span)["retinue.ended"] for span in agents] == ["interrupted", "completed"]
     assert [attributes(span)["retinue.attempt"] for span in agents] == [1, 2]
     assert agents[0].trace_id == agents[1].trace_id
+    # The process died before it had sent them.
+    below = [span.name.split()[0] for span in collector.spans() if span.parent_span_id == agents[0].span_id]
+    assert sorted(below) == ["chat", "execute_tool"]
 
 
 def test_a_trace_of_someone_else_is_continued_and_passed_on(project: Project, serve: Any, collector: Collector) -> None:

@@ -13,7 +13,7 @@ import trustme
 
 from retinue.capabilities.web.addresses import AllowedHosts
 from retinue.capabilities.web.service import Fetcher, Politeness
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 from tests.capabilities.web.conftest import Visit
 from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from retinue.capabilities.web.addresses import AllowedHosts, follow, parse_target, refused_address
 from retinue.capabilities.web.connect import Pin, check_target, pin
 from retinue.capabilities.web.service import Fetcher, Politeness
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 from tests.capabilities.web.site import Site
 
 NOBODY = AllowedHosts(())

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from retinue.capabilities.web.service import Fetcher
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 from tests.capabilities.web.conftest import Visit
 
 PUBLIC = "93.184.216.34"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from retinue.capabilities.web.read import Readable, decode, detect, read
 from retinue.core.tool import ToolOutput
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 from tests.capabilities.web.conftest import Browser, Visit
 
 URL = "https://example.com/docs/page"

@@ -11,6 +11,7 @@ import pytest
 from tests.capabilities.worktree.hostile_repository import TRAPS, Trap, plant
 from tests.capabilities.worktree.worktree_scene import Scene
 
+from retinue.app.project_files import _listed
 from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
 from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.worktree.integrate import (
@@ -22,7 +23,6 @@ from retinue.capabilities.worktree.integrate import (
     target_of,
 )
 from retinue.errors import LaunchError, UsageError
-from retinue.faces.tui.editor.completion import _listed
 from retinue.faces.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import SETTINGS, git_programs, program_setting

@@ -32,17 +32,17 @@ async def test_a_worktree_stays_while_a_child_works_in_it_and_goes_with_the_last
         parent = await scene.main(isolation="worktree")
         (record,) = load_records(scene.supervisor.project.state)
         child = await scene.child(parent, "child")
-        assert child.handle.launch.request.cwd == record.path
-        assert child.handle.launch.isolation is not None and not child.handle.launch.isolation.own
+        assert child.launch.request.cwd == record.path
+        assert child.launch.isolation is not None and not child.launch.isolation.own
         (record.path / "of-parent").write_text("p")
         scene.supervisor.stop(parent, "enough")
-        outcome = await parent.handle.wait()
+        outcome = await parent.wait()
         assert outcome.branch == f"retinue-agent-{parent.id}"
         assert any(child.id in note for note in outcome.notes)
         assert record.path.is_dir()
         (record.path / "of-child").write_text("c")
         scene.model("child").say("done")
-        await child.handle.wait()
+        await child.wait()
         assert left(scene) == []
         names = repository.git("ls-tree", "-r", "--name-only", outcome.branch).split()
         assert names == ["a.txt", "of-child", "of-parent"]
@@ -57,7 +57,7 @@ async def test_a_launch_that_fails_later_leaves_no_worktree(tmp_path, monkeypatc
         except RetinueError:
             assert scene.supervisor.members == {}
         else:
-            await node.handle.wait()
+            await node.wait()
         assert left(scene) == []
         assert "locked" not in repository.git("worktree", "list", "--porcelain")
 
@@ -70,15 +70,15 @@ async def test_C04_the_file_and_the_setting_decide_over_a_call(tmp_path, monkeyp
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main()
         never = await scene.child(main, "n", agent="never", isolation="worktree")
-        assert never.handle.launch.isolation is None and any("isolation=worktree" in note for note in never.notes)
+        assert never.launch.isolation is None and any("isolation=worktree" in note for note in never.notes)
         chosen = await scene.child(main, "o", agent="open", isolation="worktree")
-        assert chosen.handle.launch.isolation is not None and chosen.handle.launch.isolation.own
+        assert chosen.launch.isolation is not None and chosen.launch.isolation.own
         plain = await scene.child(main, "p", agent="open", isolation="off")
-        assert plain.handle.launch.isolation is None
+        assert plain.launch.isolation is None
     async with Scene(tmp_path, monkeypatch, worktree_isolation="false") as scene:
         main = await scene.main("main two")
         off = await scene.child(main, "x", agent="open", isolation="worktree")
-        assert off.handle.launch.isolation is None
+        assert off.launch.isolation is None
 
 
 async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without(tmp_path, monkeypatch):
@@ -99,9 +99,9 @@ async def test_many_isolated_runs_at_once_share_nothing(tmp_path, monkeypatch, r
             *(scene.child(main, f"task {number}", isolation="worktree") for number in range(8))
         )
         for number, child in enumerate(children):
-            (child.handle.launch.request.cwd / "same").write_text(str(number))
+            (child.launch.request.cwd / "same").write_text(str(number))
             scene.model(f"task {number}").say("done")
-        outcomes = [await child.handle.wait() for child in children]
+        outcomes = [await child.wait() for child in children]
         assert [repository.git("show", f"{outcome.branch}:same") for outcome in outcomes] == list("01234567")
         await scene.supervisor.project.log.flush()
         assert branch_of(scene.supervisor.project, children[0].id) == outcomes[0].branch

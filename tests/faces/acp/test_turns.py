@@ -48,6 +48,17 @@ def test_a_second_prompt_steers(project: Project, serve: Any, edit: Edit) -> Non
     assert [run["id"] for run in runs] == [session]
 
 
+def test_an_agent_is_addressed_by_its_name(project: Project, serve: Any, edit: Edit) -> None:
+    model = serve(lambda request: Reply("Yes."))
+    editor = edit()
+    editor.initialize()
+    session = editor.new(project.cwd)
+    assert [editor.prompt(session, text) for text in ("One", "@Explore find the login")] == ["end_turn"] * 2
+    assert "→ @explore (started)" in editor.text(session)
+    editor.until(lambda _: len(model.requests) == 2)
+    assert "find the login" in said(model.requests[1]) and "One" not in said(model.requests[1])
+
+
 def test_a_later_prompt_goes_on_with_the_conversation(project: Project, serve: Any, edit: Edit) -> None:
     model = serve(lambda request: Reply("Yes."))
     editor = edit()

@@ -15,10 +15,10 @@ from tests.git_folder import make_git_folder
 from retinue.core.events import AssistantEnded, RunCreated, RunEnded, RunStarted
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.faces.cli.main import Command, dispatch, run
-from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
 
@@ -94,7 +94,7 @@ def test_G7_by_agent_with_children_sorted_and_added_up(project: Path, capsys: py
 def test_bug_36_a_tree_includes_all_descendants_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(project, *STORY)
     rows = report("--by", "tree", capsys=capsys)["rows"]
-    assert [(row["tree"], row["agent"], row["runs"]) for row in rows] == [
+    assert [(row["key"], row["agent"], row["runs"]) for row in rows] == [
         ("aaaa0000", "main", 3),
         ("dddd0000", "Explore", 1),
     ]
@@ -103,13 +103,13 @@ def test_bug_36_a_tree_includes_all_descendants_once(project: Path, capsys: pyte
 
 def test_bug_35_cache_reads_are_shown_apart(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(project, *STORY)
-    (row,) = [row for row in report("--by", "run", capsys=capsys)["rows"] if row["run"] == "aaaa0000"]
+    (row,) = [row for row in report("--by", "run", capsys=capsys)["rows"] if row["key"] == "aaaa0000"]
     assert (row["tokens"], row["cache_read"], row["task"]) == (1_600, 9_000, "Task of aaaa0000")
 
 
 def test_unknown_prices_are_counted_apart_and_never_free(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(project, *STORY)
-    rows = {row["model"]: row for row in report("--by", "model", capsys=capsys)["rows"]}
+    rows = {row["key"]: row for row in report("--by", "model", capsys=capsys)["rows"]}
     assert (rows[UNPRICED]["cost_usd"], rows[UNPRICED]["unpriced_runs"]) == (None, 1)
     assert rows[UNPRICED]["unpriced_tokens"] == 3_700
     assert dispatch("retinue cost", COST, ["--by", "model"]) == 0
@@ -132,7 +132,7 @@ def test_days_are_listed_newest_first(project: Path, capsys: pytest.CaptureFixtu
     move(project, "dddd0000", days=3)
     rows = report("--by", "day", capsys=capsys)["rows"]
     assert [row["runs"] for row in rows] == [3, 1]
-    assert rows[0]["day"] == time.strftime("%Y-%m-%d") > rows[1]["day"]
+    assert rows[0]["key"] == time.strftime("%Y-%m-%d") > rows[1]["key"]
 
 
 def move(project: Path, run_id: str, days: float, ended: float | None = None) -> None:

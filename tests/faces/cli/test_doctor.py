@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from retinue.app import doctor as doctor
+from retinue.app.doctor import CHECKS, Installation, examine
 from retinue.core.install import install_command
-from retinue.faces.cli import doctor as doctor
-from retinue.faces.cli.doctor import CHECKS, Installation, examine
 from retinue.faces.cli.main import run
 from retinue.guard.sandbox import kernel
 from retinue.guard.sandbox import policy as probe
@@ -64,8 +64,8 @@ def test_the_walls_are_tried(project: Path, capsys: Any):
 
 
 def test_a_host_that_cannot_confine_says_what_that_means(project: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retinue.faces.cli.doctor_checks.why_not", lambda: "this is a test")
-    monkeypatch.setattr("retinue.faces.cli.doctor_checks.landlock_abi", lambda: 0)
+    monkeypatch.setattr("retinue.app.doctor_checks.why_not", lambda: "this is a test")
+    monkeypatch.setattr("retinue.app.doctor_checks.landlock_abi", lambda: 0)
     _, found = document(capsys, "sandbox")
     rows = {row["name"]: row for row in found["findings"]}
     assert rows["Landlock"]["status"] == "warning"
@@ -111,7 +111,7 @@ def test_an_unknown_category_is_refused(project: Path, capsys: Any):
 
 
 def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [("broken", "retinue.faces.cli.doctor:nonsense"), *CHECKS]
+    rows = [("broken", "retinue.app.doctor:nonsense"), *CHECKS]
     monkeypatch.setattr(doctor, "CHECKS", rows)
     found = list(examine(Installation(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from retinue.app.doctor import DoctorFinding, Installation, examine
 from retinue.core.install import install_command
-from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 from retinue.faces.cli.main import run
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from retinue.app.doctor import DoctorFinding, Installation, examine
 from retinue.capabilities.web import searchers as duckduckgo
 from retinue.core.install import install_command
-from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
 
 
 @pytest.fixture

@@ -56,21 +56,6 @@ def test_a_memory_travels_from_one_project_to_another(project, tmp_path, capfd):
     assert (again["added"], again["changed"], again["conflicts"]) == ([], [], [])
 
 
-def test_sync_brings_two_scopes_together(project, tmp_path, capfd):
-    user, ours = tmp_path / "own" / "agent-memory" / "a", project / ".retinue" / "agent-memory" / "a"
-    remember(user, MEMORY="- u\n", same="x\n", differs="of the user\n", only_user="u\n")
-    remember(ours, MEMORY="- p\n", same="x\n", differs="of the project\n", only_project="p\n")
-    done = out(capfd, "memory", "sync", "a", "user", "project")
-    assert done["user"]["added"] == ["only_project.md"]
-    assert done["project"]["added"] == ["only_user.md"]
-    for folder in (user, ours):
-        assert (folder / "MEMORY.md").read_text() == "- u\n- p\n"
-        assert (folder / "differs.md").read_text() == "of the user\n"
-        (beside,) = folder.glob("differs.conflict-*.md")
-        assert beside.read_text() == "of the project\n"
-    assert run(["memory", "sync", "a", "user", "user"]) == 2
-
-
 def test_show_lists_every_memory_and_those_of_others(project, tmp_path, capfd):
     assert out(capfd, "memory", "show") == {"memories": []}
     remember(tmp_path / "own" / "agent-memory" / "a", MEMORY="- u\n")
@@ -92,7 +77,6 @@ def test_unsafe_names_are_refused_by_every_command(project, name, capfd):
     (project / "x.tar.gz").write_bytes(b"garbage")
     assert run(["memory", "show", name or "../"]) == 2
     assert run(["memory", "snapshot", name]) == 2
-    assert run(["memory", "sync", name, "user", "project"]) == 2
     assert "cannot be a folder" in capfd.readouterr().err
     assert run(["memory", "restore", "x.tar.gz"]) == 2
     assert not (project / ".retinue").exists()
@@ -103,7 +87,6 @@ def test_linked_memories_are_refused(project, tmp_path, capfd):
     (tmp_path / "own" / "agent-memory").mkdir(parents=True)
     (tmp_path / "own" / "agent-memory" / "a").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     assert run(["memory", "snapshot", "a"]) == 2
-    assert run(["memory", "sync", "a", "user", "project"]) == 2
     assert "symbolic link" in capfd.readouterr().err
     assert out(capfd, "memory", "show") == {"memories": []}
 

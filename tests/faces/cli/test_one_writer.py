@@ -1,4 +1,4 @@
-"""Everything that the command line prints passes one writer (`faces/cli/console/output.py`).
+"""Everything that the command line prints passes one writer (`app/output.py`).
 
 The first part is a contract over the source: no module writes to the terminal around the writer. A new way around it is
 refused here, and needs a reason in `ALLOWED`.
@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import retinue
-from retinue.core.controls import escape_controls, in_line, visible
-from retinue.faces.cli.console.output import (
+from retinue.app.output import (
     BELL,
     KEEP_TITLE,
     ControlSequence,
@@ -28,9 +27,10 @@ from retinue.faces.cli.console.output import (
     send_control,
     write_span,
 )
+from retinue.core.controls import escape_controls, in_line, visible
 
 SOURCE = Path(retinue.__file__).parent
-WRITER = "faces/cli/console/output.py"
+WRITER = "app/output.py"
 STREAMS = ("sys.stdout", "sys.stderr")
 RAW_STREAMS = ("sys.__stdout__", "sys.__stderr__")
 DEVICES = ("/dev/tty", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
@@ -38,7 +38,7 @@ OPENERS = ("open", "os.open", "os.fdopen", "io.open", "io.FileIO", "Path")
 
 ALLOWED = {
     # It only asks whether this is a terminal, and for its encoding: the app has put something else in its place.
-    "faces/cli/doctor.py": {"sys.__stdout__"},
+    "app/doctor.py": {"sys.__stdout__"},
     # The streams that the writer is put around.
     "__main__.py": {"open(1)", "open(2)", "sys.stdout =", "sys.stderr ="},
     # The protocols take the streams for themselves; later output of the program goes to the writer of stderr.
@@ -51,9 +51,9 @@ ALLOWED = {
     # Reads the numbers of a style that Rich has made; the writer makes the sequence.
     "faces/cli/console/markdown_stream.py": {"escape character", "Console()"},
     # Takes escape sequences out.
-    "faces/tui/board/text.py": {"escape character"},
+    "app/rich_text.py": {"escape character"},
     # Measures lines; it is quiet.
-    "faces/tui/board/markdown.py": {"Console()"},
+    "app/markdown.py": {"Console()"},
     # The stream is the writer of stderr, or a test's.
     "faces/cli/console/questions.py": {"print(file=self._out)"},
 }

@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 from tests.program.conftest import Project
 
-from retinue.faces.feed.feed import Feed
+from retinue.app.feed import Feed
 from retinue.faces.mcp.offer import Offer
 from retinue.faces.mcp.server import McpServer
 

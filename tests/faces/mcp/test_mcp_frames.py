@@ -21,7 +21,7 @@ from mcp_types import jsonrpc_message_adapter
 from tests.faces.mcp.test_mcp_hosts import edits_a_file, look_first
 from tests.program.conftest import Project
 
-from retinue.faces.feed.feed import Feed
+from retinue.app.feed import Feed
 from retinue.faces.mcp.offer import Offer
 from retinue.faces.mcp.server import McpServer
 

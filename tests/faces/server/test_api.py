@@ -16,6 +16,7 @@ import pytest
 from tests.faces.server.conftest import Served
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
+from tests.program.test_mcp import agent, configure, once, sdk, text_of
 
 EDIT = ("edit", {"path": "f0.txt", "old_string": "beta", "new_string": "gamma"})
 Serving = Callable[..., Served]
@@ -117,6 +118,19 @@ def test_a_run_with_a_schema_and_a_budget_returns_a_value(project: Project, serv
     assert server.post("/v1/runs", {**body, "schema": {"type": 5}}, 422)["code"] == "USAGE"
 
 
+def test_a_field_of_a_form_is_skipped_with_an_empty_answer(project: Project, serve: Any, serving: Serving) -> None:
+    configure(project, {"sdk": sdk()})
+    agent(project, "worker", "")
+    model = serve(once("mcp__sdk__order", {}))
+    server = serving()
+    run = server.post("/v1/runs", {"agent": "worker", "task": "Ask."}, 201)
+    for answer in ("Small", "Milk", "", ""):
+        (item,) = server.until("/v1/inbox", lambda found: found["items"])
+        server.post(f"/v1/inbox/{item['id']}", {"answer": answer})
+    server.ended(run["id"])
+    assert text_of(model.requests[-1].results[0]) == "accept {'size': 's', 'extras': ['m'], 'note': None, 'cups': 2}"
+
+
 def test_an_approval_is_answered_with_its_diff_and_only_once(project: Project, serve: Any, serving: Serving) -> None:
     project.mode = "default"
     serve(edits)
@@ -124,6 +138,7 @@ def test_an_approval_is_answered_with_its_diff_and_only_once(project: Project, s
     run = server.post("/v1/runs", {"agent": "general-purpose", "task": "Edit"}, 201)
     (item,) = server.until("/v1/inbox", lambda found: found["items"])
     assert "+gamma" in item["detail"] and item["run_id"] == run["id"]
+    assert server.post(f"/v1/inbox/{item['id']}", {"answer": ""}, 422)["code"] == "USAGE"
     answered = server.post(f"/v1/inbox/{item['id']}", {"answer": "allow"}, **{"X-Retinue-By": "phone"})
     assert answered["answer"]["by"] == "phone"
     late = server.post(f"/v1/inbox/{item['id']}", {"answer": "deny"}, 409)
@@ -290,7 +305,7 @@ def test_streams_refuse_a_last_event_that_is_no_number(shared_server: Served) ->
 
 
 def test_starlette_and_uvicorn_are_loaded_by_serve_alone() -> None:
-    code = "import sys, retinue.faces.api, retinue.faces.cli.serve; print(json.dumps([*sys.modules]))"
+    code = "import sys, retinue.app.retinue, retinue.faces.cli.serve; print(json.dumps([*sys.modules]))"
     done = subprocess.run(
         [os.sys.executable, "-c", f"import json; {code}"],  # type: ignore[attr-defined]
         capture_output=True,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.program.conftest import Project
 
+from retinue.app.stream import BehindError, FeedFrame
 from retinue.errors import StateError
-from retinue.faces.feed.stream import BehindError, FeedFrame
 from retinue.faces.server import sse
 from retinue.faces.server.sse import ByteStream, EventStream, encode_frames, with_pings
 

@@ -233,7 +233,7 @@ async def test_ag_ui_passes_the_call_on_before_the_interrupt_however_late_it_rea
     project: Project, serve: Any, serving: Serving
 ) -> None:
     """The run may wait for a person before anyone reads the first event of its thread."""
-    from retinue.faces.feed.feed import Feed
+    from retinue.app.feed import Feed
     from retinue.faces.server.ag_ui import AgentInput, Thread, stream_thread
     from retinue.settings.places import state_folder
 

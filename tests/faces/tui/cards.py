@@ -16,6 +16,7 @@ from retinue.core.events import (
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_options import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 
@@ -38,7 +39,7 @@ class Story:
         spec = {"display_name": options.pop("display_name", None), "color": options.pop("color", None)}
         options.setdefault("description", f"look at {run}")
         options.setdefault("background", True)
-        self.tell(run, RunCreated(agent, "a task", spec, "", "offline/planner", "/p", depth, options))
+        self.tell(run, RunCreated(agent, "a task", spec, "", "offline/planner", "/p", depth, RunOptions(**options)))
 
     def start(self, run: str, parent: str | None = "main", depth: int = 1, **options) -> None:
         self.create(run, parent, depth, **options)

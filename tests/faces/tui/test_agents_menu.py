@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.catalog import Catalog
-from retinue.agents.files import own_files, remove, reset
+from retinue.agents.manage import own_files, remove, reset
+from retinue.app.model_choice import ModelLabels
 from retinue.errors import ConfigurationError, UsageError
 from retinue.faces.tui.screens.agents import (
     AgentsScreen,
@@ -17,7 +18,6 @@ from retinue.faces.tui.screens.agents import (
     actions,
     mark,
     menu_rows,
-    model_labels,
     running_rows,
     type_rows,
 )
@@ -26,7 +26,6 @@ from retinue.faces.tui.screens.external_editor import NoEditorError, editor_comm
 from retinue.faces.tui.screens.settings import SettingsScreen
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.models.providers import Providers
-from retinue.models.resolve import Resolver
 from retinue.settings.load import load_settings
 from tests.faces.tui.cards import Story
 from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
@@ -269,7 +268,7 @@ def test_the_model_of_a_type_is_what_it_would_get(home):
         agent(home, MINE.replace("name: mine", f"name: {name}\nmodel: {model}"), name)
     environment = {**home.environment, "ANTHROPIC_API_KEY": "k"}
     settings = load_settings(home.cwd, environment=environment).settings
-    label = model_labels(Resolver(Providers(settings, environment)))
+    label = ModelLabels(Providers(settings, environment))
     catalog = Catalog.load(home.cwd)
     assert label(catalog.find("one")).startswith("claude-sonnet")
     assert label(catalog.find("two")) == "no-such-model-9 (unavailable)"

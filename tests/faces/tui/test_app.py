@@ -354,7 +354,7 @@ async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkey
         await pilot.press("ctrl+b")
         await until(pilot, lambda: len(model.requests) == 2)
         child = next(each for each in app.retinue.supervisor.members.values() if each.id != app.session.main_id)
-        assert child.live and child.background
+        assert child.live and child.state.background
 
 
 async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on_the_screen(

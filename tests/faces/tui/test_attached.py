@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from retinue.app.attached import Attached
+from retinue.app.feed import CommandRefusedError, Feed
 from retinue.core.events import RunEnded
-from retinue.faces.feed.feed import CommandRefusedError, Feed
-from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
 from tests.runs.run_scene import until

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text as Line
 
+from retinue.app.rich_text import STYLES, clean_lines, exact, fit, one_line, wrap
+from retinue.app.windows import known_windows
 from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board, backfill_from
-from retinue.faces.tui.board.marks import STYLES, badge, contrast, icon, known_windows, resolve, stats
-from retinue.faces.tui.board.text import clean_lines, exact, fit, one_line, wrap
+from retinue.faces.tui.board.marks import badge, contrast, icon, resolve, stats
 from tests.faces.tui.cards import Story
 from tests.runs.run_scene import Scene
 
@@ -116,15 +117,15 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
         scene.model("count the files").call("ls", path=".")
         await scene.model("count the files").asked()
         scene.model("count the files").say("three")
-        await child.handle.wait()
+        await child.wait()
         log = scene.supervisor.project.log
         await log.flush()
         board = Board(backfill=backfill_from(log))
         events = log.reader.events(child.id)
         resumed = events[-1].__class__(child.id, main.id, main.id, 99, events[-1].at + 5, RunResumed("go on"))
         card = board.take(resumed)
-        assert (card.agent, card.description, card.status) == ("general-purpose", "Count", "running")
-        assert (card.turns, card.tool_uses, card.usage.total_tokens) == (2, 1, 32)
+        assert (card.agent, card.about, card.status) == ("general-purpose", "Count", "running")
+        assert (card.turn, card.tool_uses, card.usage.total_tokens) == (2, 1, 32)
         assert board.cards[main.id].is_main
         assert [each.id for each in board.agents()] == [child.id]
         scene.model("main").say("bye")
@@ -135,7 +136,7 @@ def test_a_board_meets_a_run_nobody_knows_without_fuss() -> None:
     story = Story()
     story.board = board
     story.tell("unknown", RunStarted("offline/planner", (), "/p"))
-    assert board.cards["unknown"].name == "unknown"
+    assert board.cards["unknown"].label == "unknown"
 
 
 def test_windows_come_from_the_table_and_from_settings() -> None:

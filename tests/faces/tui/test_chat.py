@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from textual.app import App
 
+from retinue.app.rich_text import clean, diff_of
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -30,7 +31,6 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, To
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.faces.tui.board.calls import heading
-from retinue.faces.tui.board.text import clean, diff_of
 from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, report
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, ChatLog

@@ -17,13 +17,14 @@ from retinue.core.events import (
     ToolStarted,
     TurnEnded,
 )
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, notification, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_options import RunOptions
 from retinue.core.tool import Todo
 from retinue.core.usage import Usage
 from tests.faces.tui.screen_scene import NOW, SnapApp
-from tests.faces.tui.test_questions import FRAME
+from tests.faces.tui.test_questions import ASKED
 from tests.faces.tui.test_shell_snapshots import Telling, app, project, settled
 
 __all__ = ["app", "project"]
@@ -64,7 +65,7 @@ async def work(pilot) -> None:
     tell(MessageAdded(user("Make it quick")), ToolStarted(grep), ended(grep, "a\nb"))
     tell(ToolStarted(edit), ended(edit, "Made the edit in src/a.py:\n@@ -1,2 +1,3 @@\n-x = 1\n+x = 2\n+y = 3\n z = 1"))
     options = {"description": "Compare callers", "background": False, "call_id": "c3"}
-    created = RunCreated("Explore", "p", {}, "", "offline/planner", "/p", 1, options)
+    created = RunCreated("Explore", "p", {}, "", "offline/planner", "/p", 1, RunOptions(**options))
     child(pilot.app, created, RunStarted("offline/planner", (), "/p"), TurnEnded(8, Usage(33_800), Usage(33_800), 0))
     child(pilot.app, RunEnded(Outcome("completed", "Two callers.", turns=8)))
     tell(ToolStarted(agent), ended(agent, "Agent completed in 12.3s.\n\nTwo callers."))
@@ -77,7 +78,7 @@ async def questions(pilot) -> None:
     tell = Telling(pilot.app)
     options = [{"label": "SQLite", "description": "one file"}, {"label": "Postgres", "description": "a server"}]
     call = ToolCall("c1", "ask_user", {"question": "Which database?", "options": options})
-    tell(MessageAdded(user("Make it quick")), MessageAdded(user(FRAME, "notification")))
+    tell(MessageAdded(user("Make it quick")), MessageAdded(notification("An agent asks.", ASKED)))
     tell(ToolStarted(call), InboxOpened("i", "question", "Which database?", "c1"))
     await settled(pilot, "question for you", "Explore: Count uses asks")
 

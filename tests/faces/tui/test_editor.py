@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from textual import events
 from textual.app import App
 
-from retinue.faces.tui.editor.completion import Candidate, Choices, Files, rank, wanted
-from retinue.faces.tui.editor.history import MOST_BYTES, History
+from retinue.app.project_files import Files, rank
+from retinue.app.prompt_history import MOST_BYTES, History
+from retinue.core.person_prompt import parse_call
+from retinue.faces.tui.editor.completion import Candidate, Choices, wanted
 from retinue.faces.tui.editor.prompt import Pastes, Prompt
-from retinue.runs.person_prompt import parse_call
 
 # History
 

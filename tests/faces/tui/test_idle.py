@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import Event, MessageAdded
-from retinue.core.messages import user
+from retinue.core.notice import ChildrenEnded
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
-from retinue.runs.notification_text import announced, notification
+from retinue.runs.notification_text import announcement
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
 
@@ -24,7 +24,8 @@ async def told(app, run_id: str) -> int:
     log = app.retinue.supervisor.project.log
     await log.flush()
     added = [event.body for event in log.reader.events(app.session.main_id) if isinstance(event.body, MessageAdded)]
-    return sum(announced(each.message.text).count(run_id) for each in added if each.message.origin == "notification")
+    told = [each.message.notice for each in added if isinstance(each.message.notice, ChildrenEnded)]
+    return sum(ending.id == run_id for notice in told for ending in notice.endings)
 
 
 def ended(run_id: str, description: str) -> ChildView:
@@ -79,8 +80,7 @@ async def test_an_end_that_was_shown_is_not_shown_again_with_one_that_was_not(tm
         scene.model("slow work").say("It was the cache.")
         await until(pilot, lambda: "It was the cache." in picture(app))
         (shown,) = app.retinue.supervisor.news_for(app.session.main_id)
-        told_both = notification([shown, ended("other", "new work")], group=True)
-        added = MessageAdded(user(told_both, "notification"))
+        added = MessageAdded(announcement([shown, ended("other", "new work")], group=True))
         app._chat.push(Event(app.session.main_id, None, app.session.main_id, 99, 0.0, added))
         await until(pilot, lambda: "new work completed" in picture(app))
         assert picture(app).count("slow work completed") == 1
@@ -95,7 +95,7 @@ async def test_an_agent_that_goes_on_after_its_end_was_shown_is_shown_when_it_en
         app._chat.tell_early([cut], show_cost=False)
         await until(pilot, lambda: "slow work interrupted" in picture(app))
         app._chat.tell_early([cut], show_cost=False)
-        added = MessageAdded(user(notification([ended("cut", "slow work")]), "notification"))
+        added = MessageAdded(announcement([ended("cut", "slow work")]))
         app._chat.push(Event(app.session.main_id, None, app.session.main_id, 99, 0.0, added))
         await until(pilot, lambda: "slow work completed" in picture(app))
         assert picture(app).count("slow work interrupted") == 1
@@ -178,17 +178,17 @@ async def test_an_agent_that_is_moved_to_the_background_is_shown_among_those_tha
         )
         await scene.model("slow").asked()
         await pilot.pause()
-        assert [card.description for card in app.board.shown(0.0, background_only=True)] == []
+        assert [card.about for card in app.board.shown(0.0, background_only=True)] == []
         await pilot.press("ctrl+b")
         await until(pilot, lambda: app.board.shown(0.0, background_only=True))
-        assert [card.description for card in app.board.shown(0.0, background_only=True)] == ["slow work"]
+        assert [card.about for card in app.board.shown(0.0, background_only=True)] == ["slow work"]
 
 
 def test_agents_that_wait_for_a_slot_are_not_counted_as_running() -> None:
     cards = [
-        RunCard("a", status="running"),
-        RunCard("b", status="queued"),
-        RunCard("c", status="completed"),
+        RunCard("a", state="running"),
+        RunCard("b"),
+        RunCard("c", state="ended", ended="completed"),
     ]
     assert counted(cards) == "1 running, 1 queued, 1 done"
     assert counted(cards[:1]) == "1 running, 0 done"

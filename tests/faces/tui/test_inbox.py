@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.text import Text
 
-from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
-from retinue.faces.tui.board.text import chop as folded
+from retinue.app.rich_text import chop as folded
+from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem, InboxRow
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.inbox import InboxScreen, about, answers, detail, keys_line, row
 from retinue.faces.tui.screens.inbox_watch import banner
 from retinue.faces.tui.screens.sheet import Rows
-from retinue.log.inbox import InboxRow, answer, find, put
+from retinue.log.inbox import answer, find, put
 from retinue.settings.load import load_settings
 from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, put_item, quick, until
 from tests.program.conftest import project, serve
@@ -313,11 +313,11 @@ def listed(item: InboxItem, state="running") -> InboxRow:
 
 
 def test_only_answers_that_the_item_takes_are_offered():
-    assert [key for _, key, _ in answers(ITEM)] == ["y", "r", "a", "A", "n", "m"]
-    assert [key for _, key, _ in answers(replace(ITEM, options=("allow", "deny")))] == ["y", "n", "m"]
-    assert answers(QUESTION) == []
-    assert answers(replace(ITEM, state="answered")) == []
-    assert set(APPROVALS) <= {choice for choice, _, _ in answers(ITEM)}
+    assert [choice.key for choice in answers(ITEM).values()] == ["y", "r", "a", "A", "n", "m"]
+    assert [choice.key for choice in answers(replace(ITEM, options=("allow", "deny"))).values()] == ["y", "n", "m"]
+    assert answers(QUESTION) == {}
+    assert answers(replace(ITEM, state="answered")) == {}
+    assert set(APPROVALS) <= set(answers(ITEM))
     assert "1–2 choose" in keys_line(QUESTION)
 
 

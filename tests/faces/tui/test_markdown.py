@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retinue.app import rich_text
+from retinue.app.markdown import markdown_lines, plain_text
+from retinue.app.rich_text import clean
 from retinue.core.events import AssistantEnded, MessageAdded, TextDelta
 from retinue.core.messages import AssistantMessage, Text, user
-from retinue.faces.tui.board import marks
-from retinue.faces.tui.board.markdown import markdown_lines, plain_text
-from retinue.faces.tui.board.text import clean
 from retinue.faces.tui.chat.answer import LONGEST_BLOCK, LONGEST_TABLE, MOST_CHARACTERS, STEP, Answer, Draft
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS
 from tests.faces.tui.test_chat import Page, answered, picture, until
@@ -41,8 +41,8 @@ def test_A14_task_lists_have_boxes() -> None:
 
 def test_A14_diffs_and_code_are_coloured() -> None:
     text = "```diff\n-old\n+new\n same\n```\n\n```python\ndef f(): return 'x'\n```"
-    assert marks.STYLES["error"] in colours(text, "-old") and marks.STYLES["success"] in colours(text, "+new")
-    assert marks.STYLES["accent"] in colours(text, "def") and marks.STYLES["success"] in colours(text, "x'")
+    assert rich_text.STYLES["error"] in colours(text, "-old") and rich_text.STYLES["success"] in colours(text, "+new")
+    assert rich_text.STYLES["accent"] in colours(text, "def") and rich_text.STYLES["success"] in colours(text, "x'")
     assert drawn("```nosuch\na  b\n```") == ["  a  b"]
 
 

@@ -71,7 +71,7 @@ async def test_a_model_is_picked_from_the_same_list_that_models_list_prints(home
     with ChatServer("qwen3:8b", "llama3.2:latest") as server:
         async with opened(with_ollama(home, server)) as (app, pilot):
             screen = await open_list(app, pilot)
-            names = [info.full_name for info in screen._models if info.provider != "local"]
+            names = [info.full_name for info in screen._models]
             assert names == ["ollama/qwen3:8b", "ollama/llama3.2:latest", "offline/planner"]
             screen.query_one("Input").value = "3.2"
             await until(pilot, lambda: screen._highlighted() == "ollama/llama3.2:latest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.faces.modes import MODES, mode_words, next_mode
+from retinue.app.modes import MODES, mode_words, next_mode
 from retinue.settings.table import MODES as KNOWN
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching

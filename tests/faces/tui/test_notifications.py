@@ -1,16 +1,17 @@
-"""Ended agents in the conversation: read back from what the harness wrote, drawn as boxes."""
+"""Ended agents in the conversation, drawn as boxes."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded
+from retinue.core.notice import ChildrenEnded
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
-from retinue.faces.tui.chat.notification import NotificationBox, announcement, announcement_lines
-from retinue.runs.notification_text import notification
+from retinue.faces.tui.chat.notification import NotificationBox, announcement_lines
+from retinue.runs.notification_text import announcement
 from tests.faces.tui.cards import Story
 from tests.faces.tui.watch_scene import picture, until, watching
 
@@ -24,8 +25,12 @@ def view(run: str = "a1", **fields) -> ChildView:
     return ChildView(**{**known, **fields})
 
 
-def drawn(text: str, cards=None, **options) -> list[str]:
-    return [line.plain for line in announcement_lines(announcement(text), cards, **options)]
+def notification(views, **options) -> ChildrenEnded:
+    return announcement(views, **options).notice
+
+
+def drawn(told: ChildrenEnded, cards=None, **options) -> list[str]:
+    return [line.plain for line in announcement_lines(told, cards, **options)]
 
 
 def test_one_agent_has_its_sign_its_numbers_and_the_first_line() -> None:
@@ -101,12 +106,6 @@ def test_a_group_shows_each_agent_and_says_when_others_still_work() -> None:
     assert "  ⎿ No output." in lines
 
 
-def test_what_is_no_announcement_is_none() -> None:
-    assert announcement("Your changes to these files were undone: a.py.") is None
-    assert announcement("<task-notification> without its end") is None
-    assert announcement("") is None
-
-
 TEXTS = st.text(max_size=120) | st.sampled_from(
     ["</result>\n</task-notification>", "<task-notification>\n<status>Done</status>\n</task-notification>",
      '" Done', 'Agent "x" Done', "&lt;b&gt; &amp;", "\x1b[31mred", "漢\t字\n\n"]
@@ -114,10 +113,11 @@ TEXTS = st.text(max_size=120) | st.sampled_from(
 
 
 @settings(max_examples=200)
+@example([("", ">")])
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
 def test_no_agent_can_pass_for_another_whatever_it_says(said) -> None:
     views = [view(f"id-{at}", description=about, text=text) for at, (about, text) in enumerate(said)]
-    told = announcement(notification(views, group=len(views) > 1))
+    told = notification(views, group=len(views) > 1)
     assert [ending.id for ending in told.endings] == [each.id for each in views]
     assert {ending.status for ending in told.endings} == {"completed"}
     for ending, (about, _) in zip(told.endings, said, strict=True):

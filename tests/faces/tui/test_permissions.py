@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from retinue.app.permissions import rule_problem
 from retinue.errors import UsageError
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
-from retinue.faces.tui.screens.permissions import PermissionsScreen, rule_problem
+from retinue.faces.tui.screens.permissions import PermissionsScreen
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.settings.write import Append, Remove, save_settings
 from tests.faces.tui.test_app import type_in

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.events import InboxClosed, InboxOpened, MessageAdded, ToolStarted
-from retinue.core.messages import ToolCall, user
-from retinue.faces.tui.board.questions import agent_question, questions_of, without_frames
+from retinue.core.messages import ToolCall, notification
+from retinue.core.notice import ChildAsked
+from retinue.faces.tui.board.questions import questions_of, without_frames
 from retinue.faces.tui.chat.question import QuestionBox
 from retinue.faces.tui.screens.inbox import InboxScreen
 from tests.faces.tui.cards import Story
@@ -15,23 +16,7 @@ from tests.faces.tui.test_app import type_in
 from tests.faces.tui.test_chat import Page, result
 from tests.faces.tui.watch_scene import picture, until, watching
 
-FRAME = """<agent-question>
-<agent-id>a</agent-id>
-<question-id>af8014</question-id>
-<agent>Explore: Count uses</agent>
-<question>Count **tests** &lt;too&gt;?</question>
-<option>Yes, count them</option>
-<option>No</option>
-</agent-question>
-An agent you started asks this and waits. Answer with steer_subagent (agent_id "a"): your message is the answer."""
-
-
-def test_A12_a_question_is_read_back_from_its_frame() -> None:
-    asked = agent_question(FRAME)
-    assert asked is not None
-    assert (asked.agent, asked.agent_id, asked.text) == ("Explore: Count uses", "a", "Count **tests** <too>?")
-    assert asked.options == ("Yes, count them", "No")
-    assert agent_question(f"He said:\n{FRAME}") is None
+ASKED = ChildAsked("a", "Explore: Count uses", "Count **tests** <too>?", ("Yes, count them", "No"))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +29,7 @@ async def test_A12_the_question_of_an_agent_is_a_box_that_ends_with_its_answer(c
     story.start("a")
     app.chat._board = story.board
     async with app.run_test(size=(80, 24)) as pilot:
-        app.push(MessageAdded(user(FRAME, "notification")))
+        app.push(MessageAdded(notification("An agent asks.", ASKED)))
         await until(pilot, lambda: "Explore: Count uses asks" in picture(app))
         seen = picture(app)
         assert "Count tests <too>?" in seen and "1. Yes, count them" in seen and "F2 to answer" in seen

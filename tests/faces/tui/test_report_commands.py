@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import stat
 
+from retinue.app.context import conversation_markdown
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.person_prompt import PersonPrompt
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.report_commands import context_lines, conversation_markdown, cost_lines
+from retinue.faces.tui.report_commands import context_lines, cost_lines
 from retinue.faces.tui.screens.memory import MemoryScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
 from retinue.faces.tui.screens.toolkit import ToolkitScreen
-from retinue.runs.person_prompt import PersonPrompt
 from tests.faces.tui.watch_scene import picture, until, watching
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from retinue.app.conversation import exchanges, farewell, newest_exchanges, read_end
+from retinue.app.rewind import READ, Rewinder, find_points
 from retinue.core.events import Rewound, ToolsEnded
 from retinue.core.messages import UserMessage
-from retinue.faces.tui.board.conversation import exchanges, farewell, newest_exchanges, read_end
-from retinue.faces.tui.rewind import READ, Rewinder, find_points
 from retinue.faces.tui.screens.dialogs import ConfirmScreen
 from retinue.faces.tui.screens.rewind import RewindScreen
 from retinue.log.replay import current_branch

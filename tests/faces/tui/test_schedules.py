@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from retinue.faces.cli.schedule import sign as mark
-from retinue.faces.text import relative
+from retinue.app.schedules import job_sign as mark
+from retinue.app.schedules import when_problem
+from retinue.app.text import relative
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
-from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, when_problem
+from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.schedules import ScheduledJob
 from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, until
@@ -76,7 +77,7 @@ async def test_run_now_switch_and_remove(home, serve):
         await until(pilot, lambda: "started as run" in picture(app))
         run = app.retinue.schedules.find(job.id).last_run
         assert run is not None
-        await app.retinue.supervisor.members[run].handle.wait()
+        await app.retinue.supervisor.members[run].wait()
         await press(pilot, "space")
         await until(pilot, lambda: not app.retinue.schedules.find(job.id).enabled)
         await until(pilot, lambda: "✗" in picture(app).splitlines()[1])

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from retinue import Retinue
+from retinue.app.run_events import ProcessEvents
+from retinue.app.session import Session
 from retinue.errors import RetinueError, StateError
-from retinue.faces.tui.board.board import BoardFeed
-from retinue.faces.tui.session import Session
 from tests.runs.run_scene import Scene, until
 
 
@@ -20,7 +20,7 @@ class Talking:
     def __init__(self, scene: Scene, retinue: Retinue) -> None:
         self.scene, self.retinue = scene, retinue
         self.session = Session(retinue)
-        self.feed = BoardFeed(retinue.supervisor.project.log, self._take)
+        self.feed = ProcessEvents(retinue.supervisor.project.log, self._take)
         self.seen: list[object] = []
         self._tasks: list[asyncio.Task[bool]] = []
 

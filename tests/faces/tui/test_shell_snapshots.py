@@ -21,11 +21,11 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
+from retinue.core.person_prompt import PersonPrompt
+from retinue.core.run_state import RunState
 from retinue.core.usage import Usage
 from retinue.faces.tui.chat.log import ChatLog
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
-from retinue.runs.person_prompt import PersonPrompt
 from tests.faces.tui.screen_scene import SnapApp, at_home, picture
 from tests.program.conftest import project  # noqa: F401 - a fixture
 
@@ -86,7 +86,7 @@ async def conversation(pilot) -> None:
     bash = ToolCall("c3", "bash", {"command": "make test"})
     thought = Thinking("First look at the parser, then at its tests.")
     tell(
-        RunCreated("main", "Why are the errors so vague?", {}, "", "anthropic/claude-sonnet-4-5", "/p", 0, {}),
+        RunCreated("main", "Why are the errors so vague?", {}, "", "anthropic/claude-sonnet-4-5", "/p", 0),
         RunStarted("anthropic/claude-sonnet-4-5", (), "/p"),
         MessageAdded(user("Why are the errors so vague?")),
         TurnStarted(1),
@@ -123,10 +123,10 @@ async def asked_for_help(pilot) -> None:
     await settled(pilot, "Keys")
 
 
-def row(number: int, task: str, **more) -> RunRow:
+def row(number: int, task: str, **more) -> RunState:
     at = time.time() - 60 * 7 * number - 5
     fields = {"state": "ended", "ended": "completed", "pid": None, **more}
-    return RunRow(
+    return RunState(
         id=f"{number:08x}",
         parent_id=None,
         root_id=f"{number:08x}",

@@ -120,7 +120,7 @@ async def test_files_agents_and_types_are_in_one_list_that_says_which_is_which(t
         await scene.model("go").asked()
         main = app.retinue.supervisor.members[app.session.main_id]
         await scene.child(main, "look", name="expert", description="look")
-        await until(pilot, lambda: any(card.handle == "expert" for card in app.board.agents()))
+        await until(pilot, lambda: any(card.name == "expert" for card in app.board.agents()))
         app._prompt.put("@exp")
         await until(pilot, lambda: "@explain/" in picture(app))
         notes = {each.text: each.note.split(" ·")[0] for each in app._prompt.choices.found}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.faces.tui.board.conversation import code_blocks
+from retinue.app.conversation import code_blocks
+from retinue.app.prompt_history import History
 from retinue.faces.tui.chat.log import Said
-from retinue.faces.tui.editor.history import History
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
 

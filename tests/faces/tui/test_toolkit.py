@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.app.doctor import DoctorFinding
 from retinue.engine import open_project
-from retinue.faces.cli.doctor import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import (
     REPORTS,

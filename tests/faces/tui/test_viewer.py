@@ -108,7 +108,7 @@ async def test_W03_stop_takes_x_twice_and_leaves_others_alone(stage) -> None:
     await stage.see("press x again to stop it")
     await stage.press("x")
     await stage.see("stopped")
-    outcome = await child.handle.wait()
+    outcome = await child.wait()
     assert (outcome.ended, outcome.stopped_by) == ("stopped", "person")
     await stage.press("enter", "x", "x")
     assert stage.app.screen.viewer.mode == "reading"
@@ -126,7 +126,7 @@ async def test_W03_scrolling_up_pauses_and_end_follows(stage) -> None:
     await stage.see("paused")
     await stage.model.asked()
     stage.model.call("ls", "something new", path=".")
-    await until(stage.pilot, lambda: screen.story.card.turns == 3)
+    await until(stage.pilot, lambda: screen.story.card.turn == 3)
     await stage.pilot.pause(0.2)
     assert "something new" not in picture(stage.app)
     await stage.press("end")
@@ -176,7 +176,7 @@ async def test_a_run_that_goes_on_while_it_is_looked_at_is_followed_again(stage)
     await stage.open(child.id)
     stage.model.say("first answer")
     await stage.see("first answer")
-    await child.handle.wait()
+    await child.wait()
     await stage.scene.supervisor.resume(child.id, "and the tests?")
     await stage.see("and the tests?")
     await stage.model.asked()
@@ -189,11 +189,11 @@ async def test_a_viewer_that_opens_in_the_middle_of_an_answer_shows_its_beginnin
 
     child = await stage.agent()
     log = stage.scene.supervisor.project.log
-    log.append(child.handle.place, TextDelta("It begins like this, "))
+    log.append(child.place, TextDelta("It begins like this, "))
     await log.flush()
     await stage.open(child.id)
     await stage.see("It begins like this,")
-    log.append(child.handle.place, TextDelta("and goes on. "))
+    log.append(child.place, TextDelta("and goes on. "))
     await stage.see("It begins like this, and goes on.")
 
 

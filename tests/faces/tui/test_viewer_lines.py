@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retinue.app.rich_text import plain_of
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -29,10 +30,10 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
+from retinue.core.run_options import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory
-from retinue.faces.tui.board.text import plain_of
 from retinue.faces.tui.board.viewer import (
     KEYS,
     VIEWS,
@@ -63,7 +64,7 @@ class Told(RunStory):
 def begun(task: str = "find it", prompt: str = "You look.", **options) -> Told:
     spec = {"prompt": prompt, "display_name": "Explore", "path": "/p/.retinue/agents/explore.md"}
     options.setdefault("description", "Find auth files")
-    created = RunCreated("Explore", task, spec, "", "offline/planner", "/p", 1, options)
+    created = RunCreated("Explore", task, spec, "", "offline/planner", "/p", 1, RunOptions(**options))
     return Told().tell(created, RunStarted("offline/planner", ("read", "bash"), "/p"), MessageAdded(user(task)))
 
 
@@ -136,7 +137,7 @@ def test_W03_what_happens_beside_the_conversation_is_noted() -> None:
     )
     lines = lines_of(story)
     assert "! waits for an answer: run make" in lines and "! allow by person" in lines
-    assert "! ⇊ shortened from 9,000 to 1,000 tokens (threshold)" in lines
+    assert "! The conversation was shortened: 9,000 to 1,000 tokens." in lines
     assert "! mind this" in lines and "[User] steer" in lines
     assert "! error: It broke. Try again." in lines
 
@@ -423,7 +424,6 @@ def test_of_a_long_output_the_viewer_keeps_what_it_shows() -> None:
         result = ToolResult(call.id, "read", (Text("x" * 100_000),))
         story.tell(TurnStarted(number + 1), ToolStarted(call), ToolEnded(call.id, "read", result, ToolEffect(), 5))
     assert "… 99,500 more characters" in lines_of(story)
-    kept = sum(len(entry.text) for entry in story.entries)
-    kept += sum(len(event.body.result.text) for event in story.effects if isinstance(event.body, ToolEnded))
+    kept = sum(len(entry.result.text) for entry in story.calls)
     assert kept < 20_000
     assert any("read" in line for line in lines_of(story, "effects"))

@@ -29,6 +29,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
+from retinue.core.run_options import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import AgentSelection, Look
@@ -38,7 +39,7 @@ from retinue.faces.tui.panels import AgentsPanel
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.faces.tui.theme import DARK, LIGHT, THEMES, use_colours
-from retinue.runs.notification_text import notification
+from retinue.runs.notification_text import announcement
 from retinue.settings.table import Settings
 from tests.faces.tui.cards import Story
 from tests.faces.tui.test_notifications import view
@@ -172,7 +173,7 @@ def conversation(ended: bool = False) -> list:
     found = ToolEffect(reads=("/p/src/auth.py",))
     changed = ToolEffect(writes=(TouchedPath("/p/src/auth.py", "x", "y"),), allowed="mode acceptEdits")
     bodies = [
-        RunCreated("Explore", "Where do users log in?", spec, "", "offline/planner", "/p", 1, options),
+        RunCreated("Explore", "Where do users log in?", spec, "", "offline/planner", "/p", 1, RunOptions(**options)),
         RunStarted("offline/planner", ("read", "grep", "edit"), "/p", "/t/run-1.output"),
         MessageAdded(user("Where do users log in?")),
         TurnStarted(1),
@@ -231,8 +232,8 @@ def test_notifications(snap_compare, size, opened) -> None:
 
     class Notified(Still):
         def compose(self) -> ComposeResult:
-            yield NotificationBox.from_text(notification([view("a0", transcript="/t/a0.output")]))
-            yield NotificationBox.from_text(notification(group, group=True, partial=True))
+            yield NotificationBox(announcement([view("a0", transcript="/t/a0.output")]).notice)
+            yield NotificationBox(announcement(group, group=True, partial=True).notice)
 
         def on_mount(self) -> None:
             super().on_mount()

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.manage import TURNS, brief, fields, look
+from retinue.agents.manage import WRITER_TURNS, brief, fields, look
 from retinue.faces.tui.screens.agents import AgentsScreen
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.inbox import InboxScreen
@@ -233,7 +233,7 @@ async def test_it_has_few_turns(home, serve):
         await described(app, pilot)
         await until(pilot, lambda: "was not written" in " ".join(picture(app).split()), 60)
         limits = app.retinue.supervisor.settings
-        assert TURNS <= len(server.requests) <= TURNS + limits.grace_turns + 1
+        assert WRITER_TURNS <= len(server.requests) <= WRITER_TURNS + limits.grace_turns + 1
         assert app.retinue.runs[0].ended in ("steered", "aborted")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.app.progress import State, WorkProgress
 from retinue.core.events import Event, InboxOpened, Retrying, RunCreated, TextDelta, TurnEnded
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
-from retinue.faces.tui.session import State
-from retinue.faces.tui.working import WorkLook, WorkProgress, working_line
+from retinue.faces.tui.working import WorkLook, working_line
 from tests.faces.tui.cards import Story
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
@@ -57,7 +57,7 @@ def test_the_spinner_turns_only_where_motion_is_wanted(story: Story) -> None:
 
 def test_tokens_are_those_since_the_person_spoke_with_what_is_being_written(story: Story) -> None:
     progress = WorkProgress()
-    progress.take(at(988.0, RunCreated("main", "a task", {}, "", "offline/planner", "/p", 0, {})))
+    progress.take(at(988.0, RunCreated("main", "a task", {}, "", "offline/planner", "/p", 0)))
     progress.take(at(990.0, TurnEnded(1, Usage(4_000, 300, cache_read=9_000), Usage(4_000, 300), 600)))
     progress.take(at(991.0, TextDelta("word" * 20)))
     assert line(story, progress=progress) == "● Thinking… (12s · ↑ 4.0k ↓ 320 tokens · esc to interrupt)"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import retinue.faces.web
+from retinue.app.approvals import CHOICES
 from retinue.faces.server.app import static_files
 
 WEB = Path(retinue.faces.web.__file__).parent
@@ -68,3 +69,9 @@ def test_every_module_is_loaded_by_another_one() -> None:
             assert (WEB / found).is_file(), f"{path.name} imports {target}"
             imported.add(found.as_posix())
     assert {path.relative_to(WEB).as_posix() for path in OWN} == {each for each in imported if "vendor" not in each}
+
+
+def test_the_page_has_the_keys_of_the_app_for_the_answers_to_an_approval() -> None:
+    table = re.search(r"KEYS = \{(.*?)\}", (WEB / "parts" / "item.js").read_text())
+    assert table is not None
+    assert dict(re.findall(r'(\w): "([\w-]+)"', table[1])) == {choice.key: name for name, choice in CHOICES.items()}

@@ -14,9 +14,10 @@ import pytest
 from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import EffectKind, ToolUse
-from retinue.core.spec import PermissionMode
+from retinue.core.spec import PermissionMode, PermissionRule
 from retinue.core.toolnames import PATHS, TOOLS
 from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.rule import rules_of_file
 
 NAMES = ("look", "acme_notes", "mcp__files__look")
 """As a new tool of Retinue's, of a plugin and of a server is called."""
@@ -246,3 +247,96 @@ def test_an_edit_elsewhere_is_not_accepted_with_the_edits(scene: tuple[Path, Pat
 def test_every_tool_of_retinue_that_touches_files_declares_its_paths() -> None:
     touching = {name for name, effects in TOOLS.items() if effects & {"read", "write"}} - {"bash"}
     assert touching == set(PATHS)
+
+
+LIMITS: tuple[tuple[str, EffectKind, dict[str, Any]], ...] = (
+    ("edit", "write", {"path": "src/app.py"}),
+    ("bash", "execute", {"command": "git status"}),
+    ("read", "read", {"path": "src/app.py"}),
+    ("webfetch", "network", {"url": "https://ok.example"}),
+    ("task", "spawn", {"agent": "Explore"}),
+)
+
+
+@pytest.mark.parametrize(("entry", "effect", "arguments"), LIMITS)
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
+@pytest.mark.parametrize("exception", [(), ("git *",), ("lib/**",), ("https://other.example",)])
+def test_a_permission_map_limits_tools_that_it_does_not_name_by_their_effect(
+    scene: tuple[Path, Path],
+    entry: str,
+    effect: EffectKind,
+    arguments: dict[str, Any],
+    mode: PermissionMode,
+    exception: tuple[str, ...],
+) -> None:
+    entries = [PermissionRule(entry, "*", "deny"), *(PermissionRule(entry, each, "allow") for each in exception)]
+    for effects, name in product(({effect}, {effect, "read"}, set()), ("look", "acme_notes")):
+        use = ToolUse(name, arguments, frozenset(effects))
+        assert of_file(scene, mode, name, entries).decide(use).verdict == "deny", (effects, name)
+        # An entry for the tool itself decides about it.
+        named = [*entries, PermissionRule(name, "*", "allow")]
+        assert of_file(scene, mode, name, named).decide(use).verdict == "allow", (effects, name)
+    others = {"read", "write", "execute", "network", "spawn"} - {effect}
+    for other in others:
+        use = ToolUse("acme_notes", {"note": "x"}, frozenset({other}))  # type: ignore[arg-type]
+        assert of_file(scene, mode, "acme_notes", entries).decide(use).verdict == "allow", other
+
+
+def of_file(
+    scene: tuple[Path, Path], mode: PermissionMode, name: str, entries: list[PermissionRule]
+) -> PermissionPolicy:
+    """Return the permissions of an agent whose file has these entries, where a rule allows the tool."""
+    rules, limits = rules_of_file(entries, source="a.md", base=str(scene[0]))
+    return ruled(scene, ("allow", name), mode=mode).fork(mode, rules, limits=limits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_protected_paths_are_asked_about_whatever_an_allow_rule_says_of_the_tool(
+    scene: tuple[Path, Path], name: str
+) -> None:
+    allowed = ruled(scene, ("allow", name))
+    for path in (".git/config", ".retinue/settings.json", "./src/../.git/hooks/pre-commit"):
+        use = ToolUse(name, {"path": path, "content": "x"}, frozenset({"read", "write"}), paths=("path",))
+        assert allowed.decide(use).verdict == "ask", path
+    harmless = ToolUse(name, {"path": "src/app.py", "content": "x"}, frozenset({"read", "write"}), paths=("path",))
+    assert allowed.decide(harmless).verdict == "allow"
+
+
+PROTECTED: dict[tuple[str, ...], tuple[dict[str, Any], ...]] = {
+    ("which",): (
+        {"which": ".git/config"},
+        {"which": ["README.md", "./src/../.git/config"]},
+        {"which": [["README.md"], [".git/hooks/post-checkout"]]},
+        {"which": {"first": ".GIT/config"}},
+        {"which": "file://{ws}/.git/config"},
+    ),
+    ("edits.target",): ({"edits": [{"target": "README.md"}, {"target": ".git/config"}]},),
+}
+
+
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
+@pytest.mark.parametrize(("name", "effects"), product(NAMES, FILE_EFFECTS))
+def test_no_allow_rule_covers_protected_files_of_a_tool_that_may_write(
+    scene: tuple[Path, Path], name: str, effects: tuple[EffectKind, ...], mode: PermissionMode
+) -> None:
+    """As for Retinue's own Edit. A tool that declares no effect, or starts programs, may write as well."""
+    only_reads = bool(effects) and not {"write", "execute"} & {*effects}
+    judging = ruled(scene, ("allow", name), ("allow", "Edit"), mode=mode)
+    for paths, given in PROTECTED.items():
+        for arguments in given:
+            filled = _filled(arguments, str(scene[0]))
+            edit = judging.decide(ToolUse("edit", {"path": ".git/config"}, frozenset({"read", "write"})))
+            found = judging.decide(ToolUse(name, filled, frozenset(effects), paths=paths))
+            assert found.verdict == ("allow" if only_reads else edit.verdict), (arguments, found)
+            assert only_reads or found.by == edit.by == "protected"
+    named = ruled(scene, ("allow", name), ("allow", "Edit(.git/config)"), mode=mode)
+    plain = ToolUse(name, {"which": "README.md"}, frozenset(effects), paths=("which",))
+    assert named.decide(plain).verdict == "allow"
+
+
+def _filled(value: Any, ws: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(inner, ws) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, ws) for inner in value]
+    return value.replace("{ws}", ws)

@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +19,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.inside.bounds import used_bytes
 from retinue.guard.sandbox.policy import SandboxLimits
 
@@ -126,6 +135,89 @@ async def test_the_memory_of_all_processes_is_bounded(script: str, scene: Scene,
     assert output.effect.exit_code == 137
     assert "more than 300 MB of memory, which is what sandbox.memoryMb allows" in output.text
     assert "survived" not in output.text
+
+
+GROUPS = group_place()
+needs_groups = pytest.mark.skipif(GROUPS is None, reason="this process may not make control groups")
+
+
+def groups(run_id: str, process: int | str = "*") -> list[Path]:
+    return [] if GROUPS is None else list(GROUPS.folder.glob(f"retinue-{run_id}.*.{process}.*.*.*"))
+
+
+def members(group: Path) -> str:
+    return (group / "cgroup.procs").read_text().strip()
+
+
+@needs_groups
+@pytest.mark.parametrize("scratch", [None, 100])
+@pytest.mark.parametrize("script", [SIX, SHARED], ids=["six-processes", "shared"])
+def test_the_kernel_bounds_memory_while_nobody_counts(script: str, scratch: int | None, scene: Scene, walls: str):
+    """The process that counts is halted before the command takes any."""
+    if walls == "bubblewrap":
+        pytest.skip("memory is only counted there")
+    quota = None if scratch is None else scratch * MEGABYTE
+    limits = SandboxLimits(memory_bytes=300 * MEGABYTE, scratch_bytes=quota)
+    box = Box(replace(readonly(scene, walls).policy, limits=limits), "bounded")
+    script = f"read go; PY={sys.executable}; {script.replace('sleep(20)', 'sleep(3)')}"
+    argv, environment = box.wrap(["/bin/sh", "-c", script], scene.workspace), box.environment(os.environ)
+    with subprocess.Popen(argv, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as command:
+        made = wait_for(lambda: [group for group in groups("bounded", os.getpid()) if members(group)])
+        command.send_signal(signal.SIGSTOP)
+        assert command.stdin is not None
+        command.stdin.write(b"\n")
+        command.stdin.flush()
+        try:
+            wait_for(lambda: "oom_kill 0" not in (made[0] / "memory.oom_control").read_text())
+            peak = int((made[0] / "memory.max_usage_in_bytes").read_text())
+        finally:
+            command.send_signal(signal.SIGCONT)
+        _, said = command.communicate(timeout=60)
+    in_memory = quota if quota and walls == "must" else 0
+    assert peak <= limits.memory_bytes + in_memory
+    assert command.returncode == 137
+    assert said.count(b"more than 300 MB of memory, which is what sandbox.memoryMb allows") == 1
+    assert groups("bounded", os.getpid()) == []
+    box.close()
+
+
+@needs_groups
+def test_a_group_whose_launcher_was_killed_goes_with_the_run_or_at_the_next_start(scene: Scene, walls: str):
+    started = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.policy import SandboxPolicy
+box = Box(SandboxPolicy(namespaces=sys.argv[1]), "killed")
+command = subprocess.Popen(box.wrap(["/bin/sh", "-c", "echo; sleep 60"], Path.cwd()), stdout=subprocess.PIPE)
+command.stdout.readline()
+command.kill()
+command.wait()
+while any((group / "cgroup.procs").read_text() for group in Path(sys.argv[3]).glob(f"retinue-killed.*.{os.getpid()}.*")):
+    pass
+if sys.argv[2] == "close":
+    box.close()
+else:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert GROUPS is not None
+    pids = []
+    for end in "close", "kill", "close":
+        words = [sys.executable, "-c", started, walls, end, str(GROUPS.folder)]
+        with subprocess.Popen(words, stdout=PIPE) as process:
+            process.communicate()
+        pids.append(process.pid)
+        # What a killed process left may be removed by whoever starts next.
+        assert end == "kill" or not any(groups("killed", pid) for pid in pids)
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        if result := found():
+            return result
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
 
 
 async def test_memory_that_processes_share_counts_once(scene: Scene, walls: str):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.models.offline.source import line_of
+from retinue.models.offline.ranking import definition_of
 from tests.models.offline.questioner import ask, plant
 
 TREES = {
@@ -58,7 +58,7 @@ async def test_the_connection_pool_is_found(language: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("line", "role", "name"),
+    ("line", "kind", "name"),
     [
         ("class Auth(Base):", "type", "Auth"),
         ("    async def fetch(self):", "function", "fetch"),
@@ -69,18 +69,18 @@ async def test_the_connection_pool_is_found(language: str, tmp_path: Path) -> No
         ("proto.use = function use(fn) {", "function", "use"),
         ("    public static void copy(File a) {", "function", "copy"),
         ("static int parse_number(const char *s)", "function", "parse_number"),
-        ("int declared_only(const char *s);", "code", ""),
+        ("int declared_only(const char *s);", "", ""),
         ("#define MAX_RETRIES 3", "value", "MAX_RETRIES"),
         ("TIMEOUT = 30", "value", "TIMEOUT"),
-        ("    return parse(text)", "code", ""),
-        ("    if (ready(x)) {", "code", ""),
-        ("# where the type of a value is checked", "prose", ""),
-        ("    The class of a request decides what happens next.", "prose", ""),
-        ("from shop.login import sign_in", "import", ""),
-        ('#include "pool.h"', "import", ""),
-        ("const x = require('x');", "import", ""),
+        ("    return parse(text)", "", ""),
+        ("    if (ready(x)) {", "", ""),
+        ("# where the type of a value is checked", "", ""),
+        ("    The class of a request decides what happens next.", "", ""),
+        ("from shop.login import sign_in", "", ""),
+        ('#include "pool.h"', "", ""),
+        ("const x = require('x');", "", ""),
     ],
 )
-def test_lines_are_told_apart(line: str, role: str, name: str) -> None:
-    found = line_of(line)
-    assert (found.kind, found.name) == (role, name)
+def test_definitions_are_told_from_other_lines(line: str, kind: str, name: str) -> None:
+    definition = definition_of(line)
+    assert (definition.kind, definition.name) == (kind, name) if definition else not name

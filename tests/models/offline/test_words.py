@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from retinue.core.messages import user
 from retinue.models.offline.planner import OfflineModel
-from retinue.models.offline.question import MOST_TERMS, Query, read, stem, stems_of, subwords, the_question, wish_of
+from retinue.models.offline.question import (
+    MAX_TERMS,
+    Query,
+    read,
+    stem,
+    stems_of,
+    subwords,
+    the_question,
+    wish_of,
+)
+from retinue.models.offline.ranking import kind_of
 from retinue.models.offline.search import definition_pattern, pattern_of
-from retinue.models.offline.source import kind_of
 from retinue.testing import ModelRequest
 
 
@@ -61,15 +70,15 @@ def test_names_are_split_as_people_read_them() -> None:
 
 @given(st.text())
 def test_stems_of_any_text_are_lower_case_words(text: str) -> None:
-    for found in stems_of(text):
-        assert found
-        assert not any(character in string.ascii_uppercase for character in found)
+    for part in stems_of(text):
+        assert part
+        assert not any(character in string.ascii_uppercase for character in part)
 
 
 @given(st.text(max_size=500))
 def test_any_text_makes_a_bounded_query_with_valid_patterns(text: str) -> None:
     query = Query.of(text)
-    assert len(query.terms) <= MOST_TERMS
+    assert len(query.terms) <= MAX_TERMS
     assert query == Query.of(text)
     for term in query.terms:
         re.compile(pattern_of([term]))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from retinue.core.run_state import RunState
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 from retinue.settings.places import state_folder
 from tests.program.conftest import Project
 from tests.program.worktree_drill.agents import Agents
@@ -56,7 +56,7 @@ class Scene:
         out, err = process.communicate(timeout=TIMEOUT)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
-    def rows(self) -> list[RunRow]:
+    def rows(self) -> list[RunState]:
         if not (self.state / "log.db").exists():
             return []
         with LogReader.open(self.state) as reader:
@@ -101,7 +101,7 @@ class Batch:
         self.task = f"Do job {jobs[0]} ." if self.alone else f"Do batch {number}: jobs {jobs[0]} to {jobs[-1] + 1}"
         self.watched = f"job {jobs[0]}" if self.alone else f"batch {number}"
 
-    def main(self) -> RunRow | None:
+    def main(self) -> RunState | None:
         return next((row for row in self.scene.rows() if row.task == self.task), None)
 
     def start(self) -> Target:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from retinue.core.run_state import RunState
 from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 from retinue.testing.fixtures import Repository
 from tests.program.worktree_drill.agents import JOB
 from tests.program.worktree_drill.batch import Scene
@@ -109,7 +109,7 @@ def _outcomes(scene: Scene, repository: Repository) -> Iterator[str]:
                 yield from _work(scene, repository, row, f"{job[1]} {job[2]}", refs)
 
 
-def _work(scene: Scene, repository: Repository, row: RunRow, job: str, refs: list[str]) -> Iterator[str]:
+def _work(scene: Scene, repository: Repository, row: RunState, job: str, refs: list[str]) -> Iterator[str]:
     branch = f"{BRANCH}{row.id}"
     own = [ref for ref in refs if ref.startswith(branch)]
     plan = scene.agents.plan(int(job.split()[-1]), inner=job.startswith("inner"))

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
+from msgspec import UNSET as UNSET
 from msgspec import Struct, field
 
-from retinue.agents.yaml_items import Item
-from retinue.core.spec import DialectName, Fate, Problem
+from retinue.core.spec import DialectName, Fate
 from retinue.core.tool_list import off_by_one
 
 RESTRICTING: Mapping[str, str] = {
@@ -42,22 +42,6 @@ RESTRICTING: Mapping[str, str] = {
 }
 """Fields of the spec, and what each of them restricts."""
 
-_MAY_BE_BLANK = frozenset({"hooks", "subagents", "tools.allow"})
-"""Fields for which no value has a meaning of its own: no hooks, no agents, no tools."""
-
-
-def unreadable(item: Item, field: str, why: str, remedy: str, code: str, first_line: int) -> Problem:
-    """Return the problem that keeps an agent from being started."""
-    text = f"'{item.key}': {why}. It decides {RESTRICTING[field]}, so the agent is not started until it is corrected."
-    remedy = remedy or f"Correct the value of '{item.key}', or remove the key."
-    return Problem(code, "error", text, remedy, item.key, item.line + first_line, item.column + 1, refuses=True)
-
-
-def is_blank(item: Item, field: str) -> bool:
-    """Return whether a key that restricts says nothing: `isolation:` with no value after it."""
-    return item.value is None and field in RESTRICTING and field not in _MAY_BE_BLANK
-
-
 Role = Literal["grants", "neutral"]
 """Whether a field can add to an agent's rights: a misspelt key that grants never counts. Which
 fields restrict is in `RESTRICTING`; a misspelt key that restricts still counts."""
@@ -65,16 +49,6 @@ fields restrict is in `RESTRICTING`; a misspelt key that restricts still counts.
 How = Literal["own", "foreign", "near", "typo"]
 """How a key was recognised: as the dialect spells it, as another dialect does, but for case and
 separators (or as a known slip), or with a letter wrong."""
-
-
-class Unset:
-    """The value of a key that says nothing, such as `model:` with nothing after it."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = Unset()
 
 
 class BadValueError(Exception):
@@ -88,17 +62,26 @@ class BadValueError(Exception):
         self.code = code
 
 
+UNSET_RULE = "dropped and reported; as if the key were absent"
+
+
 class FieldKind(Struct, frozen=True):
     """How values of a field are read. `type` and `bad` are what the reference page prints."""
 
     type: str
-    bad: str
-    read: Callable[[Any], Any]
+    reader: Callable[[Any], Any]
+    bad: str = UNSET_RULE
+    blank: Any = UNSET
+    """The meaning of a key without a value."""
     role: Role = "neutral"
     textual: bool = False
     """Scalars arrive as their source text, so that `version: 1.10` stays `1.10`."""
     combine: Callable[[Any, Any], Any] | None = None
     """What two statements amount to; without it the later one counts."""
+
+    def read(self, value: Any) -> Any:
+        """Return the value of the field, or UNSET. Raise BadValueError."""
+        return self.blank if value is None else self.reader(value)
 
 
 class FieldRow(Struct, frozen=True):
@@ -164,7 +147,6 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
     """Its own loader reads `key: value` lines and nothing else."""
     nested_under: str | None = None
     """The key below which the fields may stand (Kimi's `agent:`)."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits its documents promise where neither file, caller nor settings say one, by the names
     of `Limits`."""
@@ -186,26 +168,23 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def exact(self) -> Mapping[str, Match]:
         """Every key that is written exactly as a row has it."""
-        found: dict[str, Match] = {}
+        matches: dict[str, Match] = {}
         for rank, (row, how) in enumerate(self._rows):
             for spelling in row.spellings:
-                found.setdefault(spelling, Match(row, how, _fate(row, spelling, how), rank))
-        return found
+                matches.setdefault(spelling, Match(row, how, _fate(row, spelling, how), rank))
+        return matches
 
     @cached_property
     def _squeezed(self) -> Mapping[str, tuple[FieldRow, How]]:
-        found: dict[str, tuple[FieldRow, How]] = {}
+        rows: dict[str, tuple[FieldRow, How]] = {}
         for row, how in self._rows:
             for spelling in row.spellings:
-                found.setdefault(squeeze(spelling), (row, how))
-        return found
+                rows.setdefault(squeeze(spelling), (row, how))
+        return rows
 
     @property
     def _rows(self) -> list[tuple[FieldRow, How]]:
-        found: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
-        for row in self.foreign:
-            found.append((row, "foreign"))
-        return found
+        return [*((row, "own") for row in self.fields), *((row, "foreign") for row in self.foreign)]
 
     def knows(self, key: str) -> bool:
         """Exactly as written; this is what ends a description in the line-by-line reading."""
@@ -219,27 +198,20 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
         tight = squeeze(key)
         if tight in self._squeezed:
             return self._squeezed[tight][0], "near"
-        for known, (row, _) in self._squeezed.items():
-            if row.restricts and len(known) >= 5 and off_by_one(tight, known):
+        for spelling, (row, _) in self._squeezed.items():
+            if row.restricts and len(spelling) >= 5 and off_by_one(tight, spelling):
                 return row, "near"
-        guessed = self._about_tools(tight)
-        if guessed is not None:
-            return guessed, "near"
-        for known, (row, how) in self._squeezed.items():
-            if how == "own" and len(known) >= 6 and off_by_one(tight, known):
-                return row, "typo"
-        return None
-
-    def _about_tools(self, tight: str) -> FieldRow | None:
         # `permitted_tools`, `bannedTools`: words that can only mean one of the two lists.
-        if "tool" not in tight:
-            return None
-        if _REFUSING.search(tight):
-            if "disallowedtools" in self._squeezed:
-                return self._squeezed["disallowedtools"][0]
-            return None
-        if _ALLOWING.search(tight):
-            return self._squeezed["tools"][0]
+        about = None
+        if "tool" in tight and _REFUSING.search(tight):
+            about = self._squeezed.get("disallowedtools")
+        elif "tool" in tight and _ALLOWING.search(tight):
+            about = self._squeezed["tools"]
+        if about is not None:
+            return about[0], "near"
+        for spelling, (row, how) in self._squeezed.items():
+            if how == "own" and len(spelling) >= 6 and off_by_one(tight, spelling):
+                return row, "typo"
         return None
 
 
@@ -250,12 +222,10 @@ _ALLOWING = re.compile("allow|permit|only|whitelist|enabled|available")
 @lru_cache(maxsize=4096)
 def _near(dialect: Dialect, key: str) -> Match | None:
     # A longer key is text, and comparing it with every known one would be slow.
-    found = None
-    if len(key) <= 64:
-        found = dialect.nearest(key)
-    if found is None:
+    guess = dialect.nearest(key) if len(key) <= 64 else None
+    if guess is None:
         return None
-    row, how = found
+    row, how = guess
     fate = Fate("translated", row.to, f"read as '{row.key}'") if row.to else Fate("ignored", None, row.note)
     return Match(row, how, fate)
 

@@ -2,6 +2,18 @@
 
 A value that cannot be read never widens the rights of an agent: a bad allow list allows nothing, a
 bad deny list denies everything.
+
+opencode's `permission` map allows, asks about or denies tools, as a whole or by patterns of calls:
+
+    permission:
+      edit: deny                                   no tool that changes files
+      webfetch: ask                                every call is asked about
+      bash: {"*": deny, "git diff*": allow}        of commands that match, the last pattern counts
+      "*": deny                                    no tool that is not named
+
+A tool that is denied as a whole becomes part of the tool lists; everything else becomes rules that are
+asked at every call (`retinue.guard.permissions.rule`). `allow` lifts no question of the
+run's own mode: a file may restrict, only a person grants.
 """
 
 from __future__ import annotations
@@ -13,7 +25,8 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
-from retinue.agents.yaml_items import scalar_text
+from retinue.agents.yaml_reader import scalar_text
+from retinue.core.spec import PermissionRule
 from retinue.core.tool_list import entry_problem, split_entries
 from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
 
@@ -53,15 +66,15 @@ def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise BadNamesError(f"a list of names is wanted, not {describe(value)}", "Write 'a, b' or a YAML list.")
     names: list[str] = []
-    strange: list[Any] = []
+    unreadable: list[Any] = []
     for item in value:
         text = _item_text(item)
         if text is None:
-            strange.append(item)
+            unreadable.append(item)
         else:
             names += split_entries(text)
-    if strange:
-        why = f"one entry is {describe(strange[0])}, not a name"
+    if unreadable:
+        why = f"one entry is {describe(unreadable[0])}, not a name"
         raise BadNamesError(why, "Write one name per entry.", readable=tuple(names))
     return tuple(names)
 
@@ -70,36 +83,26 @@ def describe(value: Any) -> str:
     """Return `value` for an error message: short, and plain about its type."""
     if value is None:
         return "nothing"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)
-    if len(text) > 40:
-        return f"'{text[:40]}…'"
-    return f"'{text}'"
+    return f"'{text[:40]}…'" if len(text) > 40 else f"'{text}'"
 
 
 def _item_text(item: Any) -> str | None:
-    if isinstance(item, str):
-        return item
-    if isinstance(item, dict):
+    if isinstance(item, dict) and len(item) == 1:
         # `- Bash(git log: *)` is a mapping to YAML; put the text together again.
-        if len(item) == 1:
-            ((key, value),) = item.items()
-            if "(" in key and not isinstance(value, (dict, list)):
-                return f"{key}: {scalar_text(value)}".rstrip()
-        return None
-    if isinstance(item, list):
-        return None
-    return scalar_text(item)
+        ((key, value),) = item.items()
+        if "(" in key and not isinstance(value, (dict, list)):
+            return f"{key}: {scalar_text(value)}".rstrip()
+    return None if isinstance(item, (dict, list)) else scalar_text(item)
 
 
 def _from_json(text: str) -> tuple[str, ...]:
     try:
-        found = json.loads(text)
+        return read_names(json.loads(text))
     except (ValueError, RecursionError):
         if not text.endswith("]"):
             raise BadNamesError("the list has no closing bracket", "Close it with ']'.") from None
@@ -107,7 +110,6 @@ def _from_json(text: str) -> tuple[str, ...]:
         if any(name[0] in "[{" for name in names):
             raise BadNamesError("one entry is a list or a map, not a name", "Write one name per entry.") from None
         return names
-    return read_names(found)
 
 
 EVERY = frozenset({"*", "all"})
@@ -151,8 +153,6 @@ NO_VALUE = ToolChoice(())
 def _choice(value: Any, *, spaces: bool = False) -> Any:
     if type(value) is str and not spaces and len(value) < _SHORT and value[:1] not in _FLOW:
         return _same_words(value)
-    if value is None:
-        return NO_VALUE
     if value is False:
         return choose_tools(())
     if isinstance(value, dict):
@@ -160,7 +160,8 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
     try:
         return choose_tools(read_names(value, spaces=spaces))
     except BadNamesError as error:
-        raise BadValueError(error.why, error.remedy, instead=choose_tools(error.readable)) from None
+        error.instead = choose_tools(error.readable)
+        raise
 
 
 def _pi_choice(value: Any) -> Any:
@@ -184,30 +185,26 @@ def _from_map(value: dict[str, Any]) -> ToolChoice:
     # named are out.
     on: list[str] = []
     off: list[str] = []
-    strange = ""
+    unclear = ""
     for name, state in value.items():
         word = str(state).lower()
-        if word in _ON:
-            on.append(name)
-            continue
-        off.append(name)
-        if word not in _OFF:
-            strange = strange or f"'{name}' is neither true nor false; read as false"
-    if strange:
+        (on if word in _ON else off).append(name)
+        if word not in _ON and word not in _OFF:
+            unclear = unclear or f"'{name}' is neither true nor false; read as false"
+    if unclear:
         instead = choose_tools(tuple(on), tuple(off))
-        raise BadValueError(strange, "Write true or false for each tool.", instead=instead)
+        raise BadValueError(unclear, "Write true or false for each tool.", instead=instead)
     choice = choose_tools(tuple(on), tuple(off), only=bool(on) or not off or "*" in off)
     check_denied(off, instead=choice)
     return choice
 
 
 def _deny(value: Any) -> Any:
-    if value is None:
-        return UNSET
     try:
         names = read_names(value)
     except BadNamesError as error:
-        raise BadValueError(error.why, error.remedy, instead=DENY_ALL) from None
+        error.instead = DENY_ALL
+        raise
     if says_none(names):
         return UNSET
     check_denied(names, instead=names)
@@ -227,32 +224,156 @@ def check_denied(names: Iterable[str], *, instead: Any) -> None:
             raise BadValueError(f"{describe(name)} {problem.why}", problem.remedy, instead=instead)
 
 
-def both_allow(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def both_allow(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return the names in both lists; None is a list of every name."""
-    if left is None or right is None:
-        return right if left is None else left
-    return tuple(name for name in left if name in right)
+    if first is None or second is None:
+        return second if first is None else first
+    return tuple(name for name in first if name in second)
 
 
-def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
+def _both(first: ToolChoice, second: ToolChoice) -> ToolChoice:
     """Return what two statements both allow."""
-    refused = (*left.refused, *right.refused)
-    if left.allow is None or right.allow is None:
-        narrower = right if left.allow is None else left
-        return ToolChoice(narrower.names, refused, narrower.allow, narrower.selectors)
-    other = set(right.allow)
-    for name in right.allow:
-        other.update(canonical(name))
-    kept = []
-    for name in left.names:
-        if name in other or not other.isdisjoint(canonical(name)):
-            kept.append(name)
-    return choose_tools(tuple(kept), refused)
+    refused = (*first.refused, *second.refused)
+    if first.allow is None or second.allow is None:
+        narrower = second if first.allow is None else first
+        return narrower._replace(refused=refused)
+    allowed = {*second.allow, *(tool for name in second.allow for tool in canonical(name))}
+    both = [name for name in first.names if name in allowed or not allowed.isdisjoint(canonical(name))]
+    return choose_tools(tuple(both), refused)
 
 
-TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
-PI_TOOLS = FieldKind(TOOLS.type, TOOLS.bad, _pi_choice, combine=_both)
+TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", _choice, blank=NO_VALUE, combine=_both)
+PI_TOOLS = FieldKind(TOOLS.type, _pi_choice, blank=NO_VALUE, combine=_both)
 SPACED_TOOLS = FieldKind(
-    "tool names: comma or space text, list, *, none", "", partial(_choice, spaces=True), combine=_both
+    "tool names: comma or space text, list, *, none",
+    partial(_choice, spaces=True),
+    blank=NO_VALUE,
+    combine=_both,
 )
-DENY = FieldKind("tool names: comma text or list", "", _deny, combine=lambda left, right: (*left, *right))
+DENY = FieldKind("tool names: comma text or list", _deny, combine=lambda first, second: (*first, *second))
+
+
+EVERY_CALL = "*"
+_VERDICTS = {"allow": "allow", "ask": "ask", "deny": "deny", True: "allow", False: "deny"}
+_REMEDY = "Write allow, ask or deny, or a map of patterns to these."
+NOT_TOOLS = frozenset({"doom_loop", "external_directory"})
+"""Permissions of opencode about no tool: repeated calls have a guard of their own, and no file
+tool leaves the workspace in any case."""
+_CHANGES_FILES = ("edit", "write", "patch")
+
+
+class ToolRules(NamedTuple):
+    """Tools that are out, the only ones that are in, and rules for single calls."""
+
+    deny: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    rules: tuple[PermissionRule, ...] = ()
+
+
+def _permissions(value: Any) -> Any:
+    if isinstance(value, str):
+        value = {EVERY_CALL: value}
+    if not isinstance(value, dict):
+        why = f"a mapping of tools to allow, ask or deny is wanted, not {describe(value)}"
+        raise BadValueError(why, _REMEDY, instead=ToolRules(DENY_ALL))
+    reading = _Reading()
+    for tool, state in value.items():
+        reading.add(str(tool), state)
+    return reading.result()
+
+
+class _Reading:
+    """The entries of one map, as they are read."""
+
+    def __init__(self) -> None:
+        self.deny: list[str] = []
+        self.only: list[str] = []
+        self.rules: list[PermissionRule] = []
+        self.denies_rest = False
+        self.unclear = ""
+
+    def add(self, tool: str, state: Any) -> None:
+        if isinstance(state, dict) and state:
+            self._add_patterns(tool, state)
+            return
+        verdict = _verdict(state)
+        if verdict is None:
+            self.unclear = self.unclear or f"'{tool}' is {describe(state)}, neither allow, ask nor deny"
+            verdict = "deny"
+        if tool == EVERY_CALL:
+            self.denies_rest = self.denies_rest or verdict == "deny"
+        elif tool in NOT_TOOLS:
+            return
+        else:
+            (self.deny if verdict == "deny" else self.only).append(tool)
+        # A tool of a plugin that the file allows is not denied with the tools of its effect.
+        narrows = bool(self.rules) or not canonical(tool)
+        if verdict == "ask" or (verdict == "allow" and tool != EVERY_CALL and narrows):
+            self.rules.append(PermissionRule(tool, EVERY_CALL, verdict))
+
+    def _add_patterns(self, tool: str, states: dict[Any, Any]) -> None:
+        verdicts: dict[str, Any] = {}
+        unclear = ""
+        for pattern, state in states.items():
+            verdicts[str(pattern)] = _verdict(state)
+            if verdicts[str(pattern)] is None:
+                unclear = unclear or f"'{pattern}' of '{tool}' is {describe(state)}, neither allow, ask nor deny"
+        if unclear:
+            self.unclear = self.unclear or unclear
+            verdicts = dict.fromkeys(verdicts, "deny")
+        if tool in NOT_TOOLS:
+            return
+        if set(verdicts.values()) == {"deny"} and EVERY_CALL in verdicts:
+            self.deny.append(tool)
+            return
+        if tool != EVERY_CALL:
+            self.only.append(tool)
+        for pattern, verdict in verdicts.items():
+            self.rules.append(PermissionRule(tool, pattern, verdict))
+
+    def result(self) -> ToolRules:
+        only = None
+        if self.denies_rest:
+            only = _spread(self.only)
+        rules = ToolRules(_spread(self.deny), only, tuple(self.rules))
+        if self.unclear:
+            raise BadValueError(self.unclear, _REMEDY, instead=rules)
+        check_denied(self.deny, instead=rules)
+        check_denied([rule.tool for rule in self.rules], instead=rules)
+        return rules
+
+
+def _verdict(state: Any) -> Any:
+    if isinstance(state, str):
+        return _VERDICTS.get(state.strip().lower())
+    if isinstance(state, bool):
+        return _VERDICTS.get(state)
+    return None
+
+
+def _spread(names: list[str]) -> tuple[str, ...]:
+    """Return the tools that opencode's names stand for."""
+    # opencode's `edit` covers every tool that changes files, and `server_tool` names one of a server.
+    spread: list[str] = []
+    for name in names:
+        spread += _CHANGES_FILES if name == "edit" else (name,)
+        if "_" in name and not canonical(name) and not name.startswith("mcp__"):
+            spread.append(f"mcp__{name.replace('_', '*')}")
+    return tuple(dict.fromkeys(spread))
+
+
+def _only(value: Any) -> Any:
+    # Kimi's `allowed_tools` is a second list that narrows the first.
+    try:
+        return ToolRules(only=TOOLS.read(value).allow)
+    except BadValueError as error:
+        raise BadValueError(error.why, error.remedy, instead=ToolRules(only=error.instead.allow)) from None
+
+
+def _join_rules(first: ToolRules, second: ToolRules) -> ToolRules:
+    only = both_allow(first.only, second.only)
+    return ToolRules((*first.deny, *second.deny), only, (*first.rules, *second.rules))
+
+
+RULES = FieldKind("map of tools to allow, ask or deny, or to patterns of calls", _permissions, combine=_join_rules)
+ONLY = FieldKind("list of tool names", _only, combine=_join_rules)

@@ -1,4 +1,4 @@
-"""The kinds of plain values that fields take: text, numbers, switches, choices.
+"""The kinds of values that fields take: text, numbers, switches, choices, models, MCP servers, hooks, budgets.
 
 Each reader returns a value, returns UNSET for a key that says nothing, or raises BadValueError.
 """
@@ -6,26 +6,29 @@ Each reader returns a value, returns UNSET for a key that says nothing, or raise
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from operator import and_, or_
+from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
-from retinue.agents.yaml_items import too_deep
+from retinue.agents.yaml_reader import too_deep
+from retinue.core.hook_events import ELSEWHERE, TOOL_EVENTS, events_of, matcher_problem, meant_event
 from retinue.core.placement import ClusterPlacement
-from retinue.core.tool_list import off_by_one
+from retinue.core.spec import HookSpec, ServerRef
+from retinue.core.tool_list import bare, off_by_one
+from retinue.core.usage import NO_LIMITS, Budget
 from retinue.errors import UsageError
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
-_MILLISECONDS_FROM = 10_000
+_MAX_PLAUSIBLE_SECONDS = 10_000
 _SEPARATORS = frozenset(" \t\n;|&+，、；")
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
 
 
 def _text(value: Any) -> Any:
-    if value is None:
-        return UNSET
     if not isinstance(value, str):
         raise BadValueError(f"text is wanted, not {describe(value)}", "Write it as one value, in quotes if need be.")
     return value.strip() or UNSET
@@ -35,72 +38,50 @@ def _label(value: Any) -> Any:
     """Read text that may be blank: a name or description that was written, if only as `""`."""
     if type(value) is str:
         return value.strip()
-    if value is None:
-        return UNSET
     return _text(value)
 
 
 def _names(value: Any) -> Any:
-    if value is None:
-        return UNSET
     try:
         return read_names(value)
     except BadNamesError as error:
-        raise BadValueError(error.why, error.remedy, instead=error.readable or UNSET) from None
+        error.instead = error.readable or UNSET
+        raise
 
 
-def _names_or_unset(value: Any) -> Any:
-    """Read names, where `none` and an empty list say nothing."""
-    names = _names(value)
-    if names is UNSET or not names or says_none(names):
-        return UNSET
-    return names
+def _whole_number(minimum: int, value: Any) -> Any:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or number < minimum:
+        raise BadValueError(f"a whole number from {minimum} on is wanted, not {describe(value)}")
+    return number
 
 
-def _whole_number(least: int) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if value is None:
-            return UNSET
-        number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
-        if isinstance(number, float) and number.is_integer():
-            number = int(number)
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise BadValueError(f"a whole number from {least} on is wanted, not {describe(value)}")
-        return number
-
-    return read
-
-
-def _seconds(factor: float) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if value is None:
-            return UNSET
-        number = _decimal(value)
-        if number is None or not 0 < number <= 10**9:
-            raise BadValueError(f"a positive number is wanted, not {describe(value)}")
-        return number * factor
-
-    return read
+def _seconds(factor: float, value: Any) -> Any:
+    number = _decimal(value)
+    if number is None or not 0 < number <= 10**9:
+        raise BadValueError(f"a positive number is wanted, not {describe(value)}")
+    return number * factor
 
 
 def _timeout(value: Any) -> Any:
     """Read a time of which nobody says whether it is in seconds."""
-    seconds = _seconds(1)(value)
-    if seconds is not UNSET and seconds >= _MILLISECONDS_FROM:
+    seconds = _seconds(1, value)
+    if seconds >= _MAX_PLAUSIBLE_SECONDS:
         why = f"nobody can tell whether {describe(value)} are seconds or milliseconds"
         raise BadValueError(why, "Write 'timeout_seconds' with a number of seconds.")
     return seconds
 
 
 def _worktree(value: Any) -> Any:
-    wanted = _yes_or_no()(value)
-    return "worktree" if wanted is True else UNSET
+    return "worktree" if _yes_or_no(value) else UNSET
 
 
 def _excluded(value: Any) -> Any:
-    """Read names of what is left out. A separator that is none would leave nothing out."""
-    names = _names_or_unset(value)
-    if names is UNSET:
+    """Read names of what is left out; `none` says nothing. A separator that is none would leave nothing out."""
+    names = _names(value)
+    if names is UNSET or not names or says_none(names):
         return UNSET
     for name in names:
         if not _SEPARATORS.isdisjoint(name):
@@ -109,8 +90,6 @@ def _excluded(value: Any) -> Any:
 
 
 def _temperature(value: Any) -> Any:
-    if value is None:
-        return UNSET
     number = _decimal(value)
     if number is None or not 0 <= number <= 2:
         raise BadValueError(f"a number from 0 to 2 is wanted, not {describe(value)}")
@@ -126,26 +105,18 @@ def _decimal(value: Any) -> float | None:
         return None
 
 
-def _yes_or_no(yes: bool = True, remedy: str = "", instead: Any = UNSET) -> Callable[[Any], Any]:
-    """Return a reader of true and false in every spelling. `yes` is what true means for the field."""
-
-    def read(value: Any) -> Any:
-        if value is None:
-            return UNSET
-        word = str(value).strip().lower()
-        if word in _YES:
-            return yes
-        if word in _NO:
-            return not yes
-        raise BadValueError(f"true or false is wanted, not {describe(value)}", remedy, instead=instead)
-
-    return read
+def _yes_or_no(value: Any, yes: bool = True, remedy: str = "", instead: Any = UNSET) -> Any:
+    """Read true and false in every spelling. `yes` is what true means for the field."""
+    word = str(value).strip().lower()
+    if word in _YES:
+        return yes
+    if word in _NO:
+        return not yes
+    raise BadValueError(f"true or false is wanted, not {describe(value)}", remedy, instead=instead)
 
 
 def _exact_true(value: Any) -> Any:
     # pi's rule: a key that is present is said, and only an unquoted `true` says yes.
-    if value is None:
-        return UNSET
     if isinstance(value, bool):
         return value
     raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
@@ -154,8 +125,6 @@ def _exact_true(value: Any) -> Any:
 def _sandbox(value: Any) -> Any:
     """Read Codex's `sandbox_mode`."""
     # A file cannot widen the sandbox, so only `read-only` has an effect.
-    if value is None:
-        return UNSET
     word = str(value).strip().lower()
     if word in ("read-only", "readonly"):
         return True
@@ -167,8 +136,6 @@ def _sandbox(value: Any) -> Any:
 
 def _devkit_readonly(value: Any) -> Any:
     # devkit-pi compares with these words; `yes` would leave its agent writable, so it is reported.
-    if value is None:
-        return UNSET
     word = value if isinstance(value, str) else ("true" if value is True else str(value))
     word = word.split(" #")[0].strip()
     if word in ("true", "1"):
@@ -184,8 +151,6 @@ def _devkit_readonly(value: Any) -> Any:
 
 def _enabled(value: Any) -> Any:
     # pi compares with false itself; a quoted "false" would leave the agent on.
-    if value is None:
-        return UNSET
     if isinstance(value, bool):
         return value
     raise BadValueError(
@@ -196,37 +161,28 @@ def _enabled(value: Any) -> Any:
 def _primary(value: Any) -> Any:
     # opencode's `mode`: a primary agent is for people, the others are for agents as well.
     word = str(value).strip().lower()
-    if value is None or word in ("subagent", "all"):
+    if word in ("subagent", "all"):
         return UNSET
     if word == "primary":
         return False
     raise BadValueError(f"one of primary, subagent, all is wanted, not {describe(value)}", "Write one of these words.")
 
 
-def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if value is None:
-            return UNSET
-        word = str(value).strip()
-        if word in words:
-            return words[word]
-        wanted = ", ".join(dict.fromkeys(words.values()))
-        raise BadValueError(f"one of {wanted} is wanted, not {describe(value)}", "Write one of these words.")
-
-    return read
+def _choice(words: Mapping[str, str], value: Any) -> Any:
+    word = str(value).strip()
+    if word in words:
+        return words[word]
+    choices = ", ".join(dict.fromkeys(words.values()))
+    raise BadValueError(f"one of {choices} is wanted, not {describe(value)}", "Write one of these words.")
 
 
 def _prompt_mode(value: Any) -> Any:
-    if value is None:
-        return UNSET
     if value in ("append", "replace"):
         return value
     raise BadValueError(f"append or replace is wanted, not {describe(value)}; read as replace", instead="replace")
 
 
 def _isolation(value: Any) -> Any:
-    if value is None:
-        return UNSET
     word = "false" if value is False else str(value).strip().lower()
     if word == "worktree":
         return "worktree"
@@ -238,8 +194,6 @@ def _isolation(value: Any) -> Any:
 
 
 def _placement(value: Any) -> Any:
-    if value is None:
-        return UNSET
     word = str(value).strip()
     try:
         ClusterPlacement.read(word)
@@ -250,7 +204,7 @@ def _placement(value: Any) -> Any:
 
 def _rollback(value: Any) -> Any:
     word = "off" if value is False else str(value).strip().lower().replace("_", "-")
-    if value is None or word in ("off", "none", "no", "false", "never"):
+    if word in ("off", "none", "no", "false", "never"):
         return UNSET
     if word == "on-failure":
         return "on-failure"
@@ -259,8 +213,6 @@ def _rollback(value: Any) -> Any:
 
 def _all_or_names(value: Any) -> Any:
     """Read `extensions`, `skills`, `allowed_subagents`: everything, nothing, or these names."""
-    if value is None:
-        return UNSET
     if isinstance(value, bool):
         return value
     try:
@@ -282,17 +234,13 @@ def _all_or_names(value: Any) -> Any:
 
 
 def _subagents(value: Any) -> Any:
-    found = _all_or_names(value)
-    if found is UNSET:
-        return False
-    if isinstance(found, tuple) and any(name.lower() in EVERY for name in found):
+    agents = _all_or_names(value)
+    if isinstance(agents, tuple) and any(name.lower() in EVERY for name in agents):
         return True
-    return found
+    return agents
 
 
 def _thinking(value: Any) -> Any:
-    if value is None:
-        return UNSET
     if not isinstance(value, str):
         raise BadValueError(f"a level such as low or high is wanted, not {describe(value)}")
     if value in ("true", "True", "TRUE"):
@@ -303,8 +251,6 @@ def _thinking(value: Any) -> Any:
 
 
 def _schema(value: Any) -> Any:
-    if value is None:
-        return UNSET
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
@@ -316,52 +262,187 @@ def _schema(value: Any) -> Any:
 
 
 def _role(value: Any) -> Any:
-    if value is None:
-        return UNSET
     if not isinstance(value, dict):
         raise BadValueError(f"a mapping is wanted, not {describe(value)}")
-    return _text(value.get("ROLE_ADDITIONAL", value.get("roleAdditional")))
+    text = value.get("ROLE_ADDITIONAL", value.get("roleAdditional"))
+    return UNSET if text is None else _text(text)
 
 
-def _safer(left: bool, right: bool) -> bool:
-    return left and right
-
-
-def _either(left: bool, right: bool) -> bool:
-    return left or right
-
-
-def _fewer(left: Any, right: Any) -> Any:
+def _fewer(first: Any, second: Any) -> Any:
     """Return what two of `all, none or names` both allow."""
-    if isinstance(left, bool):
-        if left:
-            return right
-        return False
-    if isinstance(right, bool):
-        if right:
-            return left
-        return False
-    return both_allow(left, right)
+    if isinstance(first, bool):
+        return second if first else False
+    if isinstance(second, bool):
+        return first if second else False
+    return both_allow(first, second)
 
 
-def _fewest(left: int, right: int) -> int:
+def _fewest(first: int, second: int) -> int:
     """Return the smaller of two limits."""
     # 0 means unlimited, so it is the larger of any two.
-    if left and right:
-        return min(left, right)
-    return left or right
+    return min(first, second) or max(first, second)
 
 
-def _stricter_mode(left: str, right: str) -> str:
-    return min(left, right, key=_FROM_STRICT.index)
+def _together(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
-def _together(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*left, *right)))
+_EVENT_KEYS = ("event", "point", "hook")
+_HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
+_HOOK_MILLISECONDS_FROM = 1000
+UNKNOWN_EVENT = "unknown-event"
 
 
-def _anything(value: Any) -> Any:
-    return value
+class ModelChoice(NamedTuple):
+    """`written` as in the file; `name` None inherits."""
+
+    written: str | tuple[str, ...]
+    name: str | None
+    fallbacks: tuple[str, ...] = ()
+
+
+def _model(value: Any) -> Any:
+    if not isinstance(value, (str, list)):
+        raise BadValueError(f"the name of a model is wanted, not {describe(value)}")
+    if isinstance(value, str) and "," not in value and value.lstrip()[:1] != "[":
+        return _one_model(value.strip())
+    names = read_names(value)
+    if not names:
+        return UNSET
+    written = value.strip() if isinstance(value, str) else names
+    first = None if names[0] == "inherit" else names[0]
+    return ModelChoice(written, first, names[1:])
+
+
+@lru_cache(maxsize=256)
+def _one_model(name: str) -> Any:
+    # Thousands of files name the same few models.
+    model = bare(name)
+    if model:
+        return ModelChoice(name, None if model == "inherit" else model)
+    return UNSET
+
+
+def _servers(value: Any) -> Any:
+    """Read names, `{name: config}` entries, or one map of them."""
+    if isinstance(value, dict):
+        value = [{name: config} for name, config in value.items()]
+    if isinstance(value, str):
+        value = list(read_names(value))
+    if not isinstance(value, list):
+        raise BadValueError(f"a list of servers is wanted, not {describe(value)}", instead=())
+    servers: list[ServerRef] = []
+    unclear: Any = UNSET
+    for entry in value:
+        references = _server(entry)
+        if references is None:
+            unclear = entry
+        else:
+            servers += references
+    if unclear is not UNSET:
+        why = f"one server is {describe(unclear)}, not a name or a 'name: settings' pair"
+        raise BadValueError(why, instead=tuple(servers))
+    return tuple(servers)
+
+
+def _server(entry: Any) -> list[ServerRef] | None:
+    if isinstance(entry, str) and entry.strip():
+        return [ServerRef(entry.strip())]
+    if not isinstance(entry, dict) or not entry:
+        return None
+    name = entry.get("name")
+    if isinstance(name, str) and ("command" in entry or "url" in entry):
+        return [ServerRef(name, _without(entry, "name"))]
+    if not all(config is None or isinstance(config, dict) for config in entry.values()):
+        return None
+    return [ServerRef(name, config) for name, config in entry.items()]
+
+
+def _without(entry: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def _hooks(value: Any) -> Any:
+    """Read Claude Code's `{Event: [{matcher, hooks: […]}]}`, the flat `{Event: [{command}]}`, and CodingCode's list
+    of `{event, command}`."""
+    if value in ([], {}):
+        return UNSET
+    hooks: list[HookSpec] = []
+    if isinstance(value, dict):
+        for event, entries in value.items():
+            for entry in entries if isinstance(entries, list) else [entries]:
+                hooks += _hook(event, entry)
+    elif isinstance(value, list):
+        for entry in value:
+            event = None
+            if isinstance(entry, dict):
+                event = entry.get("event") or entry.get("point") or entry.get("hook")
+            if not event or not isinstance(event, str):
+                raise BadValueError("a hook does not say which event it is for")
+            hooks += _hook(event, _without(entry, *_EVENT_KEYS))
+    else:
+        raise BadValueError(f"hooks are a mapping of events, not {describe(value)}")
+    return tuple(hooks)
+
+
+def _hook(event: str, entry: Any) -> list[HookSpec]:
+    if isinstance(entry, str):
+        entry = {"command": entry}
+    if not isinstance(entry, dict):
+        raise BadValueError(f"a hook of '{event}' is {describe(entry)}")
+    _check_event(event, entry)
+    matcher = entry.get("matcher")
+    if matcher is not None and not isinstance(matcher, str):
+        raise BadValueError(f"the matcher of a '{event}' hook is {describe(matcher)}, not text")
+    if matcher and not TOOL_EVENTS.isdisjoint(events_of(event) or ()):
+        problem = matcher_problem(matcher)
+        if problem is not None:
+            raise BadValueError(f"the matcher {describe(matcher)} of a '{event}' hook {problem.why}", problem.remedy)
+    nested = entry.get("hooks")
+    if nested is None:
+        return [_handler(event, entry, matcher)]
+    if not isinstance(nested, list):
+        raise BadValueError(f"'hooks' of '{event}' is {describe(nested)}, not a list")
+    return [_handler(event, handler, matcher) for handler in nested]
+
+
+def _check_event(event: str, entry: dict[str, Any]) -> None:
+    """Raise BadValueError for a misspelt event, and for an unknown one with a handler that says it decides: what it
+    guards would go unguarded. Other programs have events of their own, which never happen here."""
+    if events_of(event) is not None or event in ELSEWHERE:
+        return
+    meant = meant_event(event)
+    if meant is None and entry.get("type") != "decision":
+        return
+    remedy = f"Did you mean '{meant}'?" if meant else "The events are listed in docs/hooks.md."
+    raise BadValueError(f"there is no event '{event}' to hook into", remedy, code=UNKNOWN_EVENT)
+
+
+def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
+    if not isinstance(entry, dict) or not any(isinstance(entry.get(key), str) for key in _HANDLER_KEYS):
+        raise BadValueError(f"a hook of '{event}' has nothing to run")
+    return HookSpec(event, _without(entry, "matcher", "timeout"), matcher, _hook_timeout(event, entry.get("timeout")))
+
+
+def _hook_timeout(event: str, value: Any) -> float | None:
+    # Some programs count milliseconds; nobody waits 1,000 seconds for a hook.
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise BadValueError(f"the timeout of a '{event}' hook is {describe(value)}, not a positive number")
+    if value >= _HOOK_MILLISECONDS_FROM:
+        return value / 1000
+    return float(value)
+
+
+def _budget(value: Any) -> Any:
+    try:
+        budget = Budget.read(value)
+        if budget == NO_LIMITS:
+            return UNSET
+        return budget
+    except UsageError as error:
+        raise BadValueError(error.message.rstrip("."), error.remedy) from error
 
 
 _MODES = {
@@ -378,55 +459,57 @@ _MODES = {
 _FROM_STRICT = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
 
 _WRITE = "Write true or false."
-_switch = _yes_or_no()
 
-UNSET_RULE = "dropped and reported; as if the key were absent"
-
-TEXT = FieldKind("text", UNSET_RULE, _text, textual=True)
-LABEL = FieldKind("text", UNSET_RULE, _label, textual=True)
-NAMES = FieldKind("names: comma text or list", UNSET_RULE, _names)
-SOME_NAMES = FieldKind("names: comma text or list", UNSET_RULE, _names_or_unset, combine=_together)
-TURNS = FieldKind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=_fewest)
-STEPS = FieldKind("whole number from 1", UNSET_RULE, _whole_number(1), combine=_fewest)
-SECONDS = FieldKind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
-MINUTES = FieldKind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
-TIMEOUT = FieldKind("number of seconds below 10,000", UNSET_RULE, _timeout, combine=min)
-WORKTREE = FieldKind("true or false", UNSET_RULE, _worktree, combine=lambda left, right: left)
-EXCLUDED = FieldKind("names: comma text or list", UNSET_RULE, _excluded, combine=_together)
-TEMPERATURE = FieldKind("number from 0 to 2", UNSET_RULE, _temperature)
-SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
-EXACT_TRUE = FieldKind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
-ISOLATED = FieldKind(SWITCH.type, UNSET_RULE, _switch, combine=_either)
-EXACT_ISOLATED = FieldKind(EXACT_TRUE.type, UNSET_RULE, _exact_true, combine=_either)
-READONLY = FieldKind(SWITCH.type, UNSET_RULE, _yes_or_no(remedy=_WRITE, instead=True), combine=_either)
-SANDBOX = FieldKind("read-only", UNSET_RULE, _sandbox, combine=_either)
-DEVKIT_READONLY = FieldKind("true or 1", UNSET_RULE, _devkit_readonly, combine=_either)
-ENABLED = FieldKind("true or false", UNSET_RULE, _enabled, combine=_safer)
-SWITCHED_ON = FieldKind("true or false", UNSET_RULE, _yes_or_no(remedy=_WRITE, instead=False), combine=_safer)
+TEXT = FieldKind("text", _text, textual=True)
+LABEL = FieldKind("text", _label, textual=True)
+NAMES = FieldKind("names: comma text or list", _names)
+TURNS = FieldKind("whole number, 0 = unlimited", partial(_whole_number, 0), combine=_fewest)
+STEPS = FieldKind("whole number from 1", partial(_whole_number, 1), combine=_fewest)
+SECONDS = FieldKind("number of seconds", partial(_seconds, 1), combine=min)
+MINUTES = FieldKind("number of minutes", partial(_seconds, 60), combine=min)
+TIMEOUT = FieldKind("number of seconds below 10,000", _timeout, combine=min)
+WORKTREE = FieldKind("true or false", _worktree, combine=lambda first, second: first)
+EXCLUDED = FieldKind("names: comma text or list", _excluded, combine=_together)
+TEMPERATURE = FieldKind("number from 0 to 2", _temperature)
+SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", _yes_or_no)
+EXACT_TRUE = FieldKind("true or false", _exact_true, "anything but an unquoted true is false, and reported")
+ISOLATED = FieldKind(SWITCH.type, _yes_or_no, combine=or_)
+EXACT_ISOLATED = FieldKind(EXACT_TRUE.type, _exact_true, combine=or_)
+READONLY = FieldKind(SWITCH.type, partial(_yes_or_no, remedy=_WRITE, instead=True), combine=or_)
+SANDBOX = FieldKind("read-only", _sandbox, combine=or_)
+DEVKIT_READONLY = FieldKind("true or 1", _devkit_readonly, combine=or_)
+ENABLED = FieldKind("true or false", _enabled, combine=and_)
+SWITCHED_ON = FieldKind("true or false", partial(_yes_or_no, remedy=_WRITE, instead=False), combine=and_)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
-DISABLED = FieldKind("true or false", UNSET_RULE, _yes_or_no(False, _WRITE, instead=False), combine=_safer)
-PRIMARY = FieldKind("one of primary, subagent, all", UNSET_RULE, _primary, combine=_safer)
-HIDDEN = FieldKind(SWITCH.type, UNSET_RULE, _yes_or_no(False), combine=_safer)
+DISABLED = FieldKind("true or false", partial(_yes_or_no, yes=False, remedy=_WRITE, instead=False), combine=and_)
+PRIMARY = FieldKind("one of primary, subagent, all", _primary, combine=and_)
+HIDDEN = FieldKind(SWITCH.type, partial(_yes_or_no, yes=False), combine=and_)
 MODE = FieldKind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
-    UNSET_RULE,
-    _choice(_MODES),
-    "grants",
-    combine=_stricter_mode,
+    partial(_choice, _MODES),
+    role="grants",
+    combine=partial(min, key=_FROM_STRICT.index),
 )
 MEMORY = FieldKind(
     "one of user, project, local",
-    UNSET_RULE,
-    _choice({"user": "user", "project": "project", "local": "local"}),
-    "grants",
+    partial(_choice, {"user": "user", "project": "project", "local": "local"}),
+    role="grants",
 )
-ROLLBACK = FieldKind("on-failure, or off", UNSET_RULE, _rollback)
-PROMPT_MODE = FieldKind("append or replace", "replace, and reported", _prompt_mode)
-ISOLATION = FieldKind("worktree, or off to refuse it", UNSET_RULE, _isolation)
-PLACEMENT = FieldKind("local, cluster, or cluster:LABEL,LABEL", UNSET_RULE, _placement)
-ALL_OR_NAMES = FieldKind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
-SUBAGENTS = FieldKind("all, none or names of agents", UNSET_RULE, _subagents, combine=_fewer)
-THINKING = FieldKind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)
-SCHEMA = FieldKind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _schema)
-ROLE = FieldKind("mapping with ROLE_ADDITIONAL", UNSET_RULE, _role)
-ANYTHING = FieldKind("anything", "kept as it is", _anything)
+ROLLBACK = FieldKind("on-failure, or off", _rollback)
+PROMPT_MODE = FieldKind("append or replace", _prompt_mode, "replace, and reported")
+ISOLATION = FieldKind("worktree, or off to refuse it", _isolation)
+PLACEMENT = FieldKind("local, cluster, or cluster:LABEL,LABEL", _placement)
+ALL_OR_NAMES = FieldKind("true, false or names", _all_or_names, "false, and reported", combine=_fewer)
+SUBAGENTS = FieldKind("all, none or names of agents", _subagents, blank=False, combine=_fewer)
+THINKING = FieldKind("level: off, minimal, low, medium, high, xhigh, max", _thinking, textual=True)
+SCHEMA = FieldKind("JSON Schema, as a mapping or JSON text", _schema)
+ROLE = FieldKind("mapping with ROLE_ADDITIONAL", _role)
+ANYTHING = FieldKind("anything", lambda value: value, "kept as it is")
+MODEL = FieldKind("name of a model, or a list to try in order; inherit", _model, textual=True)
+SERVERS = FieldKind("names, or name: settings pairs", _servers, "the entry is dropped, and reported", role="grants")
+HOOKS = FieldKind("mapping of events to handlers", _hooks, role="grants")
+BUDGET = FieldKind(
+    "mapping: tokens, usd, turns, tool_calls, seconds, spawns",
+    _budget,
+    combine=lambda one, other: one.within(other),
+)

@@ -1,4 +1,4 @@
-"""Every check on one file: its bytes, name, description, models, other values and body.
+"""Every check on one file: its bytes, keys, name, description, models, tools, other values and body.
 
 Kept light, because a launch runs these checks to report what is wrong with an agent's file.
 """
@@ -7,22 +7,163 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, get_args
 
 from msgspec.structs import replace
 
-from retinue.agents.edit import ending
-from retinue.agents.files import check_name
-from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
-from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
-from retinue.agents.lint.tools import check_tools
-from retinue.core.spec import AgentSpec, ThinkingLevel
+from retinue.agents.convert import differences
+from retinue.agents.dialects.tables import DIALECTS, in_dialect, is_foreign
+from retinue.agents.dialects.tools import NOT_TOOLS, is_servers
+from retinue.agents.edit import FileLines, ending, rename
+from retinue.agents.folders import by_place
+from retinue.agents.lint.subject import CODES, CheckResult, Finding, LintSubject, Repair
+from retinue.agents.write import check_name, flow
+from retinue.core.spec import AgentSpec, Problem, Severity, ThinkingLevel
+from retinue.core.spelling import distance, fold, nearest
+from retinue.core.tool_list import misspelt_tool
+from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
 from retinue.errors import UsageError
+
+
+def check_problems(subject: LintSubject) -> Iterator[CheckResult]:
+    """Yield what the reader reports, with the repairs that are known for it."""
+    for problem in subject.parsed.problems:
+        result = CheckResult(_finding_of(subject, problem))
+        if problem.code == "near-miss-key" and problem.key is not None:
+            result = _near_miss(subject, problem.key, result)
+        elif problem.code == "duplicate-key" and problem.key is not None:
+            result = replace(result, repair=_keep_one(subject, problem.key))
+        elif problem.code == "frontmatter-recovered":
+            from retinue.agents.lint.runner import quoting_repair
+
+            result = replace(result, repair=quoting_repair(subject))
+        yield result
+
+
+def check_unknown_keys(subject: LintSubject) -> Iterator[CheckResult]:
+    reported = {problem.key for problem in subject.parsed.problems}
+    for key, fate in subject.parsed.fates.items():
+        if fate.fate == "ignored" and fate.why == "unknown key" and key not in reported:
+            unknown = f"'{key}' is not a key that {subject.table.title} has."
+            result = _elsewhere(subject, key) or _misspelt(subject, key)
+            yield result or subject.report("unknown-key", unknown, key=key)
+
+
+def check_unused_keys(subject: LintSubject) -> Iterator[CheckResult]:
+    """Keys that the file's own program knows and nothing here uses."""
+    for key in subject.parsed.fates:
+        match = subject.table.exact.get(key)
+        if match is None or match.field.to is not None:
+            continue
+        reason = f"'{key}' has no effect: {match.field.note}."
+        remedy = f"Leave it for {subject.table.title}, and do not rely on it here."
+        severity: Severity = "warning" if match.field.misses else "info"
+        yield subject.report("unused-key", reason, remedy, key=key, severity=severity)
+
+
+def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
+    # A key that some program has is no slip, even if nothing here uses it.
+    if any(key in row.spellings for dialect in DIALECTS.values() for row in dialect.fields):
+        return None
+    near = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
+    if near is None:
+        return None
+    repair = _rename_key(subject, key, near) if near not in subject.parsed.fates else None
+    reason = f"There is no key '{key}'; it is ignored."
+    return subject.report("near-miss-key", reason, f"Did you mean '{near}'?", key=key, repair=repair)
+
+
+def _finding_of(subject: LintSubject, problem: Problem) -> Finding:
+    code = CODES.get(problem.code)
+    line, column = problem.line, problem.column
+    if line is None and problem.key is not None:
+        line, column = subject.place(problem.key)
+    return Finding(
+        file=subject.parsed.file,
+        code=problem.code,
+        severity=problem.severity,
+        reason=problem.message,
+        remedy=problem.remedy or (code.remedy if code is not None else ""),
+        key=problem.key,
+        line=line,
+        column=column,
+    )
+
+
+def _near_miss(subject: LintSubject, key: str, result: CheckResult) -> CheckResult:
+    match = subject.table.match(key)
+    if match is None:
+        return result
+    own = subject.own_key(match.field.to)
+    if own is None and match.how == "foreign":
+        reason = f"Retinue honours '{key}', but {subject.table.title} itself does not know it."
+        return subject.report("honoured-elsewhere", reason, key=key, severity="info")
+    right = own or match.field.key
+    if right == key or right in subject.parsed.fates:
+        return result
+    finding = replace(result.finding, remedy=f"Did you mean '{right}'?")
+    if subject.parsed.fates[key].fate != "ignored":
+        reason = f"'{key}' is not a key of {subject.table.title}; it was read as '{right}'."
+        finding = replace(finding, reason=reason, remedy=f"Write '{right}'.")
+    return CheckResult(finding, _rename_key(subject, key, right))
+
+
+def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
+    """Find a key that some other dialect has for a field this one spells differently, or not at all."""
+    for dialect in sorted(DIALECTS.values(), key=lambda table: table.name in ("retinue", "generic")):
+        field = next((row.to for row in dialect.fields if key in row.spellings and row.to is not None), None)
+        if field is None or field == "prompt":
+            continue
+        own = subject.own_key(field)
+        reason = f"'{key}' is a key of {dialect.title}; here it has no effect."
+        if own is None:
+            remedy = "Remove it, or convert the file: retinue agents convert --to retinue"
+        elif own in subject.parsed.fates:
+            remedy = f"'{own}' says it here."
+        elif by_place(subject.parsed.file) is None:
+            remedy = f"Write '{own}', or move the file where {dialect.title} keeps its agents."
+        else:
+            repair = _rename_key(subject, key, own)
+            return subject.report("foreign-key", reason, f"Write '{own}'.", key=key, repair=repair)
+        return subject.report("foreign-key", reason, remedy, key=key, severity="info")
+    return None
+
+
+def _rename_key(subject: LintSubject, key: str, right: str) -> Repair:
+    match = subject.table.match(right)
+    field = match.field.to if match is not None else None
+
+    def apply(text: FileLines) -> FileLines:
+        entries = text.find(key)
+        return rename(text, entries[0], right) if len(entries) == 1 else text
+
+    return Repair(f"renamed '{key}' to '{right}'", apply, frozenset({field, "extra"} if field else ()))
+
+
+def _keep_one(subject: LintSubject, key: str) -> Repair:
+    """Return the repair that drops all but one of the places of a key."""
+    # Only the reader knows which of them counts, so the one to keep is found by trying.
+
+    def apply(text: FileLines) -> FileLines:
+        entries = text.find(key)
+        for candidate in reversed(entries):
+            new = text
+            for entry in reversed(entries):
+                if entry != candidate:
+                    new = new.remove(entry.first, entry.last)
+            after = subject.read(new.encode()).parsed.spec
+            if after is not None and subject.parsed.spec is not None and not differences(subject.parsed.spec, after):
+                return new
+        return text
+
+    return Repair(f"removed the '{key}' that has no effect", apply)
+
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}(?:\s.*)?$|^\s*(?:-{3,}|\*{3,}|={3,}|`{3,}.*)$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{[^{}\n]{0,200}\}\}|\b(?:TODO|TBD|FIXME|lorem ipsum)\b.*", re.IGNORECASE)
-ENOUGH_LETTERS = 12
+MIN_LETTERS = 12
 """Counted in letters, not words, so that Chinese or Japanese bodies are judged alike."""
 
 
@@ -30,8 +171,8 @@ def has_instructions(body: str) -> bool:
     """Return whether a body is more than headings, rules, comments and placeholders."""
     if len(body) > 20_000:
         return True
-    rest = _PLACEHOLDER.sub("", _HEADING.sub("", _without_comments(body)))
-    return sum(char.isalpha() for char in rest) >= ENOUGH_LETTERS
+    text = _PLACEHOLDER.sub("", _HEADING.sub("", _without_comments(body)))
+    return sum(char.isalpha() for char in text) >= MIN_LETTERS
 
 
 def _without_comments(body: str) -> str:
@@ -75,7 +216,7 @@ def _line_ends(subject: LintSubject) -> Iterator[CheckResult]:
     yield subject.report("mixed-line-endings", f"Line endings are mixed: {listed}.", line=odd, column=1, repair=repair)
 
 
-ALIASES = ("inherit", "default", "auto", "fast", "sonnet", "opus", "haiku", "fable", "opusplan", "best")
+MODEL_ALIASES = ("inherit", "default", "auto", "fast", "sonnet", "opus", "haiku", "fable", "opusplan", "best")
 FAMILIES = (
     "claude", "gpt", "chatgpt", "codex", "gemini", "gemma", "deepseek", "glm", "kimi", "moonshot", "qwen", "qwq",
     "llama", "mistral", "mixtral", "codestral", "devstral", "magistral", "ministral", "grok", "composer", "minimax",
@@ -90,7 +231,7 @@ _CHOICES = re.compile(r"\s*\|\s*|\s*,\s*")
 def is_known(model: str) -> bool:
     """Return True for an alias, any `provider/model`, and the families whose names begin like this."""
     name = model.strip().strip("'\"").casefold()
-    if name in ALIASES or name.startswith("@") or "/" in name.strip("/"):
+    if name in MODEL_ALIASES or name.startswith("@") or "/" in name.strip("/"):
         return True
     word = re.split(r"[\s:@]", name, maxsplit=1)[0]
     return bool(word.startswith(FAMILIES) or _SERIES.match(word))
@@ -99,32 +240,20 @@ def is_known(model: str) -> bool:
 def suggest(model: str) -> str | None:
     """Return the name that was probably meant: an alias, or the same with its family spelled right."""
     name = model.strip()
-    whole = fold(name)
-    close = []
-    for alias in ALIASES:
-        if len(alias) > 3 and distance(whole, alias, 1) <= 1:
-            close.append(alias)
-    if len(close) == 1:
-        return close[0]
-    head, mark, rest = name.partition("-")
-    families = []
-    for family in FAMILIES:
-        if len(family) > 3 and distance(fold(head), family, 1) == 1:
-            families.append(family)
-    if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(rest):
+    folded = fold(name)
+    aliases = [alias for alias in MODEL_ALIASES if len(alias) > 3 and distance(folded, alias, 1) <= 1]
+    if len(aliases) == 1:
+        return aliases[0]
+    head, mark, version = name.partition("-")
+    folded = fold(head)
+    families = [family for family in FAMILIES if len(family) > 3 and distance(folded, family, 1) == 1]
+    if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(version):
         # `code-analyzer` is some agent's name, not a slip of `codex`.
         return None
-    return f"{families[0]}{mark}{rest}"
+    return f"{families[0]}{mark}{version}"
 
 
-def alternatives(model: str) -> tuple[str, ...]:
-    """Return the models of `a | b`: a text that names two, which only a list may do."""
-    if "|" in model:
-        return tuple(part for part in _CHOICES.split(model) if part)
-    return ()
-
-
-MAX_DESCRIPTION = 1024
+MAX_DESCRIPTION_CHARACTERS = 1024
 COLORS = frozenset(
     {
         *("red", "blue", "green", "yellow", "purple", "orange", "pink", "cyan", "amber", "teal", "indigo", "gold"),
@@ -147,16 +276,16 @@ def check_values(subject: LintSubject) -> Iterator[CheckResult]:
     yield from _models(subject, spec)
     if spec.color is not None and spec.color.lower() not in COLORS and not _HEX.fullmatch(spec.color):
         reason = f"'{spec.color}' is neither a known colour nor #RRGGBB."
-        yield subject.report("invalid-color", reason, key=_key(subject, "color"))
+        yield subject.report("invalid-color", reason, field="color")
     thinking = spec.model.thinking
     if thinking is not None and thinking.lower() not in _LEVELS and not thinking.isdecimal():
         reason = f"'{thinking}' is no thinking level."
-        yield subject.report("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
+        yield subject.report("unknown-thinking-level", reason, field="model.thinking")
     if spec.output_schema is not None:
         yield from _schema(subject, spec.output_schema)
     if spec.permission_mode == "bypassPermissions":
         reason = "The agent asks to do everything without being asked."
-        yield subject.report("bypass-mode", reason, key=_key(subject, "permission_mode"))
+        yield subject.report("bypass-mode", reason, field="permission_mode")
     yield from _body(subject, spec)
 
 
@@ -170,12 +299,12 @@ def _schema(subject: LintSubject, schema: Mapping[str, Any]) -> Iterator[CheckRe
         why = getattr(error, "message", "") or str(error)
         reason = f"The output schema cannot be used: {' '.join(why.split())}"
         remedy = "Give a JSON Schema whose references point into itself."
-        yield subject.report("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
+        yield subject.report("bad-value", reason, remedy, field="output_schema", severity="error")
 
 
 def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     # opencode's names are paths, so a slash is no fault there.
-    key = _key(subject, "name")
+    key = subject.key_for("name")
     try:
         check_name(spec.name.replace("/", "-") if subject.table.name_rule == "path" else spec.name)
     except UsageError as error:
@@ -191,30 +320,26 @@ def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
 def _description(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if not subject.parsed.description:
         reason = "There is no description, so nobody knows when to use the agent."
-        line, column = subject.place(_key(subject, "description") or "")
+        line, column = subject.place(subject.key_for("description") or "")
         yield subject.report("missing-description", reason, line=line or 1, column=column or 1, severity="warning")
-    elif len(spec.description) > MAX_DESCRIPTION:
+    elif len(spec.description) > MAX_DESCRIPTION_CHARACTERS:
         reason = f"The description has {len(spec.description):,} characters."
-        yield subject.report("long-description", reason, key=_key(subject, "description"))
+        yield subject.report("long-description", reason, field="description")
 
 
 def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
-    key = _key(subject, "model.name") or _key(subject, "model.fallbacks")
-    for model in (spec.model.name, *spec.model.fallbacks):
-        if model is None:
-            continue
-        several = alternatives(model)
-        if several:
-            remedy = f"Write [{', '.join(several)}]."
+    key = subject.key_for("model.name") or subject.key_for("model.fallbacks")
+    for model in filter(None, (spec.model.name, *spec.model.fallbacks)):
+        if "|" in model:
+            # A text that names two, which only a list may do.
+            remedy = f"Write [{', '.join(filter(None, _CHOICES.split(model)))}]."
             yield subject.report("several-models", f"'{model}' names several models.", remedy, key=key)
         elif not is_known(model):
-            meant = suggest(model)
+            near = suggest(model)
+            hint = f"Did you mean '{near}'?" if near is not None else None
+            severity: Severity | None = None if near is None else "warning"
             reason = f"No model '{model}' is known."
-            if meant is None:
-                yield subject.report("unknown-model", reason, key=key)
-            else:
-                remedy = f"Did you mean '{meant}'?"
-                yield subject.report("unknown-model", reason, remedy, key=key, severity="warning")
+            yield subject.report("unknown-model", reason, hint, key=key, severity=severity)
 
 
 def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
@@ -229,8 +354,126 @@ def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
         yield subject.report("no-instructions", "The body gives no instructions.", line=line, column=1)
 
 
-def _key(subject: LintSubject, field: str) -> str | None:
-    return next(iter(subject.keys_for(field)), None)
+ELSEWHERE = frozenset(
+    {
+        *("artifact", "endconversation", "enterplanmode", "exitplanmode", "enterworktree", "exitworktree", "monitor"),
+        *("listmcpresourcestool", "readmcpresourcetool", "schedulewakeup", "slashcommand", "workflow"),
+        *("croncreate", "crondelete", "cronlist", "waitformcpservers", "computer", "memory", "think", "thinking"),
+        *("changes", "extensions", "findtestfiles", "githubrepo", "new", "opensimplebrowser", "runnotebooks"),
+        *("runtasks", "runtests", "terminalselection", "testfailure", "vscode", "vscodeapi", "write_todos"),
+    }
+)
+"""Names of tools that other programs have and Retinue has no counterpart for."""
+
+_MAX_SUGGESTIONS = 100
+_EVERY = frozenset({"*", "all"})
+_SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
+
+
+def check_tools(subject: LintSubject) -> Iterator[CheckResult]:
+    spec = subject.parsed.spec
+    if spec is None:
+        return
+    yield from _names(subject, spec.tools.allow or (), "tools.allow", "it gives the agent nothing")
+    yield from _names(subject, spec.tools.deny, "tools.deny", "it denies nothing")
+    yield from _resolution(subject, spec)
+    yield from _read_only(subject, spec)
+    yield from _comma_text(subject)
+
+
+def _names(subject: LintSubject, names: tuple[str, ...], field: str, effect: str) -> Iterator[CheckResult]:
+    dialect = subject.parsed.dialect
+    for index, name in enumerate(names):
+        base = base_name(name)
+        report = partial(subject.report, field=field, word=base)
+        if canonical(name) and is_foreign(base, dialect):
+            own = ", ".join(in_dialect(base, dialect))
+            reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
+            yield report("foreign-tool-name", reason, f"Write '{own}'.")
+        if canonical(name) or is_servers(name) or name.lower() in _EVERY or base in NOT_TOOLS:
+            continue
+        if dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
+            # `server_tool`: which servers there are is known only at run time.
+            continue
+        if base.lower() in ELSEWHERE:
+            yield report("tool-elsewhere", f"Retinue has no tool like '{base}'.")
+            continue
+        near = None
+        if index < _MAX_SUGGESTIONS:
+            # Names of two or three letters resemble too many others to be suggested.
+            near = nearest(base, [alias for alias in ALIASES if len(alias) > 3])
+        remedy = "Correct the name, or write mcp__SERVER__TOOL for a server's."
+        if near:
+            remedy = f"Did you mean '{in_dialect(near, dialect)[0]}'?"
+        severity: Severity = "info" if dialect == "copilot" and near is None else "warning"
+        reason = f"Retinue has no tool '{base}'; unless a plugin brings it, {effect}."
+        yield report("unknown-tool", reason, remedy, severity=severity)
+
+
+def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
+    tools = spec.tools
+    allowed = tools.allow or ()
+    if allowed and not tools.selectors and not any(canonical(name) or is_servers(name) for name in allowed):
+        reason = f"None of these tools exists: {', '.join(allowed[:5])}. The agent would be refused."
+        yield subject.report("tools-resolve-to-nothing", reason, field="tools.allow")
+    denied = _meanings(name for name in tools.deny if "(" not in name)
+    meanings = _meanings(allowed)
+    all_denied = meanings and meanings <= denied and not tools.selectors and not any(map(is_servers, allowed))
+    if all_denied or not _EVERY.isdisjoint(map(str.lower, tools.deny)):
+        deny_key = subject.key_for("tools.deny") or subject.key_for("tools.rules")
+        yield subject.report("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
+        return
+    for name in allowed:
+        if name in tools.deny or (canonical(name) and denied.issuperset(canonical(name))):
+            reason = f"'{name}' is allowed and denied."
+            yield subject.report("allowed-and-denied", reason, field="tools.allow", word=name)
+
+
+def _meanings(names: Iterable[str]) -> set[str]:
+    """Return the tools of Retinue that the names stand for."""
+    return {tool for name in names for tool in canonical(name)}
+
+
+def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
+    # A shell is no contradiction: a read-only agent has one that cannot write.
+    denied = _meanings(spec.tools.deny)
+    writing: list[str] = []
+    for name in spec.tools.allow or ():
+        effects = {effect for tool in canonical(name) if tool not in denied for effect in TOOLS[tool]}
+        if "execute" not in effects and "write" in effects:
+            writing.append(name)
+        elif "execute" in effects and spec.readonly:
+            reason = f"'{name}' runs in a sandbox here."
+            yield subject.report("readonly-shell", reason, field="tools.allow", word=name)
+    if spec.readonly:
+        for name in writing:
+            reason = f"The agent is read-only, but lists '{name}', which writes."
+            yield subject.report("readonly-write-tool", reason, field="tools.allow", word=name)
+    elif writing and spec.readonly is None and _SAYS_READ_ONLY.search(spec.description):
+        reason = f"The description says read-only, but the agent has {', '.join(writing)}."
+        yield subject.report("says-read-only", reason, field="tools.allow")
+
+
+def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
+    # CodingCode's own loader drops a `tools` that is no list and then allows everything.
+    names = subject.parsed.tools
+    if subject.parsed.dialect != "codingcode" or not names:
+        return
+    entries = subject.text.find("tools")
+    if len(entries) != 1:
+        return
+    line = subject.text.lines[entries[0].first]
+    if entries[0].first != entries[0].last or line[entries[0].stop :].lstrip(": \t").startswith("["):
+        return
+
+    def apply(text: FileLines) -> FileLines:
+        entry = text.find("tools")[0]
+        return text.replace_lines(entry.first, entry.last, (f"tools: {flow(names)}",))
+
+    repair = Repair("wrote 'tools' as a list", apply)
+    yield subject.report(
+        "comma-tools", "CodingCode itself would give this agent every tool.", key="tools", repair=repair
+    )
 
 
 CHECKS = (check_problems, check_bytes, check_unknown_keys, check_unused_keys, check_values, check_tools)

@@ -1,6 +1,10 @@
-"""Lint over files, folders, or everything that is visible from a folder.
+"""Lint over files, folders, or everything that is visible from a folder, and the repairs of `--fix`.
 
 Some checks need several files: names that are taken, replaced, or nearly the same.
+
+Repairs are made one at a time, each tried before it is written. A repair counts only if the file still reads as the
+same agent: no field may change but those the repair names, no right may be added, no new problem may appear, and an
+agent that did not load must not begin to. Therefore a second `--fix` changes nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +18,118 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.agents.edit import write_atomically
+from retinue.agents import write
+from retinue.agents.catalog import Catalog, LoadedAgent, is_profile
+from retinue.agents.convert import adds_rights, differences
+from retinue.agents.edit import FileLines, bare, write_atomically
 from retinue.agents.folders import PluginFolder, by_place
+from retinue.agents.frontmatter import Parsed, read, split
+from retinue.agents.launch_checks import unknown_types
 from retinue.agents.lint.checks import lint_subject
-from retinue.agents.lint.fix import judge_finding, repair_file
-from retinue.agents.lint.subject import CODES, AppliedRepair, CheckResult, Finding, LintSubject
-from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
-from retinue.agents.precedence import is_profile
+from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject, Repair
+from retinue.agents.parse import is_skill, parse, parse_skill, unusable
+from retinue.agents.scan import read_bytes
+from retinue.agents.write import quote
+from retinue.agents.yaml_reader import Item, YamlError, load_value
 from retinue.core.files import read_head
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
+
+
+def quoting_repair(subject: LintSubject) -> Repair | None:
+    """Quote the values that are not YAML by themselves and leave every other line alone."""
+    parts = split(subject.data or b"")
+    if parts.block is None:
+        return None
+    matter = read(parts.block, subject.table.knows, simple=subject.table.simple)
+    broken = [item for item in matter.items if not _is_yaml(subject.text, item)]
+    if not broken:
+        return None
+    keys = ", ".join(dict.fromkeys(f"'{item.key}'" for item in broken))
+
+    def apply(text: FileLines) -> FileLines:
+        for item in reversed(broken):
+            first, last = item.line + 1, item.end_line + 1
+            while last > first and not text.lines[last].strip():
+                last -= 1
+            text = text.replace_lines(first, last, _rewrite_item(text, item, first))
+        return text
+
+    return Repair(f"put the value of {keys} in quotes", apply)
+
+
+def _is_yaml(text: FileLines, item: Item) -> bool:
+    lines = "".join(bare(line) + "\n" for line in text.lines[item.line + 1 : item.end_line + 2])
+    try:
+        return bool(load_value(lines) == item.value)
+    except YamlError:
+        return False
+
+
+def _rewrite_item(text: FileLines, item: Item, first: int) -> tuple[str, ...]:
+    if not isinstance(item.value, str):
+        return tuple(write.entry(item.key, item.value))
+    head, colon, value = bare(text.lines[first]).partition(":")
+    space = value[: len(value) - len(value.lstrip())] or " "
+    return (f"{head}{colon}{space}{quote(item.value)}",)
+
+
+Check = Callable[[LintSubject], Iterable[CheckResult]]
+"""A check of one file."""
+
+_MAX_REPAIRS = 100
+"""Repairs in one file. Each removes a problem, so this is only a guard against the absurd."""
+
+
+def repair_file(subject: LintSubject, checks: Check) -> tuple[LintSubject, tuple[AppliedRepair, ...]]:
+    """Return the file after every repair that is safe, and what was done."""
+    changes: list[AppliedRepair] = []
+    while len(changes) < _MAX_REPAIRS:
+        for result in checks(subject):
+            repaired = attempt(subject, result.repair)
+            if repaired is not None and result.repair is not None:
+                finding = result.finding
+                what = result.repair.what
+                changes.append(AppliedRepair(file=finding.file, code=finding.code, what=what, line=finding.line))
+                subject = repaired
+                break
+        else:
+            break
+    return subject, tuple(changes)
+
+
+def judge_finding(subject: LintSubject, result: CheckResult) -> Finding:
+    """Return the finding, with the truth about whether it can be fixed."""
+    if attempt(subject, result.repair) is None:
+        return result.finding
+    return replace(result.finding, fixable=True)
+
+
+def attempt(subject: LintSubject, repair: Repair | None) -> LintSubject | None:
+    """Return the file with the repair made, or None if it must not be made."""
+    if repair is None or subject.data is None:
+        return None
+    data = repair.apply(subject.text).encode()
+    if data == subject.data:
+        return None
+    after = subject.read(data)
+    return after if _safe(subject.parsed, after.parsed, repair) else None
+
+
+def _safe(before: Parsed, after: Parsed, repair: Repair) -> bool:
+    # A repair may turn a recovered reading into YAML, and no reading into another recovery.
+    if _problems(after) - _problems(before) or (after.reading != before.reading and after.reading != "yaml"):
+        return False
+    if before.spec is None or after.spec is None:
+        return before.spec is None and after.spec is None
+    if adds_rights(before.spec, after.spec):
+        return False
+    return set(differences(before.spec, after.spec)) <= repair.fields
+
+
+def _problems(parsed: Parsed) -> set[tuple[str, str | None]]:
+    return {(problem.code, problem.key) for problem in parsed.problems}
+
 
 _SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 _MARKDOWN = (".md", ".markdown")
@@ -38,27 +143,20 @@ class LintReport(Struct, frozen=True):
     changes: tuple[AppliedRepair, ...]
     files: int
 
-    def worst(self, *, strict: bool = False) -> bool:
-        """Return whether something fails: an error, or with `strict` a warning."""
-        return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
-
 
 def _nothing(_: LintSubject) -> Iterable[CheckResult]:
     return ()
 
 
-def lint_paths(
-    paths: Iterable[Path | str], *, fix: bool = False, check: Callable[[LintSubject], Iterable[CheckResult]] = _nothing
-) -> LintReport:
+def lint_paths(paths: Iterable[Path | str], *, fix: bool = False, check: Check = _nothing) -> LintReport:
     """Files as they are named; folders with everything below that looks like an agent. Findings
     name files as they were given. `check` is one more check, of what only the caller can know.
     Raise UsageError for a path that does not exist."""
-    given = {os.path.abspath(path): str(path) for path in _expand_paths(paths)}  # noqa: PTH100 (links are not resolved)
-    subjects = [_subject(path) for path in given]
-    done = _report(subjects, given if fix else (), check_names, check)
-    findings = tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings)
-    changes = tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes)
-    return LintReport(findings, changes, done.files)
+    names = {os.path.abspath(path): str(path) for path in _expand_paths(paths)}  # noqa: PTH100 (links are not resolved)
+    report = _report([_subject(path) for path in names], names if fix else (), check_names, check)
+    findings = tuple(replace(finding, file=names.get(finding.file, finding.file)) for finding in report.findings)
+    changes = tuple(replace(change, file=names.get(change.file, change.file)) for change in report.changes)
+    return LintReport(findings, changes, report.files)
 
 
 def lint_catalog(
@@ -66,7 +164,7 @@ def lint_catalog(
     *,
     fix: bool = False,
     plugins: Iterable[PluginFolder] = (),
-    check: Callable[[LintSubject], Iterable[CheckResult]] = _nothing,
+    check: Check = _nothing,
 ) -> LintReport:
     """Lint every agent file visible from `cwd`, but for those of the package and of an administrator,
     which are not the user's to change; and which file replaces which. `plugins` are those whose
@@ -90,27 +188,25 @@ def _report(
     subjects: list[LintSubject],
     fixable: Collection[str],
     together: Callable[[list[LintSubject]], Iterable[Finding]],
-    check: Callable[[LintSubject], Iterable[CheckResult]],
+    check: Check,
 ) -> LintReport:
     changes: list[AppliedRepair] = []
     findings: dict[Finding, None] = {}
     checked: list[LintSubject] = []
     for subject in subjects:
         if subject.parsed.file in fixable:
-            after, made = repair_file(subject, lint_subject)
-            trouble = ""
-            if made:
-                trouble = _write(subject, after)
+            after, repairs = repair_file(subject, lint_subject)
+            trouble = _write(subject, after) if repairs else ""
             if trouble:
                 findings[subject.report("not-writable", trouble).finding] = None
             else:
                 subject = after
-                changes += made
+                changes += repairs
         checked.append(subject)
-        findings.update(dict.fromkeys(judge_finding(subject, found) for found in lint_subject(subject)))
-        findings.update(dict.fromkeys(found.finding for found in check(subject)))
-    findings.update(dict.fromkeys(together(checked)))
-    return LintReport(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
+        findings |= dict.fromkeys(judge_finding(subject, result) for result in lint_subject(subject))
+        findings |= dict.fromkeys(result.finding for result in check(subject))
+    findings |= dict.fromkeys(together(checked))
+    return LintReport(tuple(sorted(findings, key=lambda finding: finding.order)), tuple(changes), len(checked))
 
 
 def _write(before: LintSubject, after: LintSubject) -> str:
@@ -137,23 +233,17 @@ def _subject(path: str) -> LintSubject:
 
 def _data(path: str) -> bytes | None:
     data = read_bytes(path)
-    if isinstance(data, Problem):
-        return None
-    return data
+    return None if isinstance(data, Problem) else data
 
 
 def _expand_paths(paths: Iterable[Path | str]) -> list[Path]:
-    found: dict[str, Path] = {}
-    for given in paths:
-        path = Path(given)
-        if path.is_dir():
-            for each in _below(path):
-                found.setdefault(os.path.realpath(each), each)
-        elif path.exists() or path.is_symlink():
-            found.setdefault(os.path.realpath(path), path)
-        else:
+    files: dict[str, Path] = {}
+    for path in map(Path, paths):
+        if not (path.exists() or path.is_symlink()):
             raise UsageError(f"{path} does not exist.", remedy="Name a file or a folder of agents.")
-    return list(found.values())
+        for file in _below(path) if path.is_dir() else (path,):
+            files.setdefault(os.path.realpath(file), file)
+    return list(files.values())
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -216,17 +306,8 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
             yield _finding("shadowed", entry, reason, severity)
     for failed in catalog.failed:
         if failed.instead is not None:
-            code = CODES["weaker-file-loads"]
             reason = f"This file is broken, so its agent is loaded from {failed.instead}."
-            yield Finding(
-                file=failed.path,
-                code="weaker-file-loads",
-                severity=code.severity,
-                reason=reason,
-                remedy=code.remedy,
-                line=failed.line,
-            )
-    startable = {name.casefold() for name in catalog.names}
+            yield LintSubject(failed.parsed, None).report("weaker-file-loads", reason, line=failed.line).finding
     for entry in catalog.winners:
         if entry.source == "builtin":
             continue
@@ -236,14 +317,14 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 continue
             reason = f"'{entry.name}' and '{other.name}' ({other.path}) differ only in capital letters."
             yield _finding("case-clash", entry, reason)
-        yield from _observers(entry, startable)
+        for name, reason in unknown_types(entry.spec, catalog.names):
+            yield _finding("unknown-subagent", entry, reason, key=_naming_key(entry, name))
 
 
-def _observers(entry: LoadedAgent, startable: Collection[str]) -> Iterator[Finding]:
-    for name in entry.spec.observer:
-        if name.casefold() not in startable:
-            reason = f"'{name}' does not watch it: there is no such agent."
-            yield _finding("unknown-observer", entry, reason, key="observer")
+def _naming_key(entry: LoadedAgent, agent: str) -> str:
+    """Return the key of the file that names an agent which it may start."""
+    own = entry.spec.subagents
+    return "allowed_subagents" if isinstance(own, tuple) and agent in own else "tools"
 
 
 def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
@@ -267,31 +348,19 @@ def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str
     if theirs != name:
         code = "case-clash"
         reason = f"'{name}' and '{theirs}' ({other.parsed.file}) differ only in capital letters."
-    key = next(iter(subject.keys_for("name")), None)
-    return subject.report(code, reason, key=key).finding
+    return subject.report(code, reason, field="name").finding
 
 
 def _finding(
     code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None, key: str = "name"
 ) -> Finding:
-    known = CODES[code]
-    place = entry.parsed.places.get(key)
-    return Finding(
-        file=entry.path,
-        code=code,
-        severity=severity or known.severity,
-        reason=reason,
-        remedy=known.remedy,
-        key=key if place else None,
-        line=place.line if place else 1,
-        column=place.column if place else 1,
-    )
+    subject = LintSubject(entry.parsed, None)
+    if key in entry.parsed.places:
+        return subject.report(code, reason, key=key, severity=severity).finding
+    return subject.report(code, reason, line=1, column=1, severity=severity).finding
 
 
 def _home(path: str) -> str:
     """Return the folder that is read as one: the nearest one called agents, else the file's own."""
-    pure = PurePath(path)
-    for folder in pure.parents:
-        if folder.name in _FOLDERS:
-            return str(folder)
-    return str(pure.parent)
+    folders = PurePath(path).parents
+    return str(next((folder for folder in folders if folder.name in _FOLDERS), folders[0]))

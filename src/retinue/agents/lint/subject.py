@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from retinue.agents.convert import reread
 from retinue.agents.dialects.table import Dialect
-from retinue.agents.dialects.tables import DIALECTS
+from retinue.agents.dialects.tables import DIALECTS, SKILL
 from retinue.agents.edit import FileLines, bare
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.parse import SKILL, is_skill, parse_skill
+from retinue.agents.parse import is_skill, parse_skill
 from retinue.core.spec import Severity
 
 
@@ -138,7 +138,7 @@ CODES: Mapping[str, Code] = {
     "no-instructions": Code("warning", "The body has headings or placeholders only.", "Say what the agent shall do."),
     # Several files
     "duplicate-name": Code("warning", "Two files of one folder have the same name.", "Rename or remove one."),
-    "unknown-observer": Code("warning", "An observer is no agent that can be started.", "Correct its name."),
+    "unknown-subagent": Code("warning", "The file may start an agent that does not exist.", "Correct the name."),
     "case-clash": Code("warning", "Two names differ only in capital letters.", "Rename one of them."),
     "shadowed": Code("info", "A stronger file of the same name replaces this one.", "Rename or remove one of them."),
     "replaces-builtin": Code("info", "This file replaces a built-in agent completely.", "Rename it if unwanted."),
@@ -184,9 +184,11 @@ class CheckResult(Struct, frozen=True):
 
     finding: Finding
     repair: Repair | None = None
+    field: str | None = None
+    """The field of the spec that it is about, where a check looked at one."""
 
 
-class AppliedRepair(Struct, frozen=True, kw_only=True):
+class AppliedRepair(Struct, frozen=True, kw_only=True, rename={"what": "change"}):
     """One repair that was made."""
 
     file: str
@@ -218,14 +220,13 @@ class LintSubject:
             return LintSubject(parse_skill(data, path=self.parsed.file), data)
         return LintSubject(reread(self.parsed, data), data)
 
-    def keys_for(self, field: str) -> tuple[str, ...]:
-        """Return the keys of this file, as written, that speak about a field of the spec."""
-        found = []
+    def key_for(self, field: str) -> str | None:
+        """Return the first key of this file, as written, that speaks about a field of the spec."""
         for key in self.parsed.fates:
             match = self.table.match(key)
             if match is not None and match.field.to == field:
-                found.append(key)
-        return tuple(found)
+                return key
+        return None
 
     def own_key(self, field: str | None) -> str | None:
         """Return how this dialect itself spells the key of a field; None if it has none."""
@@ -238,39 +239,43 @@ class LintSubject:
         remedy: str | None = None,
         *,
         key: str | None = None,
+        field: str | None = None,
         word: str = "",
         line: int | None = None,
         column: int | None = None,
         severity: Severity | None = None,
         repair: Repair | None = None,
     ) -> CheckResult:
-        """Return a finding at `key` (at `word` within its value, if that is there to see)."""
+        """Return a finding at `key`, or at the key for `field` (at `word` within its value, if that is there to
+        see)."""
+        if field is not None:
+            key = self.key_for(field)
         if key is not None and line is None:
             line, column = self.place(key, word)
-        known = CODES[code]
+        usual = CODES[code]
         finding = Finding(
             file=self.parsed.file,
             code=code,
-            severity=severity or known.severity,
+            severity=severity or usual.severity,
             reason=reason,
-            remedy=known.remedy if remedy is None else remedy,
+            remedy=usual.remedy if remedy is None else remedy,
             key=key,
             line=line,
             column=column,
         )
-        return CheckResult(finding, repair)
+        return CheckResult(finding, repair, field)
 
     def place(self, key: str, word: str = "") -> tuple[int | None, int | None]:
         """1-based line and column of a key, or of a word within its value."""
-        place = self.parsed.places.get(key)
-        if place is None:
+        position = self.parsed.places.get(key)
+        if position is None:
             return None, None
         if word:
-            for number in range(place.line, min(place.end_line, len(self.text.lines)) + 1):
+            for number in range(position.line, min(position.end_line, len(self.text.lines)) + 1):
                 after = 0
-                if number == place.line:
-                    after = place.column + len(key)
+                if number == position.line:
+                    after = position.column + len(key)
                 column = bare(self.text.lines[number - 1]).find(word, after)
                 if column >= 0:
                     return number, column + 1
-        return place.line, place.column
+        return position.line, position.column

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.core.lazy import LazyModule
 from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
-    from retinue.runs.person_prompt import PersonPrompt
+    from retinue.capabilities.attachments import attach as _attach
+    from retinue.core.person_prompt import PersonPrompt
     from retinue.runs.project import Project
+else:
+    _attach = LazyModule("retinue.capabilities.attachments.attach")
 
 
 class AttachmentsCapability(Capability):
@@ -16,8 +20,5 @@ class AttachmentsCapability(Capability):
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
         texts = [prompt.words, *(block.text for block in prompt.blocks if block.tag == "command")]
-        if not any("@" in text for text in texts):
-            return
-        from retinue.capabilities.attachments.attach import attach_files
-
-        await attach_files(prompt, texts, project)
+        if any("@" in text for text in texts):
+            await _attach.attach_files(prompt, texts, project)

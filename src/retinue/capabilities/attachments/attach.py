@@ -24,10 +24,13 @@ from retinue.core.messages import Image
 from retinue.core.permission import ToolUse
 from retinue.core.tool import ToolContext
 from retinue.core.toolnames import TOOLS
+from retinue.tools.content import is_image_file
+from retinue.tools.find import LsTool
+from retinue.tools.read import ReadTool
 
 if TYPE_CHECKING:
+    from retinue.core.person_prompt import PersonPrompt
     from retinue.core.tool import Tool
-    from retinue.runs.person_prompt import PersonPrompt
     from retinue.runs.project import Project
 
 MOST_FILES = 20
@@ -152,9 +155,6 @@ def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Pr
 
 
 def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:
-    from retinue.tools.find import LsTool
-    from retinue.tools.read import ReadTool
-
     if path.is_dir():
         return LsTool(), {"path": mention.path}
     arguments: dict[str, Any] = {"path": mention.path}
@@ -167,8 +167,6 @@ def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:
 def _beyond(mention: FileMention, path: Path, prompt: PersonPrompt, cwd: Path) -> tuple[Path, ...]:
     """Return the folder of an image that may lie outside of the workspace: a person at the prompt names it, as by
     dropping it on the terminal. Words that a program sends, and files of commands, reach nothing out there."""
-    from retinue.tools.content import is_image_file
-
     if prompt.ask is None or mention not in find_mentions([prompt.words], cwd) or not is_image_file(path):
         return ()
     return (path.parent,)

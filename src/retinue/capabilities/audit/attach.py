@@ -7,22 +7,23 @@ run that only reads costs nothing here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.capabilities.audit.change_notices import ChangeNotices, notices_wanted
 from retinue.capabilities.audit.report import name_first, record_line
-from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
+from retinue.core.events import Body, ToolEnded, TurnStarted, Warned
+from retinue.core.format import relative
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput
-from retinue.runs.notification_text import ChangeNotices, notices_wanted
 from retinue.tools.base import BuiltinTool
-from retinue.tools.reach import Reaching
+from retinue.tools.paths import Reaching
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.shadow import Shadow
     from retinue.capabilities.audit.undo import UndoneFile
     from retinue.log.query import LogReader
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 MOST_NAMED = 20
 _CHANGING = frozenset({"write", "execute"})
@@ -44,6 +45,7 @@ class CheckpointStore:
     """The ledger and the shadow repository of a project, as one process holds them."""
 
     def __init__(self, project: Project) -> None:
+        project.closing.push_async_callback(self._close, project)
         self.folder = project.state / "checkpoints"
         self.enabled = project.settings.settings.checkpoints_enabled
 
@@ -64,7 +66,7 @@ class CheckpointStore:
         """Whether this process has recorded anything."""
         return "store" in self.__dict__
 
-    async def close(self, project: Project) -> None:
+    async def _close(self, project: Project) -> None:
         """Drop old checkpoints if this process has made some, and close their files."""
         if self.used:
             from retinue.capabilities.audit.retention import tidy
@@ -76,7 +78,7 @@ class CheckpointStore:
 class Audit:
     """Made when the run starts; `finish` completes its outcome."""
 
-    def __init__(self, node: RunNode, *, resumed: bool) -> None:
+    def __init__(self, node: Run, *, resumed: bool) -> None:
         self._node = node
         self._project = project = node.project
         self._resumed = resumed
@@ -94,7 +96,7 @@ class Audit:
         from retinue.capabilities.audit.ledger import RunLedger
         from retinue.capabilities.audit.ledger_store import Who
 
-        checkpoints, handle = self._project.part(CheckpointStore), self._node.handle
+        checkpoints, handle = self._project.part(CheckpointStore), self._node
         shadow = checkpoints.shadow if checkpoints.enabled else None
         made = RunLedger(checkpoints.store, shadow, Who(handle.id, handle.agent))
         made.turn = self._turn
@@ -180,7 +182,7 @@ class Audit:
     def _complain(self, text: str) -> None:
         if not self._complained:
             self._complained = True
-            self._project.log.append(self._node.handle.place, Warned("checkpoint", text))
+            self._project.log.append(self._node.place, Warned("checkpoint", text))
 
     # At its end
 
@@ -196,7 +198,7 @@ class Audit:
             self._effects.clear()
 
     async def _complete(self, outcome: Outcome) -> Outcome:
-        spec = self._node.handle.launch.request.spec
+        spec = self._node.launch.request.spec
         notes: list[str] = []
         if self._notices is not None:
             self._notices.finish()
@@ -212,9 +214,9 @@ class Audit:
 
     async def _roll_back(self) -> str:
         from retinue.capabilities.audit.ledger_store import Who
-        from retinue.capabilities.audit.undo import Undo, UndoScope
+        from retinue.capabilities.audit.undo import Undo, UndoScope, undone_event
 
-        handle = self._node.handle
+        handle = self._node
         below = tuple(child.id for child in self._node.descendants())
 
         def work() -> list[UndoneFile]:
@@ -240,7 +242,7 @@ class Audit:
         files = self._files()
         below = []
         for node in self._node.descendants():
-            outcome = node.handle.outcome
+            outcome = node.outcome
             below.append(len(outcome.evidence.commands) if outcome else 0)
         line = record_line(
             [*earlier, *self._effects.values()],
@@ -277,8 +279,6 @@ class Audit:
         return found
 
     def _shown(self, paths: Iterable[str]) -> list[str]:
-        from retinue.core.format import relative
-
         root = str(self._roots[0]) if self._roots else ""
         return [relative(path, root) for path in paths]
 
@@ -353,21 +353,6 @@ async def _wait_for(work: asyncio.Future[Any]) -> None:
     while not work.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({work})
-
-
-def undone_event(
-    done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
-) -> Undone:
-    """Return what an undo did, as an event."""
-    restored, removed, kept = [], [], []
-    for each in done:
-        if each.fate == "restored":
-            restored.append(each.path)
-        elif each.fate == "removed":
-            removed.append(each.path)
-        elif each.fate in ("kept", "failed"):
-            kept.append(f"{each.path} ({each.detail})")
-    return Undone(tuple(restored), tuple(removed), tuple(kept), turn=turn, by=by, forced=forced)
 
 
 def _command(name: str, arguments: Mapping[str, Any]) -> str:

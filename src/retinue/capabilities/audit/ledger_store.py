@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from retinue.capabilities.audit.shadow import PathState, RootSnapshot
+from retinue.log.sqlite import create_private, open_patiently
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -122,8 +123,6 @@ class LedgerStore:
     """Threads and processes may use it at once; every method is one short transaction."""
 
     def __init__(self, folder: Path) -> None:
-        from retinue.log.sqlite import create_private, open_patiently
-
         private_folder(folder)
         path = folder / "ledger.db"
         create_private(path)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from retinue.core.events import Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
+from retinue.capabilities.audit.change_notices import is_check
+from retinue.core.events import Event, Undone
 from retinue.core.format import replace_unprintable
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import RECORD
 from retinue.core.permission import ToolEffect, TouchedPath
-from retinue.runs.notification_text import is_check
+from retinue.core.story import Entry, Story
 
 MOST_FILES = 8
 MOST_COMMANDS = 4
@@ -163,28 +163,28 @@ def effects_of(
 ) -> RunEffects:
     """Return what a run did, by turns. `meanwhile` has what changed during calls that gave no report, by call id;
     `live` says that a call without an end may still be at work."""
-    turns: dict[int, dict[str, CallEffect]] = {}
+    story = Story()
+    calls: list[Entry] = []
     undone: list[Undone] = []
-    turn = 0
     for event in events:
-        match event.body:
-            case TurnStarted(number):
-                turn = number
-            case ToolStarted(call):
-                turns.setdefault(turn, {})[call.id] = _started(call, live, meanwhile or {})
-            case ToolEnded():
-                calls = turns.setdefault(turn, {})
-                calls[event.body.call_id] = _ended(event.body, calls.get(event.body.call_id), meanwhile or {})
-            case InboxClosed(_, _, choice, by, _, call_id) if call_id is not None and call_id in turns.get(turn, {}):
-                known = turns[turn][call_id]
-                said = f"{choice or event.body.state} by {by or 'nobody'}"
-                turns[turn][call_id] = replace(known, approval=said)
-            case Undone():
-                undone.append(event.body)
-            case _:
-                pass
-    found = tuple(TurnEffects(number, tuple(calls.values())) for number, calls in sorted(turns.items()))
-    return RunEffects(run_id, agent, found, tuple(undone))
+        for step in story.take(event.body, event.seq, event.at):
+            if step.change == "added" and step.entry.call is not None:
+                calls.append(step.entry)
+        if isinstance(event.body, Undone):
+            undone.append(event.body)
+    return RunEffects(run_id, agent, call_effects(calls, live=live, meanwhile=meanwhile), tuple(undone))
+
+
+def call_effects(
+    calls: Iterable[Entry], *, live: bool = False, meanwhile: Mapping[str, tuple[WrittenFile, ...]] | None = None
+) -> tuple[TurnEffects, ...]:
+    """Return the same by turns, for the calls that began or ended."""
+    turns: dict[int, dict[str, CallEffect]] = {}
+    for entry in calls:
+        if entry.call is not None and entry.state != "pending":
+            effect = _effect(entry, entry.call, live, (meanwhile or {}).get(entry.call.id, ()))
+            turns.setdefault(entry.turn, {})[entry.call.id] = effect
+    return tuple(TurnEffects(number, tuple(calls.values())) for number, calls in sorted(turns.items()))
 
 
 def written(touched: TouchedPath) -> WrittenFile:
@@ -198,36 +198,30 @@ def written(touched: TouchedPath) -> WrittenFile:
     return WrittenFile(touched.path, status, touched.before, touched.after)
 
 
-def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
-    command = call.arguments.get("command")
-    if not isinstance(command, str):
-        command = None
-    status: CallStatus = "running" if live else "unknown"
-    return CallEffect(
-        call_id=call.id, tool=call.name, status=status, command=command, writes=meanwhile.get(call.id, ())
-    )
-
-
-def _ended(body: ToolEnded, started: CallEffect | None, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
-    effect = body.effect
-    writes, command = tuple(map(written, effect.writes)), effect.command
+def _effect(entry: Entry, call: ToolCall, live: bool, meanwhile: tuple[WrittenFile, ...]) -> CallEffect:
+    effect, approval = entry.effect, entry.approval or None
+    asked = call.arguments.get("command")
+    command = asked if isinstance(asked, str) else None
+    if entry.result is None:
+        status: CallStatus = "running" if live and entry.state == "running" else "unknown"
+        return CallEffect(
+            call_id=call.id, tool=call.name, status=status, command=command, writes=meanwhile, approval=approval
+        )
+    writes = tuple(map(written, effect.writes))
     # The call gave no report: what the ledger and its start say has to do.
-    if effect.status == "unknown":
-        writes = writes or meanwhile.get(body.call_id, ())
-        if started is not None:
-            command = command or started.command
+    is_unknown = effect.status == "unknown"
     return CallEffect(
-        call_id=body.call_id,
-        tool=body.name,
-        status=_status(effect, body.result.is_error),
+        call_id=call.id,
+        tool=call.name,
+        status=_status(effect, entry.result.is_error),
         reads=effect.reads,
-        writes=writes,
-        command=command,
+        writes=writes or meanwhile if is_unknown else writes,
+        command=effect.command or command if is_unknown else effect.command,
         exit_code=effect.exit_code,
         hosts=effect.hosts,
         denied=effect.denied,
         allowed=effect.allowed,
-        approval=None if started is None else started.approval,
+        approval=approval,
     )
 
 

@@ -28,6 +28,7 @@ from retinue.capabilities.audit.ledger_store import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
 from retinue.core.process import lock_file
+from retinue.errors import RetinueError
 from retinue.runs.retention import DAY, find_expired, is_due_today, open_runs_of
 from retinue.settings.places import private_folder
 
@@ -140,8 +141,6 @@ async def tidy(project: Project) -> None:
     days = project.settings.settings.checkpoints_keep_days
     if days is None:
         return
-    from retinue.errors import RetinueError
-
     with suppress(CheckpointError, RetinueError, OSError):
         await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs_of(project))
 

@@ -28,6 +28,7 @@ from retinue.capabilities.audit.checkpoint import changes_so_far
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
+from retinue.core.events import Undone
 from retinue.core.files import NO_LIMIT, read_file
 
 
@@ -272,3 +273,18 @@ def _undo_row(path: str, now: PathState | None, target: PathState | None, last: 
     if target is not None and not target.is_folder and not target.is_link:
         digest = hashlib.sha256(read_file(path, NO_LIMIT)).hexdigest()
     return replace(last, id=0, at=0.0, kind="undo", before=now, after=target, after_hash=digest, shared=())
+
+
+def undone_event(
+    done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
+) -> Undone:
+    """Return what an undo did, as an event."""
+    restored, removed, kept = [], [], []
+    for each in done:
+        if each.fate == "restored":
+            restored.append(each.path)
+        elif each.fate == "removed":
+            removed.append(each.path)
+        elif each.fate in ("kept", "failed"):
+            kept.append(f"{each.path} ({each.detail})")
+    return Undone(tuple(restored), tuple(removed), tuple(kept), turn=turn, by=by, forced=forced)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from retinue.core.lazy import LazyModule
 from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
+    from retinue.capabilities.commands import attach as _attach
+    from retinue.core.person_prompt import PersonPrompt, PromptCommand
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.person_prompt import PersonPrompt, PromptCommand
     from retinue.runs.project import Project
+else:
+    _attach = LazyModule("retinue.capabilities.commands.attach")
 
 
 class CommandsCapability(Capability):
@@ -19,18 +23,11 @@ class CommandsCapability(Capability):
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
         called = prompt.called()
         # A skill of the same name goes before a command, as in Claude Code.
-        if called is None or prompt.blocks:
-            return
-        from retinue.capabilities.commands.attach import expand_command
-
-        await expand_command(prompt, *called, project)
+        if called is not None and not prompt.blocks:
+            await _attach.expand_command(prompt, *called, project)
 
     def prompt_commands(self, project: Project) -> Sequence[PromptCommand]:
-        from retinue.capabilities.commands.attach import list_commands
-
-        return list_commands(project)
+        return _attach.list_commands(project)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
-        from retinue.capabilities.commands.attach import command_subjects
-
-        return command_subjects(project)
+        return _attach.command_subjects(project)

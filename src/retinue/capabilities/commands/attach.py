@@ -36,22 +36,23 @@ from retinue.agents.scan import read_bytes
 from retinue.capabilities.commands.shell_line import ARGUMENT, UnclearQuotingError, quote_arguments, split_arguments
 from retinue.core.format import replace_unprintable
 from retinue.core.permission import Decision, ToolUse
+from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import provenance_of
 from retinue.core.tool import ToolContext
 from retinue.core.tool_list import split_entries, split_entry
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import PromptBlockedError
-from retinue.runs.person_prompt import PromptCommand
+from retinue.guard.trust_subjects import TrustSubject
 from retinue.runs.walls import SandboxScope, make_walls
 from retinue.settings.places import home, pi_home, retinue_home
 from retinue.tools.safe_dir import is_safe
 
 if TYPE_CHECKING:
     from retinue.core.clearance import Clearance
+    from retinue.core.person_prompt import PersonPrompt
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.trust import Trust
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.person_prompt import PersonPrompt
     from retinue.runs.project import Project
 
 
@@ -373,8 +374,6 @@ async def _run(line: str, clearance: Clearance, context: ToolContext, project: P
 
 def command_subjects(project: Project) -> list[TrustSubject]:
     """Return the commands of the project that would allow or run something, as subjects of consent."""
-    from retinue.guard.trust_subjects import TrustSubject
-
     found: dict[str, TrustSubject] = {}
     for command in commands_of(project).values():
         if command.source != "project":

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running, RunPart
 
 if TYPE_CHECKING:
+    from retinue.capabilities.convert import attach as _attach
     from retinue.core.tool import Tool, ToolContext
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.convert.attach")
 
 
 class ConvertCapability(Capability):
@@ -20,20 +25,19 @@ class ConvertCapability(Capability):
     def tools(self, project: Project) -> Mapping[str, Tool]:
         if not project.settings.settings.convert_enabled or "convert_content" in project.unavailable:
             return {}
-        from retinue.capabilities.convert.attach import convert_tools
-
-        return convert_tools(project)
+        return _attach.convert_tools(project)
 
     def unavailable_tools(self, project: Project) -> Mapping[str, str]:
         if find_spec("markitdown") is not None:
             return {}
         return {"convert_content": "the converter of documents is not installed."}
 
-    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
+    def running(self, node: Run, *, resumed: bool) -> Running:
         async def convert(call_id: str, path: str, context: ToolContext) -> str:
-            from retinue.capabilities.convert.attach import convert_to_text
+            return await _attach.convert_to_text(node.project, call_id, path, context)
 
-            return await convert_to_text(node.project, call_id, path, context)
+        def add_converter(context: ToolContext) -> ToolContext:
+            context.convert = convert
+            return context
 
-        context.convert = convert
-        return context
+        return nullcontext(RunPart(add_converter))

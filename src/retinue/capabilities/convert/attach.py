@@ -24,19 +24,24 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, to_builtins
 
+from retinue.capabilities.convert.tool import ConvertContentTool
 from retinue.core.clearance import Clearance, Confinement
 from retinue.core.install import install_command
 from retinue.core.programs import prepare
 from retinue.core.tool import Tool, ToolContext
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.guard.sandbox.policy import SandboxPolicy
+from retinue.http.address import FetchError
+from retinue.runs.services import Downloads
 from retinue.settings.places import home
 from retinue.tools.base import ToolError
 from retinue.tools.paths import confine, open_regular, spot
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
 
 if TYPE_CHECKING:
-    from retinue.http.fetched import Fetched
-    from retinue.runs.capability import Download
+    from retinue.http.address import Fetched
     from retinue.runs.project import Project
+    from retinue.runs.services import Download
 
 
 Code = Literal[
@@ -124,8 +129,6 @@ def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
 
 async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> SourceDocument:
     """Download a document, or raise ConvertError."""
-    from retinue.http.fetched import FetchError
-
     scheme = url.partition(":")[0].strip().lower()
     if "://" in url and scheme not in ("http", "https"):
         raise ConvertError("UNSUPPORTED_PROTOCOL", f"only http and https URLs can be converted, not {scheme[:20]}.")
@@ -281,17 +284,12 @@ def _parsed(said: bytes) -> dict[str, Any] | None:
 
 def convert_tools(project: Project) -> dict[str, Tool]:
     """Return the tool by its name."""
-    from retinue.capabilities.convert.tool import ConvertContentTool
-
-    tool = ConvertContentTool(lambda: _confinement(project), lambda: _download(project))
+    tool = ConvertContentTool(lambda: _confinement(project), lambda: project.part(Downloads).function())
     return {tool.name: tool}
 
 
 async def convert_to_text(project: Project, call_id: str, path: str, context: ToolContext) -> str:
     """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
-    from retinue.capabilities.convert.tool import ConvertContentTool
-    from retinue.tools.base import ToolError
-
     tool = project.tools.get("convert_content")
     if tool is None and project.settings.settings.convert_enabled:
         check_installed()
@@ -304,18 +302,11 @@ def _confinement(project: Project) -> Confinement | None:
     """Return a sandbox in which nothing can be changed and nobody reached; None on a system without one, where
     the converter has only its limits of memory and time."""
     from retinue.guard.sandbox.box import Box
-    from retinue.guard.sandbox.kernel import can_sandbox
-    from retinue.guard.sandbox.policy import SandboxPolicy
 
     if not can_sandbox(project.settings.settings):
         return None
     hidden: tuple[Path, ...] = project.own_folders
     return Box(SandboxPolicy(hidden=hidden, network="off", home=home(project.environment)), "convert")
-
-
-def _download(project: Project) -> Download | None:
-    found = (download(project) for download in project.capabilities.each("download"))
-    return next(found, None)
 
 
 def file_of_converted(outputs: Path, key: str) -> Path:

@@ -12,10 +12,12 @@ from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
+from retinue.tools.delegation.frame import NOTE, frame_untrusted
+from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.attach import About, Converted, ConvertError, SourceDocument
-    from retinue.runs.capability import Download
+    from retinue.runs.services import Download
 
 PROVIDER = "markitdown"
 _AT_ONCE = 2
@@ -128,7 +130,6 @@ class ConvertContentTool(BuiltinTool):
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
         from retinue.capabilities.convert.attach import ConvertError, open_file, open_url
-        from retinue.tools.processes import in_thread
 
         if path is not None:
             return await in_thread(lambda: open_file(path, context, MOST_BYTES))
@@ -176,8 +177,6 @@ def _framed(text: str, about: About) -> str:
     """Mark text from the web as such. A file of the workspace is shown as it is."""
     if not about.is_url:
         return text
-    from retinue.tools.delegation.frame import NOTE, frame_untrusted
-
     return f"{NOTE}\n\n{frame_untrusted(text, source=about.source, type=about.mimetype)}"
 
 

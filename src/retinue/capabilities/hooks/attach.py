@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
 from retinue.capabilities.hooks.session import SessionHooks, find_guard_sources
+from retinue.capabilities.hooks.sources import agent_hooks
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -28,15 +30,16 @@ from retinue.core.events import (
 from retinue.core.outcome import Outcome
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Hooks
 from retinue.errors import PromptBlockedError, SpawnDeniedError, StateError
+from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.bus import HookBus
     from retinue.capabilities.hooks.handler import Handler
-    from retinue.log.rows import RunPlace
+    from retinue.core.run_state import RunPlace
     from retinue.runs.admission import Admission
-    from retinue.runs.handle import RunHandle
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 MOST_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""
@@ -70,7 +73,7 @@ class RunHooks:
         self.preface: list[str] = []
         """What hooks want the model to know before its first prompt."""
         self.notes: list[str] = []
-        self._handle: RunHandle | None = None
+        self._handle: Run | None = None
         self._early: list[Warned] = []
         self._said = ""
         self._switched: dict[str, str] = {}
@@ -79,8 +82,6 @@ class RunHooks:
         problems: list[str] = []
         hooks: tuple[Handler, ...] = ()
         if own and launch.request.spec.hooks and not project.settings.settings.disable_all_hooks:
-            from retinue.capabilities.hooks.sources import agent_hooks
-
             hooks = tuple(agent_hooks(launch.request.spec, problems))
         self._handlers = project.part(SessionHooks).handlers(hooks)
         self.guard_sources = find_guard_sources(self._handlers)
@@ -102,23 +103,18 @@ class RunHooks:
 
     def _stop(self, reason: str) -> None:
         if self._handle is not None:
-            self._handle.stopper(f"A hook stopped the run: {reason}")
+            self._handle.stop_now(f"A hook stopped the run: {reason}")
 
-    def take_notes(self) -> list[str]:
-        """Return what the outcome should say, once."""
-        notes, self.notes = self.notes, []
-        return notes
-
-    async def close(self) -> None:
-        """Call no hook of this run any more, and end what its hooks started."""
+    async def close(self) -> list[str]:
+        """Call no hook of this run any more, and end what its hooks started. Return what the outcome should say."""
         self._handlers, self.watches, self._handle = {}, False, None
         if "_bus" in self.__dict__:
             await self._bus.close()
+        notes, self.notes = self.notes, []
+        return notes
 
     @cached_property
     def _bus(self) -> HookBus:
-        from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
-
         project, request = self._project, self.launch.request
         around = HandlerEnv(
             cwd=request.cwd,
@@ -208,8 +204,6 @@ class RunHooks:
         """Fire the events of a change of the model also when a fallback takes over."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
-        from retinue.models.build import Fallback
-
         model = self.launch.model
         if isinstance(model, Fallback):
             model.before_switch = self._before_fallback
@@ -228,7 +222,7 @@ class RunHooks:
         asked = self.launch.request.model or self.launch.model_name
         return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
 
-    async def begin(self, handle: RunHandle) -> None:
+    async def begin(self, handle: Run) -> None:
         """Fire the events of a run that starts to work. Hooks can stop it from now on."""
         self._handle, self._began = handle, True
         for warning in self._early:
@@ -356,14 +350,10 @@ async def admit(admission: Admission) -> None:
     PromptBlockedError."""
     hooks = RunHooks(admission.launch, admission.place, admission.project)
     admission.hooks = hooks
-    try:
-        if admission.launch.request.depth > 0 and not admission.resumed:
-            await _ask_to_spawn(hooks, admission)
-        if admission.parent is None:
-            await hooks.admit_prompt(resumed=admission.resumed)
-    except BaseException:
-        await hooks.close()
-        raise
+    if admission.launch.request.depth > 0 and not admission.resumed:
+        await _ask_to_spawn(hooks, admission)
+    if admission.parent is None:
+        await hooks.admit_prompt(resumed=admission.resumed)
     admission.launch = hooks.launch
 
 

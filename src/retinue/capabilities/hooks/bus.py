@@ -28,7 +28,11 @@ from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
 from retinue.core.tool_list import entry_problem
 from retinue.core.toolnames import canonical
-from retinue.http.transport import Transport
+from retinue.guard.permissions.call import JudgedCall
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.match import restricts
+from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
+from retinue.http.transport import Transport, TransportError
 from retinue.models.keys import without_keys
 from retinue.tools.processes import run_program
 
@@ -124,8 +128,6 @@ def _argv(handler: Handler, project: str) -> list[str]:
 
 
 async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
-    from retinue.http.transport import TransportError
-
     headers = {"content-type": "application/json"}
     for name, value in handler.headers.items():
         headers[name.lower()] = _fill_in(value, handler, around.environment)
@@ -252,11 +254,6 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
     what is no rule, and for a command that cannot be taken apart."""
 
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
-        from retinue.guard.permissions.call import JudgedCall
-        from retinue.guard.permissions.locations import RunFolders
-        from retinue.guard.permissions.match import restricts
-        from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
-
         parsed = parse_rule(rule, "deny", base=str(cwd))
         if not isinstance(parsed, Rule) or entry_problem(rule) is not None:
             return None

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.agents.dialects.tables import DIALECTS
+from retinue.capabilities.hooks.handler import GUARDS, from_callable
+from retinue.capabilities.hooks.sources import HookReport, hook_files, plugin_hooks, session_hooks
 from retinue.core.permission import HookEvent
 from retinue.core.toolnames import canonical
 from retinue.errors import LaunchError
@@ -45,8 +48,6 @@ def _tool_names(dialect: Dialect) -> Mapping[str, str]:
     if dialect == "codingcode":
         return _CODINGCODE
     # Imported late: this module is loaded by every run, and most have no hooks.
-    from retinue.agents.dialects.tables import DIALECTS
-
     return DIALECTS["claude"].tool_names
 
 
@@ -144,7 +145,6 @@ class SessionHooks:
         as a program would print it) is its answer. A coroutine function runs on this event loop,
         any other in a thread. Applies to runs that start later. Usable as a decorator; returns
         the function. Raise ValueError for an unknown event."""
-        from retinue.capabilities.hooks.handler import from_callable
 
         def register(function: Function) -> Function:
             made = from_callable(event, function, matcher=matcher, timeout=timeout, priority=priority)
@@ -164,8 +164,6 @@ class SessionHooks:
     @property
     def found(self) -> HookSources:
         """The hooks of the files, and what is wrong with them."""
-        from retinue.capabilities.hooks.sources import HookReport, plugin_hooks, session_hooks
-
         project = self._project
         if self._read is None or self._read[0] is not project.settings:
             found = session_hooks(project.cwd, project.settings, project.trust, project.environment)
@@ -209,8 +207,6 @@ class SessionHooks:
 
     def _nothing_to_read(self) -> bool:
         """Look once, without loading anything: most projects have no hooks."""
-        from retinue.capabilities.hooks.sources import hook_files
-
         project = self._project
         if self._empty is not project.settings:
             if any(layer.values.get("hooks") for layer in project.settings.layers):
@@ -225,7 +221,5 @@ def find_guard_sources(handlers: Handlers) -> frozenset[str]:
     """Return the files that bring handlers which can refuse something."""
     if not handlers:
         return frozenset()
-    from retinue.capabilities.hooks.handler import GUARDS
-
     guards = [each for event in GUARDS for each in handlers.get(event, ())]
     return frozenset(each.source for each in guards if not each.observes)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.agents.dialects.structures import HOOKS, UNKNOWN_EVENT
 from retinue.agents.dialects.table import BadValueError
+from retinue.agents.dialects.values import HOOKS, UNKNOWN_EVENT
+from retinue.agents.yaml_reader import YamlError, load_mapping
 from retinue.capabilities.hooks.handler import Dialect, Handler, from_spec
 from retinue.core.files import read_file
 from retinue.core.hook_events import events_of
@@ -37,7 +38,7 @@ from retinue.settings.load import Loaded
 from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
-    from retinue.runs.project import ExtensionHooks
+    from retinue.runs.services import ExtensionHooks
 
 FILES: Mapping[str, tuple[str, ...]] = {
     ".claude": ("settings.json", "settings.local.json"),
@@ -236,7 +237,7 @@ def _of_file(file: HookFile, trust: Trust, report: HookReport) -> list[Handler]:
         return []
     value: Any
     if file.folder == ".claude":
-        data, problem = parse_object(content)
+        data, problem, *_ = parse_object(content)
         if problem is not None and content.strip():
             report.refuse(str(path), f"it {problem}", _CORRECT)
         value = data.get("hooks")
@@ -265,10 +266,8 @@ def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
 
 
 def _yaml_hooks(path: Path, content: bytes, report: HookReport) -> list[Any]:
-    from retinue.agents.yaml_items import YamlError, load_mapping
-
     try:
-        items = load_mapping(content.decode("utf-8-sig")).items
+        items = load_mapping(content.decode("utf-8-sig"))
     except (YamlError, UnicodeDecodeError) as error:
         report.refuse(str(path), f"it cannot be read ({error})", _CORRECT)
         return []

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.capabilities.lsp.catalog import server_kinds
+from retinue.capabilities.lsp.protocol import ServerFailedError
+from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
 from retinue.core.messages import Text
+from retinue.core.programs import NotConfinedError, prepare
 from retinue.core.tool import Tool, ToolContext, ToolOutput
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.settings.places import home, own_folders
+from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
@@ -45,12 +52,11 @@ class Languages:
     ) -> None:
         """A server may take `seconds` to answer and `start_seconds` to start; it ends after `idle_seconds` unused."""
         self._project = project
+        project.closing.push_async_callback(self.close)
         self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
     def tool(self, actions: tuple[str, ...] | None = None) -> Tool:
         """Return the tool with which agents ask, for `actions` or for all that the settings allow."""
-        from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
-
         if actions is None:
             more = PRIVILEGED if self._project.settings.settings.lsp_allow_mutating_actions else ()
             actions = (*READING, *more)
@@ -58,7 +64,6 @@ class Languages:
 
     @cached_property
     def pool(self) -> LanguageServerPool:
-        from retinue.capabilities.lsp.catalog import server_kinds
         from retinue.capabilities.lsp.pool import LanguagePoolOptions, LanguageServerPool
 
         settings = self._project.settings.settings
@@ -87,17 +92,11 @@ class Languages:
 
     @property
     def _confines(self) -> bool:
-        from retinue.guard.sandbox.kernel import can_sandbox
-
         return not self._trusting and can_sandbox(self._project.settings.settings)
 
     async def _spawn(
         self, kind: ServerKind, argv: tuple[str, ...], root: Path, hidden: tuple[str, ...]
     ) -> WatchedServer:
-        from retinue.capabilities.lsp.protocol import ServerFailedError
-        from retinue.core.programs import NotConfinedError, prepare
-        from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
-
         project = self._project
         log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
         environment = {**project.tool_environment, **kind.environment}
@@ -117,7 +116,6 @@ class Languages:
 
     def _box(self, kind: ServerKind, root: Path, hidden: tuple[str, ...]) -> Confinement:
         from retinue.guard.sandbox.box import Box
-        from retinue.guard.sandbox.policy import SandboxPolicy
 
         environment = self._project.environment
         policy = SandboxPolicy(
@@ -158,8 +156,6 @@ class WatchedServer:
 
 def limit_tool(plan: LaunchPlan) -> None:
     """Leave a sub-agent the actions that the settings allow for it, never a privileged one, or no tool at all."""
-    from retinue.capabilities.lsp.tool import LspTool
-
     # A program may have put another tool in its place.
     if type(plan.available["lsp"]) is not LspTool:
         return

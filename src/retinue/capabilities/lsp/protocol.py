@@ -25,6 +25,7 @@ class LspError(ToolError):
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code: Code = code
+        self.message = message
 
 
 class ServerFailedError(LspError):

@@ -101,7 +101,7 @@ async def status(pool: LanguageServerPool, question: LspQuestion, context: ToolC
             continue
         states = []
         for slot in pool.slots.values():
-            if slot.kind.name == kind.name and (slot.session or slot.broken):
+            if slot.kind.name == kind.name and (slot.connection or slot.broken):
                 states.append(f"{_state(slot)} in {shown(slot.root, context)}")
         why_not = await in_thread(partial(pool.why_not, kind))
         if not states:
@@ -111,7 +111,7 @@ async def status(pool: LanguageServerPool, question: LspQuestion, context: ToolC
 
 
 def _state(slot: Slot) -> str:
-    session = slot.session
+    session = slot.connection
     if session is None:
         return f"failed ({slot.broken})"
     doing = "still reading the project" if session.busy else "ready"

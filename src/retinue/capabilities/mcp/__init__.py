@@ -2,81 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap, loaded_module
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running
+from retinue.runs.services import Servers
 
 if TYPE_CHECKING:
-    from retinue.capabilities.mcp.attach import Served
-    from retinue.core.tool import Tool
+    from retinue.capabilities.mcp import attach as _attach
+    from retinue.capabilities.mcp import scope as _scope
+    from retinue.capabilities.mcp import servers as _servers
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.launch import Launch, LaunchPlan
-    from retinue.runs.node import RunNode
+    from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.mcp.attach")
+    _scope = LazyModule("retinue.capabilities.mcp.scope")
+    _servers = LazyModule("retinue.capabilities.mcp.servers")
 
 
 class McpCapability(Capability):
     """The tools of MCP servers: known ones at the launch, others when they appear or are searched for."""
 
     async def offer(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.mcp.scope import may_have_servers
-
-        if may_have_servers(plan.spec):
-            from retinue.capabilities.mcp.attach import offer_servers
-
-            await offer_servers(plan)
+        # Most runs have no server, and load no more than this question needs.
+        if plan.late is not None or _scope.finds_servers(plan):
+            await _attach.offer_servers(plan)
 
     def equip(self, plan: LaunchPlan) -> None:
-        served = _served(plan)
-        if served is not None:
-            served.settle(plan)
+        if plan.late is not None:
+            _attach.served_by(plan.late).settle(plan)
 
-    async def open(self, node: RunNode, *, resumed: bool) -> None:
-        served = _served(node)
-        if served is not None:
-            served.hold()
-
-    def connect(self, node: RunNode, tools: tuple[Tool, ...], wrap: Wrap, *, resumed: bool) -> None:
-        served = _served(node)
-        if served is not None:
-            served.connect(node, wrap, resumed=resumed)
-
-    def late_tools(self, node: RunNode) -> Callable[[], tuple[Tool, ...]] | None:
-        served = _served(node)
-        return None if served is None else served.late
-
-    def later_tool_names(self, launch: Launch) -> frozenset[str]:
-        served = _served(launch)
-        return frozenset() if served is None else served.names
-
-    def limit_resumed(self, launch: Launch, had: frozenset[str]) -> None:
-        served = _served(launch)
-        if served is not None and not served.has_parent:
-            served.limit_to(had)
-
-    async def close(self, node: RunNode) -> None:
-        served = _served(node)
-        if served is not None:
-            served.release()
-
-    def server_names(self, project: Project) -> frozenset[str]:
-        from retinue.capabilities.mcp.servers import project_servers
-
-        return frozenset(project_servers(project).servers)
+    def running(self, node: Run, *, resumed: bool) -> Running | None:
+        late = node.launch.late
+        return None if late is None else _attach.served_by(late).running(node, resumed=resumed)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
-        from retinue.capabilities.mcp.servers import server_subjects
-
-        return server_subjects(project)
-
-    async def close_project(self, project: Project) -> None:
-        pool = loaded_module("retinue.capabilities.mcp.pool")
-        if pool is not None:
-            await pool.loop_pool().close_unused()
+        return _servers.server_subjects(project)
 
 
-def _served(holder: Launch | LaunchPlan | RunNode) -> Served | None:
-    # A run can have servers only if the module that makes them is loaded.
-    attach = loaded_module("retinue.capabilities.mcp.attach")
-    return None if attach is None else holder.get(attach.Served)
+class ConfiguredServers(Servers):
+    """The servers of settings, of foreign files and of plugins."""
+
+    def names(self) -> frozenset[str]:
+        return frozenset(_servers.project_servers(self.project).servers)

@@ -9,31 +9,36 @@ the model gets their names only, and loads them by `tool_search`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.mcp.config import any_file
 from retinue.capabilities.mcp.scope import ServerScope
+from retinue.capabilities.mcp.servers import ProjectPool, choose_servers
+from retinue.capabilities.mcp.tool import DECLINE, SKIP, served_tool
+from retinue.core.events import ToolEnded
 from retinue.core.request import RunRequest
-from retinue.core.tool import Tool
+from retinue.core.tool import Tool, Wrap
 from retinue.errors import LaunchError
-from retinue.runs.capability import Wrap
+from retinue.models.tokens import overhead
+from retinue.runs.capability import RunPart
 from retinue.runs.guard import RunGuards
 from retinue.tools.filter import ToolSelection
+from retinue.tools.tool_search import Deferred, ToolSearchTool, loaded_names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from retinue.capabilities.mcp.config import ServerConfig
-    from retinue.capabilities.mcp.pool import PoolOptions, Server
+    from retinue.capabilities.mcp.pool import Server
     from retinue.capabilities.mcp.tool import ElicitQuestion
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import LogReader
-    from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
+    from retinue.runs.launch import LateTools, LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.tools.tool_search import Deferred
 
 SEARCH = "tool_search"
@@ -48,36 +53,35 @@ Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
 
 async def offer_servers(plan: LaunchPlan) -> None:
-    """Offer the tools that the run's servers are known to have. Costs little for a run that has no server. Raise
-    LaunchError when a required server is missing."""
-    if plan.get(Served) is None:
-        served = await _serve(plan)
-        if served is None:
-            return
-        plan.put(served)
-    served = plan.get(Served)
-    assert served is not None
+    """Offer the tools that the run's servers are known to have. Raise LaunchError when a required server is
+    missing."""
+    if plan.late is None:
+        plan.late = await _serve(plan)
+    if plan.late is None:
+        return
+    served = served_by(plan.late)
     plan.policy_changes.append(served.policy)
     plan.available |= served.tools
 
 
+def served_by(late: LateTools) -> Served:
+    """Return the servers from which tools of a run come late."""
+    assert isinstance(late, Served)
+    return late
+
+
 async def _serve(plan: LaunchPlan) -> Served | None:
-    project, spec, settings = plan.project, plan.spec, plan.settings
-    named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or project.extensions.has_servers
-    if not named and not any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers):
-        return None
+    project, spec = plan.project, plan.spec
     if plan.preview:
         plan.note("tools of MCP servers are not shown (see: retinue servers check)")
         return None
-    from retinue.capabilities.mcp.servers import choose_servers, pool_options
-
     ceiling = plan.request.ceiling.servers
     above = None if ceiling is None else frozenset(ceiling)
     scope = ServerScope(project.extensions.with_servers(spec), above)
     configs = choose_servers(plan.request, project, scope, plan.notes)
     if not configs:
         return None
-    served = Served(plan, scope, configs, pool_options(project))
+    served = Served(plan, scope, configs)
     await served.start(plan.notes)
     return served
 
@@ -85,21 +89,17 @@ async def _serve(plan: LaunchPlan) -> Served | None:
 class Served:
     """The servers of one run. `settle` decides at the launch; `late` returns the tools that come later."""
 
-    def __init__(
-        self, plan: LaunchPlan, scope: ServerScope, configs: tuple[ServerConfig, ...], options: PoolOptions
-    ) -> None:
-        from retinue.capabilities.mcp.pool import loop_pool
-
+    def __init__(self, plan: LaunchPlan, scope: ServerScope, configs: tuple[ServerConfig, ...]) -> None:
         self._settings = plan.settings
         self._spec = plan.spec
         self._scope = scope
         self._roots = _roots(plan.request, plan.project)
-        pool, owner = loop_pool(), str(next(_owners))
+        pool, owner = plan.project.part(ProjectPool), str(next(_owners))
         servers = []
         for config in configs:
             # A server that the agent's file brings is for its run alone.
             sharer = owner if config.inline else ""
-            servers.append(pool.server(config, options, self._roots, sharer))
+            servers.append(pool.server(config, self._roots, sharer))
         self.servers: tuple[Server, ...] = tuple(servers)
         self.has_parent = plan.parent is not None
         self.wrap: Wrap = tuple
@@ -174,8 +174,6 @@ class Served:
         self._admitted = mine
         if self._scope.denies(SEARCH) or not self._too_many(mine, plan.window):
             return
-        from retinue.tools.tool_search import Deferred, ToolSearchTool
-
         hidden: dict[str, Tool] = {}
         for name, tool in mine.items():
             # A tool that the file asks for by its name is never hidden behind a search.
@@ -192,27 +190,27 @@ class Served:
             return settings.tool_search_mode == "always" and bool(tools)
         if len(tools) > _MOST_SHOWN:
             return True
-        from retinue.models.tokens import overhead
-
         return overhead("", [tool.spec for tool in tools.values()]) > _SHARE_SHOWN * window
 
     # While it runs
 
-    def hold(self) -> None:
-        """Keep the servers from being closed, until `release`."""
+    @asynccontextmanager
+    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
+        """Keep the servers from being closed while the run works."""
+
+        def connect(tools: tuple[Tool, ...], wrap: Wrap) -> None:
+            self.wrap = wrap
+            self.person = partial(_question, node)
+            if resumed:
+                self._recall(node.project.log.reader, node.id)
+
         for server in self.servers:
             server.hold(self, self._roots)
-
-    def release(self) -> None:
-        for server in self.servers:
-            server.release(self)
-
-    def connect(self, node: RunNode, wrap: Wrap, *, resumed: bool) -> None:
-        """Take notice of the run: `wrap` guards tools that come later, and people behind it can be asked."""
-        self.wrap = wrap
-        self.person = partial(_question, node)
-        if resumed:
-            self.recall(node.project.log.reader, node.id)
+        try:
+            yield RunPart(connect=connect, late_tools=self.late)
+        finally:
+            for server in self.servers:
+                server.release(self)
 
     def late(self) -> tuple[Tool, ...]:
         """Return what the run has beyond the tools of its launch: found by search, or new."""
@@ -254,8 +252,6 @@ class Served:
         self._admitted |= admitted
 
     def _tools_of(self, server: Server) -> Iterator[tuple[str, Tool]]:
-        from retinue.capabilities.mcp.tool import served_tool
-
         if server.listing is None:
             return
         for listed in server.listing.tools:
@@ -278,13 +274,10 @@ class Served:
         if self._deferred is not None:
             self._deferred.keep(names)
 
-    def recall(self, reader: LogReader, run_id: str) -> None:
+    def _recall(self, reader: LogReader, run_id: str) -> None:
         """Load again what the run had loaded by search, as its log says."""
         if self._deferred is None:
             return
-        from retinue.core.events import ToolEnded
-        from retinue.tools.tool_search import loaded_names
-
         for _, event in reader.ordered(run_id, ("tool.ended",)):
             body = event.body
             if isinstance(body, ToolEnded) and body.name == SEARCH and not body.result.is_error:
@@ -295,14 +288,19 @@ def _only(tools: Mapping[str, Tool], names: Container[str]) -> dict[str, Tool]:
     return {name: tool for name, tool in tools.items() if name in names}
 
 
-async def _question(node: RunNode, call_id: str, question: ElicitQuestion) -> str | None:
+async def _question(node: Run, call_id: str, question: ElicitQuestion) -> str | None:
     """Ask through the inbox, like everything people are asked."""
     project = node.project
     guard = project.part(RunGuards).get(node.id)
     if guard is None:
         return None
+    more: dict[str, Any] = {"decline": DECLINE}
+    if question.several:
+        more["several"] = True
+    if question.skippable:
+        more["skip"] = SKIP
     answer = await project.inbox_service.question(
-        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail
+        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail, more=more
     )
     # The policy or the expiry has answered, and no person.
     if answer.by in ("policy", "expiry"):

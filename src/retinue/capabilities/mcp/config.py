@@ -131,6 +131,11 @@ def read_server(
         return replace(base, problem="its configuration is not an object")
     if raw.get("disabled") is True or raw.get("enabled") is False:
         return None
+    for key, value in raw.items():
+        # A server that someone meant to switch off must not be started because of a slip.
+        is_switch = key in ("disabled", "enabled") and isinstance(value, bool)
+        if not is_switch and str(key).lower() in ("disabled", "disable", "enabled", "enable"):
+            return replace(base, problem=f"`{key}: {value}` is no switch; write `disabled: true` or `disabled: false`")
     try:
         found = _read(base, raw, environment)
     except _BadError as bad:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.tool_list import Listing, listing, repair_tools
+from retinue.capabilities.mcp.transport import find_program, http_streams, program_streams, repaired, server_environment
 from retinue.core.programs import prepare
 from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
@@ -275,14 +276,6 @@ class McpConnection:
         return client
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
-        from retinue.capabilities.mcp.transport import (
-            find_program,
-            http_streams,
-            program_streams,
-            repaired,
-            server_environment,
-        )
-
         if self.config.transport != "stdio":
             return repaired(http_streams(self.config, self._around.log), self._repair)
         around = self._around

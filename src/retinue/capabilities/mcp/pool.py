@@ -1,14 +1,10 @@
-"""One connection per server configuration, shared by every run of the process.
-
-A server is started by the first use; others that come meanwhile wait for the same start. It is
-closed some time after the last run that holds it has ended. One that crashes is started again by
-the next use, later and later if it keeps crashing. How many calls it gets at once is bounded.
+"""One connection per server configuration, shared by every run of the process. How many calls it gets at once is
+bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
@@ -21,18 +17,13 @@ from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
 from retinue.capabilities.mcp.tool_list import Listing, ListingMemory
 from retinue.tools.processes import CannotStartError, ErrorLog
+from retinue.tools.shared_server import STEADY_SECONDS, SharedServer
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 START_SECONDS = 10.0
 LINGER_SECONDS = 30.0
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
-_PATIENCE = 3.0
-"""A pause of at most this long is waited for; a longer one is an error that says when."""
-_STEADY_SECONDS = 30.0
-"""A server that lived this long has not crashed at its start."""
 
 
 class Caller(Struct, eq=False):
@@ -60,37 +51,26 @@ class PoolOptions(Struct, frozen=True):
     linger_seconds: float = LINGER_SECONDS
 
 
-class Server:
+class Server(SharedServer[McpConnection]):
     """One configured server as the runs of this process share it."""
 
     def __init__(self, config: ServerConfig, options: PoolOptions, roots: tuple[Path, ...]) -> None:
+        super().__init__(options.linger_seconds)
         self.config = config
         self._options = options
         self._holders: dict[object, tuple[Path, ...]] = {}
         self._first_roots = roots
-        self._connection: McpConnection | None = None
-        self._starting: asyncio.Task[McpConnection] | None = None
         self._slots = asyncio.Semaphore(config.concurrency)
         self._calls: list[Caller] = []
-        self._crashes = 0
-        self._since = 0.0
-        self._not_before = 0.0
-        self._closing: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Task[None] | None = None
         self._doubt: asyncio.Task[None] | None = None
-        self.starts = 0
         self.listing: Listing | None = None
         self.problem: str | None = None
         self.version = 0
         """Grows whenever the list of tools changes."""
 
     @property
-    def live(self) -> bool:
-        return self._connection is not None and self._connection.live
-
-    @property
     def pid(self) -> int | None:
-        return self._connection.pid if self._connection is not None and self._connection.live else None
+        return self.connection.pid if self.connection is not None else None
 
     @property
     def log_path(self) -> Path:
@@ -100,11 +80,7 @@ class Server:
     @property
     def idle(self) -> bool:
         """Whether it has done its work: nobody holds it, and nothing of it runs."""
-        return bool(self.starts) and not (self._holders or self.live or self._starting)
-
-    @property
-    def held(self) -> bool:
-        return bool(self._holders)
+        return bool(self.starts) and not (self._holders or self.connection or self._starting)
 
     @property
     def uses_roots(self) -> bool:
@@ -118,48 +94,14 @@ class Server:
         shared = set(first).intersection(*others)
         return tuple(root for root in first if root in shared)
 
-    def hold(self, holder: object, roots: tuple[Path, ...]) -> None:
-        self._holders[holder] = roots
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-
     def release(self, holder: object) -> None:
-        """Let go of the server. It is closed a while later, unless someone holds it again by then."""
         self._holders.pop(holder, None)
-        if not self._holders and self._closing is None and (self._connection or self._starting):
-            linger = self._options.linger_seconds
-            if self.config.inline and holder is not None:
-                # No other run can ever hold it.
-                linger = 0.0
-            self._closing = asyncio.get_running_loop().call_later(linger, self._close_unused)
+        # No other run can ever hold a server that the file of an agent brings.
+        self._close_later(0.0 if self.config.inline else self._linger_seconds)
 
-    def _close_unused(self) -> None:
-        self._closing = None
-        if not self._holders:
-            self._gone = asyncio.create_task(self.close())
-
-    async def ready(self) -> McpConnection:
-        """Return the live connection, started if it must be. Raise CannotStartError."""
-        if self._connection is not None and self._connection.live:
-            return self._connection
+    async def _connect(self) -> McpConnection:
         if self.config.problem is not None:
             raise CannotStartError(self.config.problem)
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(), name=f"start mcp {self.config.name}")
-            self._starting.add_done_callback(self._started)
-        return await asyncio.shield(self._starting)
-
-    def _started(self, task: asyncio.Task[McpConnection]) -> None:
-        self._starting = None
-        if not task.cancelled():
-            # Everyone who waited has the exception; fetched here, asyncio does not report it as lost.
-            task.exception()
-        if not self._holders:
-            self.release(None)
-
-    async def _start(self) -> McpConnection:
-        await self._pause()
         await load_library()
         self.starts += 1
         options = self._options
@@ -173,30 +115,22 @@ class Server:
         except CannotStartError as error:
             self._failed(str(error))
             raise
-        self._connection, self._since, self.problem = connection, time.monotonic(), None
+        self.problem = None
         return connection
 
-    async def _pause(self) -> None:
-        old, self._connection = self._connection, None
-        if old is not None:
-            await old.close()
-            if not self.config.restart:
-                raise CannotStartError("it has ended, and its configuration says not to start it again")
-            if time.monotonic() - self._since < _STEADY_SECONDS:
-                self._failed(f"it ended {time.monotonic() - self._since:.1f} s after its start")
-            else:
-                self._crashes = 0
-        wait = self._not_before - time.monotonic()
-        if wait > _PATIENCE:
-            raise CannotStartError(f"it failed {self._crashes} times ({self.problem}); next attempt in {wait:.0f} s")
-        if wait > 0:
-            await asyncio.sleep(wait)
+    def _ended(self, seconds: float) -> None:
+        if not self.config.restart:
+            raise CannotStartError("it has ended, and its configuration says not to start it again")
+        if seconds < STEADY_SECONDS:
+            self.problem = f"it ended {seconds:.1f} s after its start"
+        super()._ended(seconds)
 
     def _failed(self, why: str) -> None:
         self.problem = why
-        self._crashes += 1
-        pause = min(_FIRST_PAUSE * 2 ** (self._crashes - 1), _LONGEST_PAUSE)
-        self._not_before = time.monotonic() + pause
+        self._count_crash()
+
+    def _too_soon(self, seconds: float) -> Exception:
+        return CannotStartError(f"it failed {self._crashes} times ({self.problem}); next attempt in {seconds:.0f} s")
 
     def _take_listing(self, found: Listing) -> None:
         if self.listing is None or found.tools != self.listing.tools:
@@ -258,21 +192,6 @@ class Server:
                 raise
         raise AssertionError
 
-    async def close(self) -> None:
-        """End the connection, even if runs hold it. The next use starts it again."""
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-        starting, connection = self._starting, self._connection
-        self._connection = None
-        if starting is not None:
-            starting.cancel()
-            await asyncio.wait({starting}, timeout=5)
-        if connection is not None:
-            await connection.close()
-        if self._gone is not None and self._gone is not asyncio.current_task():
-            await asyncio.wait({self._gone})
-
 
 class ServerPool:
     """The servers of one event loop."""
@@ -304,7 +223,7 @@ class ServerPool:
         """End at once what nobody holds."""
         await asyncio.gather(*(server.close() for server in self._servers.values() if not server.held))
         for key, server in list(self._servers.items()):
-            if not server.held and not server.live:
+            if not server.held and server.connection is None:
                 del self._servers[key]
 
 

@@ -18,20 +18,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.capabilities.mcp.config import ServerConfig, claude_file, project_files, read_server, upwards, user_files
+from retinue.capabilities.mcp.config import (
+    ServerConfig,
+    any_file,
+    claude_file,
+    project_files,
+    read_server,
+    upwards,
+    user_files,
+)
 from retinue.core.files import read_file
 from retinue.core.provenance import Provenance
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_entry
+from retinue.core.tool_list import split_entry, split_selector
 from retinue.core.toolnames import canonical, served_alias, served_name
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
+
+if TYPE_CHECKING:
+    from retinue.runs.launch import LaunchPlan
 
 
 class Configured(Struct, frozen=True):
@@ -172,6 +183,16 @@ _NAMES_SERVERS = frozenset({"codingcode"})
 """Dialects in which an agent has no server that its file does not name."""
 
 
+def finds_servers(plan: LaunchPlan) -> bool:
+    """Return whether the run can have servers, and anything names one. Costs little."""
+    project, spec, settings = plan.project, plan.spec, plan.settings
+    if not may_have_servers(spec):
+        return False
+    if spec.servers or spec.required_servers or settings.mcp_servers or project.extensions.has_servers:
+        return True
+    return any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers)
+
+
 def may_have_servers(spec: AgentSpec) -> bool:
     """Return whether a run can have servers at all. Cheap, and False for most agents that list their tools."""
     if spec.isolated:
@@ -202,7 +223,7 @@ class ServerScope:
         allow = spec.tools.allow
         self._listed = allow is not None and not any(entry.strip().lower() in _EVERY for entry in allow)
         self._patterns = tuple(filter(None, map(_pattern, allow or ())))
-        self._selectors = tuple(map(_selector, spec.tools.selectors))
+        self._selectors = tuple(map(split_selector, spec.tools.selectors))
 
     def wants(self, name: str) -> bool:
         """Return whether a configured server is one of the run's."""
@@ -265,7 +286,7 @@ class ServerScope:
         """Return the policy with the tools of servers that the file means without listing them, and without the
         selectors that were about servers."""
         mine = {_EXTENSION, *map(str.lower, servers)}
-        others = [each for each in policy.selectors if _selector(each)[0] not in mine]
+        others = [each for each in policy.selectors if split_selector(each)[0] not in mine]
         policy = replace(policy, selectors=tuple(others))
         if policy.allow is None:
             return policy
@@ -354,8 +375,3 @@ def _whole_server(entry: str) -> str | None:
 def _touches(pattern: str, server: str) -> bool:
     prefix = f"{_prefix(server)}__"
     return pattern.startswith(prefix) or ("*" in pattern and fnmatchcase(prefix, f"{pattern.split('*')[0]}*"))
-
-
-def _selector(text: str) -> tuple[str, str]:
-    extension, _, tool = text.removeprefix("ext:").partition("/")
-    return extension.strip().lower(), tool.strip()

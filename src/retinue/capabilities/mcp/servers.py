@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.pool import PoolOptions
+from retinue.capabilities.mcp.pool import PoolOptions, Server, loop_pool
 from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
@@ -146,6 +146,19 @@ def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple
     return tuple(lines)
 
 
+class ProjectPool:
+    """The servers of this event loop, as one project uses them. What nobody needs ends with the project."""
+
+    def __init__(self, project: Project) -> None:
+        self._pool = loop_pool()
+        self._options = pool_options(project)
+        project.closing.push_async_callback(self._pool.close_unused)
+
+    def server(self, config: ServerConfig, roots: tuple[Path, ...], owner: str = "") -> Server:
+        """Return the server of that configuration, for `owner` alone if one is named."""
+        return self._pool.server(config, self._options, roots, owner)
+
+
 def pool_options(project: Project) -> PoolOptions:
     state, settings = retinue_state(project.environment), project.settings.settings
     return PoolOptions(
@@ -197,15 +210,16 @@ class ServerLint:
                 known.add(server.name)
         for name in ServerScope(spec, None).missing(known):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
-            key = _key(subject, "required_servers")
-            yield subject.report("server-not-configured", reason, _ADD, key=key, word=name, severity="error")
+            yield subject.report(
+                "server-not-configured", reason, _ADD, field="required_servers", word=name, severity="error"
+            )
         for server in spec.servers or ():
             yield from self._named(subject, server, configured, self._project)
 
     def _named(
         self, subject: LintSubject, server: ServerRef, configured: Configured, project: Project
     ) -> Iterator[CheckResult]:
-        key = _key(subject, "servers")
+        key = subject.key_for("servers")
         if server.config is not None:
             where = subject.parsed.file
             config = read_server(
@@ -221,7 +235,7 @@ class ServerLint:
         if config is None:
             if server.config is None:
                 reason = f"The MCP server '{server.name}' is not configured here: it is left out."
-                from retinue.agents.lint.keys import nearest
+                from retinue.core.spelling import nearest
 
                 meant = nearest(server.name, configured.servers)
                 remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
@@ -240,7 +254,3 @@ class ServerLint:
             reason = f"The MCP server '{server.name}' does not start: {config.origin} is not trusted."
             remedy = f"Consent with: retinue trust add {config.origin}"
             yield subject.report("server-unusable", reason, remedy, key=key, word=server.name, severity="info")
-
-
-def _key(subject: LintSubject, field: str) -> str | None:
-    return next(iter(subject.keys_for(field)), None)

@@ -1,14 +1,16 @@
 """A tool of a server as a tool of a run, and the questions a server asks a person.
 
 A form becomes one question per field. The answer to each is checked against what the server asked
-for; a wrong one is asked again. `skip` leaves a field to its default, or out. If nobody answers, the
-server is told that the question was cancelled. The protocol forbids asking for secrets; the question
-says which server asks.
+for; a wrong one is asked again. `skip`, or an empty answer, leaves a field to its default, or out.
+Choices are shown by their titles and sent as their values. If nobody answers, the server is told
+that the question was cancelled. The protocol forbids asking for secrets; the question says which
+server asks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from msgspec import Struct, field
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.pool import Caller, Server
-from retinue.capabilities.mcp.tool_list import ServerTool, harmless_schema, safe_keys
+from retinue.capabilities.mcp.tool_list import ServerTool, harmless_schema, safe_keys, to_output
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
@@ -40,16 +42,18 @@ SKIP = "skip"
 _MOST_FIELDS = 20
 _ATTEMPTS = 3
 _LENGTH = 2_000
-_CHECKED = ("type", "format", "minLength", "maxLength", "minimum", "maximum")
+_CHECKED = ("type", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems")
 """What an answer is held to. A pattern is not: matching one of a stranger may take for ever."""
 
 
 class ElicitQuestion(Struct, frozen=True):
-    """`options` empty means free text."""
+    """`options` empty means free text. `several`: more than one may be chosen. `skippable`: none is needed."""
 
     title: str
     detail: str = ""
     options: tuple[str, ...] = ()
+    several: bool = False
+    skippable: bool = False
 
 
 Ask = Callable[[ElicitQuestion], Awaitable[str | None]]
@@ -106,25 +110,28 @@ def _refused(said: str | None) -> ElicitResult:
 async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
     """Return the value, None for a field left out, or _Refused."""
     label = str(field.get("title") or name)
+    several = field.get("type") == "array"
+    choices = _choices(field)
     default = field.get("default")
-    options = _options(field)
+    if several and needed and default is None and not field.get("minItems"):
+        default = []
     hint = str(field.get("description") or "")[:_LENGTH]
-    skip = "" if needed else f" (answer {SKIP} to leave it out)"
-    if default is not None:
-        skip = f" (answer {SKIP} for {str(default)[:80]!r})"
+    asides = _asides(field, choices, needed, default)
     # A field may have the word among its own choices.
-    skips = {"", SKIP}.difference(options) if skip else set[str]()
+    skips = {"", SKIP}.difference(choices) if default is not None or not needed else set[str]()
+    options = tuple(choices)
     if options and SKIP in skips:
         options = (*options, SKIP)
     if options:
         options = (*options, DECLINE)
     for _ in range(_ATTEMPTS):
-        said = await ask(ElicitQuestion(title, f"{label}: {hint}{skip}".strip(), options))
+        detail = f"{label}: {hint}{asides}".strip()
+        said = await ask(ElicitQuestion(title, detail, options, several=several, skippable=bool(skips)))
         if said is None or said.strip().lower() == DECLINE:
             return _Refused(said)
         if said.strip().lower() in skips:
             return default
-        value = _value(said.strip(), field)
+        value = _value(said.strip(), field, choices)
         if value is not None and _fits(value, field):
             return value
         wanted = field.get("format") or field.get("type", "string")
@@ -132,32 +139,86 @@ async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, 
     return _Refused(None)
 
 
-def _options(field: Mapping[str, Any]) -> tuple[str, ...]:
+def _asides(field: Mapping[str, Any], choices: Mapping[str, Any], needed: bool, default: Any) -> str:
+    """Return how many choices are wanted, and what becomes of a field that is skipped."""
+    asides = []
+    if field.get("type") == "array":
+        bounds = [
+            f"{word} {field[key]}" for word, key in (("at least", "minItems"), ("at most", "maxItems")) if key in field
+        ]
+        asides.append(", ".join(["choose any, separated by commas", *bounds]))
+    if default is not None:
+        values = default if isinstance(default, list) else [default]
+        titles = {str(value): title for title, value in choices.items()}
+        shown = ", ".join(titles.get(str(value), str(value)) for value in values)
+        asides.append(f"answer {SKIP} for {shown[:80]!r}")
+    elif not needed:
+        asides.append(f"answer {SKIP} to leave it out")
+    return "".join(f" ({aside})" for aside in asides)
+
+
+def _choices(field: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a field can have, by the titles that people see; nothing where any value will do."""
     if field.get("type") == "boolean":
-        return ("yes", "no")
-    choices = field.get("enum")
-    if isinstance(choices, list):
-        return tuple(map(str, choices))
-    return ()
+        return {"yes": True, "no": False}
+    source = field.get("items") if field.get("type") == "array" else field
+    if not isinstance(source, Mapping):
+        return {}
+    titled = source.get("anyOf") or source.get("oneOf")
+    values: Any
+    titles: Any
+    if isinstance(titled, list):
+        entries = [entry for entry in titled if isinstance(entry, Mapping) and "const" in entry]
+        values = [entry["const"] for entry in entries]
+        titles = [entry.get("title") or entry["const"] for entry in entries]
+    else:
+        values = source.get("enum")
+        if not isinstance(values, list):
+            return {}
+        titles = source.get("enumNames")
+    # Titles that do not tell the values apart are of no use.
+    if not isinstance(titles, list) or len(set(map(str, titles))) != len(values):
+        titles = values
+    return dict(zip(map(str, titles), values, strict=True))
 
 
-def _value(text: str, field: Mapping[str, Any]) -> Any:
+def _value(text: str, field: Mapping[str, Any], choices: Mapping[str, Any]) -> Any:
     """Return the answer as the type that the field has; None when it cannot be."""
+    if choices:
+        chosen = _chosen(text, choices)
+        if field.get("type") == "array" or not chosen:
+            return chosen
+        return chosen[0] if len(chosen) == 1 else None
     try:
         match field.get("type"):
-            case "boolean":
-                return {"yes": True, "true": True, "no": False, "false": False}.get(text.lower())
             case "integer":
                 return int(text)
             case "number":
                 return float(text)
+            case "array" | "object":
+                return None
             case _:
-                choices = field.get("enum")
-                if isinstance(choices, list) and text not in map(str, choices):
-                    return None
                 return text
     except ValueError:
         return None
+
+
+def _chosen(text: str, choices: Mapping[str, Any]) -> list[Any] | None:
+    """Return the values of titles, or of values, separated by commas; None when one of them is unknown."""
+    named = {str(value).lower(): value for value in choices.values()}
+    named |= {title.lower(): value for title, value in choices.items()}
+    longest_first = sorted(named, key=len, reverse=True)
+    values: list[Any] = []
+    rest = text.strip()
+    while rest:
+        # A title may hold commas itself.
+        name = next((each for each in longest_first if re.match(rf"{re.escape(each)}\s*(,|\Z)", rest.lower())), None)
+        if name is None:
+            return None
+        if named[name] not in values:
+            values.append(named[name])
+        rest = rest[len(name) :].lstrip(" ,")
+    return values
 
 
 def _fits(value: Any, field: Mapping[str, Any]) -> bool:
@@ -213,8 +274,6 @@ class ServedTool(Struct, frozen=True):
         except ServerError as error:
             text = from_server(f"The MCP server '{self.name}' refused the call: {error}")
             return failed(text, ToolEffect("failed", hosts=hosts))
-        from retinue.capabilities.mcp.tool_list import to_output
-
         effect = ToolEffect("finished", hosts=hosts)
         if result.is_error:
             effect = ToolEffect("failed", hosts=hosts)

@@ -4,42 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running
 
 if TYPE_CHECKING:
-    from retinue.core.permission import Permissions
+    from retinue.capabilities.memory import attach as _attach
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.memory.attach")
 
 
 class MemoryCapability(Capability):
     """The memory of agents whose file asks for one."""
 
     def equip(self, plan: LaunchPlan) -> None:
-        if plan.spec.memory is None or not plan.settings.memory_enabled:
-            return
-        from retinue.capabilities.memory.attach import add_memory
-
-        add_memory(plan)
+        if plan.spec.memory is not None and plan.settings.memory_enabled:
+            _attach.add_memory(plan)
 
     def brief(self, plan: LaunchPlan) -> None:
-        if plan.spec.memory is None:
-            return
-        from retinue.capabilities.memory.attach import Memory
+        if plan.spec.memory is not None:
+            memory = plan.get(_attach.Memory)
+            if memory is not None:
+                plan.tell("memory", memory.block())
 
-        memory = plan.get(Memory)
-        if memory is not None:
-            plan.tell("memory", memory.block())
-
-    async def open(self, node: RunNode, *, resumed: bool) -> None:
-        if node.handle.launch.request.spec.memory is not None:
-            from retinue.capabilities.memory.attach import make_folder
-
-            make_folder(node)
-
-    def permissions(self, node: RunNode, inner: Permissions) -> Permissions:
-        if node.handle.launch.request.spec.memory is None:
-            return inner
-        from retinue.capabilities.memory.attach import allow_own_memory
-
-        return allow_own_memory(node, inner)
+    def running(self, node: Run, *, resumed: bool) -> Running | None:
+        if node.launch.request.spec.memory is not None:
+            _attach.make_folder(node)
+        return None

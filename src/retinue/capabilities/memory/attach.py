@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.capabilities.memory.store import INDEX
+from retinue.capabilities.memory.store import INDEX, carried_folders, other_folders, own_folder
 from retinue.core.files import read_head
 from retinue.core.format import replace_unprintable
-from retinue.core.permission import Decision, Permissions, ToolUse
-from retinue.core.spec import MemoryScope, PermissionMode, ToolPolicy
+from retinue.core.spec import MemoryScope, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.runs.prompt import shipped
-from retinue.settings.places import home
 from retinue.tools.filter import memory_tools, select_tools
-from retinue.tools.reach import Reaching, ReachingWriter
-from retinue.tools.safe_dir import SafeDir, read
+from retinue.tools.paths import Reaching, ReachingWriter
+from retinue.tools.safe_dir import SafeDir, open_dir, read, write
 
 if TYPE_CHECKING:
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
 
 
 LINES = 200
@@ -181,8 +179,6 @@ def add_memory(plan: LaunchPlan) -> None:
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
     """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
-    from retinue.capabilities.memory.store import carried_folders, other_folders, own_folder
-
     spec, project = plan.spec, plan.project
     assert spec.memory is not None
     try:
@@ -216,15 +212,13 @@ def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
     return {tool.spec.name: tool for tool in plan.permit(chosen, [])}
 
 
-def make_folder(node: RunNode) -> None:
+def make_folder(node: Run) -> None:
     """Make the folder of a run that may write its memory. One that cannot be made is found out by
     the agent when it writes."""
 
     memory = node.get(Memory)
     if memory is None or not memory.writable:
         return
-    from retinue.tools.safe_dir import SafeDir, open_dir, read, write
-
     with suppress(OSError), open_dir(memory.own, create=True):
         if memory.scope == "local":
             above = SafeDir(memory.own.base, memory.own.names[:-1])
@@ -235,52 +229,9 @@ def make_folder(node: RunNode) -> None:
 
 
 def _advice(path: Path) -> str:
-    from retinue.capabilities.memory.store import INDEX
-
     if path.name != INDEX:
         return ""
     try:
         return advice(read_head(path, BYTES * 40))
     except OSError:
         return ""
-
-
-class OwnMemory:
-    """The permissions of a run, but that it need not ask before it writes its own memory. What a
-    rule forbids or wants asked stays so, and children have the permissions without this."""
-
-    def __init__(self, inner: Permissions, tools: Mapping[str, Reaching], root: Path, house: str) -> None:
-        self._inner = inner
-        self._tools = tools
-        self._root = root
-        self._house = house
-
-    @property
-    def mode(self) -> PermissionMode:
-        return self._inner.mode
-
-    def decide(self, use: ToolUse) -> Decision:
-        decision = self._inner.decide(use)
-        tool = self._tools.get(use.tool)
-        # A decision of a rule stays: only the mode's question is not worth asking.
-        if tool is None or decision.verdict == "allow" or decision.by != "mode" or self._inner.mode == "plan":
-            return decision
-        if tool.target(use.arguments, self._root, self._house) is None:
-            return decision
-        return Decision("allow", "It is the agent's own memory.", "mode")
-
-    def grant(self, rule: str) -> None:
-        self._inner.grant(rule)
-
-
-def allow_own_memory(node: RunNode, inner: Permissions) -> Permissions:
-    """Return the permissions of a run, which need not ask before it writes its own memory."""
-
-    memory, launch = node.get(Memory), node.handle.launch
-    if memory is None or not memory.writable:
-        return inner
-    tools: dict[str, Reaching] = {}
-    for tool in launch.tools:
-        if isinstance(tool, ReachingWriter):
-            tools[tool.spec.name] = tool
-    return OwnMemory(inner, tools, launch.request.cwd.resolve(), str(home(node.project.environment)))

@@ -251,19 +251,6 @@ def merge(content: Content, folder: SafeDir) -> Merged:
     return _repeat(once)
 
 
-def sync(first: SafeDir, second: SafeDir) -> tuple[Merged, Merged]:
-    """Make two memories hold the same: where versions differ, that of `first` has the name in both,
-    and that of `second` stands beside it in both. Doing it again changes nothing."""
-
-    def once(folder: SafeDir) -> Merged:
-        # Read again for each side: an agent may have written since.
-        one, other = content_of(first), content_of(second)
-        there = one if folder is first else other
-        return _write_all(folder, there, _combine(one, other))
-
-    return _repeat(lambda: once(first)), _repeat(lambda: once(second))
-
-
 def _combine(first: Content, second: Content) -> dict[str, bytes]:
     """Return the files of both. Where versions differ, that of `first` has the name."""
     wanted = dict(first)

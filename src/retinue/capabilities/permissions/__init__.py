@@ -2,58 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, RunPart
 from retinue.runs.guard import RunGuards
+from retinue.runs.services import Rules
 
 if TYPE_CHECKING:
+    from retinue.capabilities.permissions import attach as _attach
+    from retinue.capabilities.permissions import gatekeeper as _gatekeeper
     from retinue.core.outcome import Outcome
     from retinue.core.spec import PermissionMode
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
-    from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.permissions.attach")
+    _gatekeeper = LazyModule("retinue.capabilities.permissions.gatekeeper")
 
 
 class PermissionsCapability(Capability):
     """The mode of a run, the tools its rules leave it, and the gate before every call."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.permissions.attach import mode_for
-
-        plan.mode = mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
+        plan.mode = _attach.mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
 
     async def offer(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.permissions.attach import permit_tools
+        plan.permit = partial(_attach.permit_tools, plan.request, plan.project)
 
-        plan.permit = partial(permit_tools, plan.request, plan.project)
+    @asynccontextmanager
+    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
+        try:
+            yield RunPart(wrap=lambda inner: _gatekeeper.guard_run(node, inner, resumed=resumed))
+        finally:
+            node.project.part(RunGuards).pop(node.id, None)
 
-    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
-        from retinue.capabilities.permissions.gatekeeper import gatekeeper
-
-        return gatekeeper(node, inner, resumed=resumed)
-
-    def permissions_before_run(
-        self, project: Project, grants: Sequence[str], mode: PermissionMode | None
-    ) -> PermissionPolicy | None:
-        from retinue.capabilities.permissions.attach import permissions_before_run
-
-        return permissions_before_run(project, grants, mode)
-
-    def denied_agents(self, project: Project) -> frozenset[str]:
-        from retinue.capabilities.permissions.attach import denied_agents
-
-        return denied_agents(project)
-
-    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
+    async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.id in node.project.part(RunGuards):
-            from retinue.capabilities.permissions.gatekeeper import release
-
-            await release(node)
+            await _gatekeeper.release(node)
         return outcome
 
-    async def close(self, node: RunNode) -> None:
-        node.project.part(RunGuards).pop(node.id, None)
+
+class FileRules(Rules):
+    """The rules of all files that count for the project."""
+
+    def denied_agents(self) -> frozenset[str]:
+        return _attach.denied_agents(self.project)
+
+    def permissions(self, grants: Sequence[str], mode: PermissionMode | None) -> PermissionPolicy:
+        return _attach.permissions_before_run(self.project, grants, mode)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.format import as_sentence
 from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
-from retinue.core.spec import PermissionMode
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool_list import entry_problem
 from retinue.core.toolnames import canonical
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.modes import effective_mode
+from retinue.guard.permissions.modes import classify_call, effective_mode, preset_rules
 from retinue.guard.permissions.policy import (
     DENY_EVERYTHING,
     Block,
@@ -33,8 +34,15 @@ from retinue.guard.permissions.rule import (
     is_about_files,
     parse_rule,
     rule_of_pattern,
+    rules_of_file,
     takes_away,
 )
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.guard.sandbox.policy import can_mask
+from retinue.models.protocol import Finished, ModelRequest
+from retinue.models.select import build_model, select_model
+from retinue.runs.bounds import NO_PATTERNS
+from retinue.settings.foreign import line_of
 
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
@@ -61,8 +69,6 @@ def classifier_for(policy: PermissionPolicy, project: Project) -> Classify | Non
     known: list[Model] = []
 
     async def ask(system: str, question: str) -> str:
-        from retinue.models.protocol import Finished, ModelRequest
-
         async with asyncio.timeout(LONGEST_SECONDS):
             if not known:
                 known.append(await _model(name, project))
@@ -77,16 +83,12 @@ def classifier_for(policy: PermissionPolicy, project: Project) -> Classify | Non
         return ""
 
     async def classify(use: ToolUse, decision: Decision) -> Decision:
-        from retinue.guard.permissions.modes import classify_call
-
         return await classify_call(policy, use, decision, ask)
 
     return classify
 
 
 async def _model(name: str, project: Project) -> Model:
-    from retinue.models.select import build_model, select_model
-
     selection = await select_model(
         name,
         settings=project.settings.settings,
@@ -130,8 +132,6 @@ def permissions_for(
         more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
         rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
     if presets:
-        from retinue.guard.permissions.modes import preset_rules
-
         rules += preset_rules()
     if parent is not None:
         mode = mode_for(request, project, parent.mode, notes)
@@ -166,9 +166,6 @@ def _require_readable(sources: Sources) -> None:
 def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
     """Return whether commands that nobody allowed can be walled in here, and whether files that rules
     deny can be kept from all others. What cannot be enforced is noted."""
-    from retinue.guard.sandbox.kernel import can_sandbox
-    from retinue.guard.sandbox.policy import can_mask
-
     settings = project.settings.settings
     walls = can_sandbox(settings)
     about = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
@@ -244,10 +241,6 @@ def session_mode(project: Project) -> PermissionMode:
 def permissions_before_run(project: Project, grants: Sequence[str], mode: PermissionMode | None) -> PermissionPolicy:
     """Return the permissions of calls that a prompt makes before there is a run. `grants` are further rules that
     allow; one that cannot be read allows nothing."""
-    from retinue.core.request import RunRequest
-    from retinue.core.spec import AgentSpec
-    from retinue.runs.bounds import NO_PATTERNS
-
     spec = AgentSpec(name="main")
     request = RunRequest(spec=spec, task="", cwd=project.cwd, permission_mode=mode)
     policy = permissions_for(request, project, None, NO_PATTERNS, [])
@@ -274,8 +267,6 @@ def _of_file(
     for tool, listed in patterns.allowed.items():
         limits.append(Limit(tool, _rules(tool, listed, "allow", source, base, notes), source))
     if patterns.rules:
-        from retinue.guard.permissions.rule import rules_of_file
-
         more, narrower = rules_of_file(patterns.rules, source=source, base=base)
         rules, limits = (*rules, *more), [*limits, *narrower]
     return rules, tuple(limits)
@@ -334,8 +325,6 @@ def _unknown_tools(sources: Sources, project: Project) -> list[str]:
 
 def _line(rule: Rule) -> str:
     """Return the file of a rule with its line."""
-    from retinue.settings.foreign import line_of
-
     line = line_of(Path(rule.source), f"permissions.{rule.kind}")
     return f"{rule.source}:{line}" if line else rule.source
 
@@ -343,7 +332,7 @@ def _line(rule: Rule) -> str:
 def _is_elsewhere(name: str, project: Project) -> bool:
     """Return whether another program has such a tool, or a plugin may have it, which is known only when it is
     imported."""
-    from retinue.agents.lint.tools import ELSEWHERE
+    from retinue.agents.lint.checks import ELSEWHERE
 
     return name.lower() in ELSEWHERE or project.extensions.has_code
 

@@ -9,34 +9,43 @@ of the agent (kept in the log), or as a rule into the settings of the project.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.agents.parse import file_name
+from retinue.agents.parse import file_stem
 from retinue.capabilities.permissions.attach import classifier_for, permissions_for
 from retinue.core.delegation import Refusal, Vocabulary
-from retinue.core.events import Body, Warned
-from retinue.core.permission import Permissions
+from retinue.core.events import Warned
+from retinue.core.permission import Decision, Permissions
+from retinue.core.person_prompt import words_of
 from retinue.core.tool import Preview
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, guard_tools
+from retinue.guard.permissions.modes import Taint
+from retinue.log.activity import first_host
+from retinue.log.inbox import grant as store
+from retinue.log.inbox import granted, leftovers
+from retinue.runs.consent import consent_stays
 from retinue.runs.guard import RunGuard, RunGuards, identity_of
-from retinue.runs.person_prompt import words_of
 from retinue.runs.resolution import resolve_type
+from retinue.settings.places import home
+from retinue.settings.write import Append, save_settings, target_file
+from retinue.tools.paths import Reaching, ReachingWriter
 
 if TYPE_CHECKING:
-    from retinue.core.permission import Decision, InboxAnswer, ToolUse
+    from retinue.core.permission import InboxAnswer, ToolUse
     from retinue.core.spec import PermissionMode
+    from retinue.core.tool import Wrap
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.runs.capability import Wrap
     from retinue.runs.launch import Launch
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 _ABOUT = 60
@@ -57,7 +66,7 @@ class RulesOnAgents:
     """The permissions of a run, which judge a call by the agent that it would start: `Agent(x)` also holds for a call
     that names x by the name of its file, or that falls back to x, and where x is the name of its file."""
 
-    def __init__(self, inner: Permissions, node: RunNode) -> None:
+    def __init__(self, inner: Permissions, node: Run) -> None:
         self._inner = inner
         self._project = node.project
         self._nested = node.depth > 0
@@ -88,11 +97,39 @@ class RulesOnAgents:
             return [use]
         names = [found.spec.name]
         if found.spec.dialect == "pi" and found.spec.path:
-            names.append(file_name(found.spec.path, (".md",)))
+            names.append(file_stem(found.spec.path, (".md",)))
         return [replace(use, arguments={**use.arguments, key: name}) for name in dict.fromkeys(names)]
 
 
-def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
+class OwnMemory:
+    """The permissions of a run, but that it need not ask before it writes its own memory by one of `tools`. What a
+    rule forbids or wants asked stays so, and children have the permissions without this."""
+
+    def __init__(self, inner: Permissions, tools: Mapping[str, Reaching], node: Run) -> None:
+        self._inner = inner
+        self._tools = tools
+        self._root = node.launch.request.cwd.resolve()
+        self._house = str(home(node.project.environment))
+
+    @property
+    def mode(self) -> PermissionMode:
+        return self._inner.mode
+
+    def decide(self, use: ToolUse) -> Decision:
+        decision = self._inner.decide(use)
+        tool = self._tools.get(use.tool)
+        # A decision of a rule stays: only the mode's question is not worth asking.
+        if tool is None or decision.verdict == "allow" or decision.by != "mode" or self._inner.mode == "plan":
+            return decision
+        if tool.target(use.arguments, self._root, self._house) is None:
+            return decision
+        return Decision("allow", "It is the agent's own memory.", "mode")
+
+    def grant(self, rule: str) -> None:
+        self._inner.grant(rule)
+
+
+def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
     """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
@@ -104,8 +141,9 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
         await grant(guard, project, rule, answer)
 
     permissions: Permissions = RulesOnAgents(guard.permissions, node)
-    for around in project.capabilities.each("permissions"):
-        permissions = around(node, permissions)
+    writers = {tool.spec.name: tool for tool in node.launch.tools if isinstance(tool, ReachingWriter)}
+    if writers:
+        permissions = OwnMemory(permissions, writers, node)
     gate = PermissionGate(
         permissions,
         node.hooks,
@@ -121,17 +159,16 @@ def gatekeeper(node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
     return lambda tools: guard_tools(inner(tools), gate)
 
 
-def _preview(node: RunNode, name: str) -> Preview | None:
-    tool = next((tool for tool in node.handle.launch.tools if tool.spec.name == name), None)
+def _preview(node: Run, name: str) -> Preview | None:
+    tool = next((tool for tool in node.launch.tools if tool.spec.name == name), None)
     return getattr(tool, "preview", None)
 
 
-def _permissions(node: RunNode, project: Project, resumed: bool) -> PermissionPolicy:
+def _permissions(node: Run, project: Project, resumed: bool) -> PermissionPolicy:
     """Return permissions forked from those of the parent as they are now. A program vouches for tools of its own,
     unless a rule forbids or asks. What is wrong with the patterns of the agent's file is noted, unless the launch
     has noted it already."""
-    handle = node.handle
-    launch, notes = handle.launch, list[str]()
+    launch, notes = node.launch, list[str]()
     above = _guard_above(node, project)
     parent = None if above is None else above.permissions
     made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
@@ -145,9 +182,9 @@ def _permissions(node: RunNode, project: Project, resumed: bool) -> PermissionPo
                     made.grant(tool.spec.name)
     new = [note for note in notes if note not in launch.notes]
     if new:
-        handle.launch = replace(launch, notes=(*launch.notes, *new))
+        node.end_notes += new
         for note in new:
-            project.log.append(handle.place, Warned("launch", note))
+            project.log.append(node.place, Warned("launch", note))
     return made
 
 
@@ -158,40 +195,29 @@ def _reads_only_web(launch: Launch) -> bool:
     return names <= _WEB_TOOLS and not (spec.memory or spec.servers)
 
 
-def _asker(node: RunNode, project: Project, resumed: bool) -> Asker:
-    handle = node.handle
-
-    def record(body: Body) -> None:
-        project.log.append(handle.place, body)
-        node.observe(body)
-
-    about = node.description or " ".join(words_of(handle.launch.request.task).split())[:_ABOUT]
-    asker = Asker(handle.place, handle.agent, handle.controls, record, description=about, resting=node.resting)
+def _asker(node: Run, project: Project, resumed: bool) -> Asker:
+    about = node.state.description or " ".join(words_of(node.launch.request.task).split())[:_ABOUT]
+    asker = Asker(node.place, node.agent, node.controls, node.record, description=about, resting=node.resting)
     if resumed:
-        from retinue.log.inbox import leftovers
-
-        asker.leftovers = leftovers(project.log.reader, handle.id)
+        asker.leftovers = leftovers(project.log.reader, node.id)
     return asker
 
 
-def _taint(node: RunNode, project: Project) -> Taint | None:
+def _taint(node: Run, project: Project) -> Taint | None:
     """Return what is known of the strangers a run has listened to; None where nobody wants to know. A
     resumed run remembers, and so does one whose agents listened."""
     if project.settings.settings.web_taint == "off":
         return None
-    from retinue.guard.permissions.modes import Taint
-    from retinue.log.activity import first_host
-
     above = _guard_above(node, project)
     inherited = None if above is None else above.taint
     return Taint(inherited, first_host(project.log.reader, node.id))
 
 
-def _guard_above(node: RunNode, project: Project) -> RunGuard | None:
+def _guard_above(node: Run, project: Project) -> RunGuard | None:
     return None if node.parent is None else project.part(RunGuards).get(node.parent.id)
 
 
-async def release(node: RunNode) -> None:
+async def release(node: Run) -> None:
     """Take all rights from a run that is over, and withdraw what it had asked."""
     project = node.project
     guard = project.part(RunGuards).pop(node.id, None)
@@ -221,8 +247,6 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
 
 
 async def _keep(guard: RunGuard, project: Project, rule: str, by: str) -> None:
-    from retinue.log.inbox import grant as store
-
     agent = identity_of(guard.node)
     await project.log.transact(lambda connection: store(connection, agent, rule, by))
 
@@ -230,9 +254,6 @@ async def _keep(guard: RunGuard, project: Project, rule: str, by: str) -> None:
 async def _write(guard: RunGuard, project: Project, rule: str) -> None:
     """Write the rule into the project's local settings. Where that fails it counts for this session only, and
     the run says so."""
-    from retinue.runs.consent import consent_stays
-    from retinue.settings.write import Append, save_settings, target_file
-
     with consent_stays(project, target_file(project.cwd, "local", project.environment)):
         saved = await asyncio.to_thread(
             save_settings,
@@ -252,10 +273,8 @@ async def _write(guard: RunGuard, project: Project, rule: str) -> None:
 def _recall(guard: RunGuard, project: Project) -> bool:
     """Grant what people allowed this agent, or an agent above it, in earlier runs or other processes. Return whether
     anything was new."""
-    from retinue.log.inbox import granted
-
     new = False
-    node: RunNode | None = guard.node
+    node: Run | None = guard.node
     while node is not None:
         for rule in granted(project.log.reader, identity_of(node)):
             if rule not in guard.recalled:

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from retinue.capabilities.plugins.discover import find_plugins
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
-from retinue.runs.project import ExtensionHooks, Extensions
+from retinue.core.tool_list import split_selector
+from retinue.runs.services import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
 from retinue.settings.places import cache_folder, retinue_home
 
@@ -205,9 +206,9 @@ class PluginExtensions(Extensions):
 
         selectors = list(tools.selectors)
         for selector in tools.selectors:
-            name, slash, tool = selector.removeprefix("ext:").partition("/")
-            for server in brought.get(name.strip().lower(), ()):
-                selectors.append(f"ext:{server}{slash}{tool}")
+            extension, tool = split_selector(selector)
+            for server in brought.get(extension, ()):
+                selectors.append(f"ext:{server}/{tool}")
         if isinstance(extensions, tuple):
             extensions = add_servers(extensions)
         wider = replace(

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from retinue.core.files import read_file
 from retinue.core.provenance import Provenance, Right
 from retinue.settings.foreign import read_object
+from retinue.settings.places import private_folder
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
 """Who brought it: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the
@@ -187,7 +188,6 @@ class _Memory:
     def save(self) -> None:
         if not self._changed or self._data is None or not self._home.is_dir():
             return
-        from retinue.settings.places import private_folder
         from retinue.settings.write import replace_file
 
         for folder in list(self._data):

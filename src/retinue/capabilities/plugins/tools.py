@@ -30,10 +30,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.capabilities.plugins.discover import read_path
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.core.files import read_file
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
+from retinue.core.tool_list import split_selector
+from retinue.runs.services import Servers
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.load import PluginTools
@@ -158,11 +162,11 @@ def _select(selectors: Sequence[str], loaded: Sequence[Extension], names: _Names
     """Return the tools that the `ext:` selectors leave."""
     wanted: dict[str, list[str]] = {}
     for selector in selectors:
-        extension, _, tool = selector.removeprefix("ext:").partition("/")
-        if extension.strip():
-            only = wanted.setdefault(extension.strip().lower(), [])
-            if tool.strip():
-                only.append(tool.strip())
+        extension, tool = split_selector(selector)
+        if extension:
+            only = wanted.setdefault(extension, [])
+            if tool:
+                only.append(tool)
     found: dict[str, None] = {}
     for name, only in wanted.items():
         matching = [each for each in loaded if name in each.names]
@@ -279,8 +283,6 @@ async def offer_tools(plan: LaunchPlan) -> None:
 
 
 async def _extend(plan: LaunchPlan) -> Extended:
-    from retinue.capabilities.plugins.attach import PluginExtensions
-
     spec, extensions = plan.spec, plan.project.part(PluginExtensions)
     loader = extensions.loader
     usable: list[tuple[Plugin, frozenset[str]]] = []
@@ -307,8 +309,6 @@ class PluginLoader:
     def read_own(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
         """Return the extensions that an agent's file names by path, in its order. An agent of a plugin
         may bring nothing that runs."""
-        from retinue.capabilities.plugins.discover import read_path
-
         made: list[Plugin | FailedPlugin] = []
         for path in own_paths(spec):
             whole = self._project.cwd / Path(path).expanduser()
@@ -374,12 +374,8 @@ class PluginLoader:
         tools = spec.tools
         if not (tools.selectors or tools.exclude_extensions or isinstance(tools.extensions, tuple)):
             return frozenset()
-        names: set[str] = set()
-        for server_names in self._project.capabilities.each("server_names"):
-            names.update(map(str.lower, server_names(self._project)))
-        if names:
-            names.add("mcp")
-        return frozenset(names)
+        names = self._project.part(Servers).names()
+        return frozenset({*map(str.lower, names), "mcp"}) if names else names
 
 
 def _content(plugin: Plugin) -> str:

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, RunPart
 
 if TYPE_CHECKING:
+    from retinue.capabilities.questions import attach as _attach
     from retinue.core.outcome import Outcome
-    from retinue.core.tool import ToolContext
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.questions.attach")
 
 
 class QuestionsCapability(Capability):
     """The companion of a run, through which its tools ask and note what is to be done."""
 
-    async def open(self, node: RunNode, *, resumed: bool) -> None:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        node.put(RunCompanion(node, resumed=resumed))
-
-    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        context.companion = node.get(RunCompanion)
-        return context
-
-    def remind(self, node: RunNode) -> str:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        companion = node.get(RunCompanion)
-        if companion is None:
-            return ""
-        return companion.reminder()
-
-    def hear(self, node: RunNode, text: str) -> bool:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        companion = node.get(RunCompanion)
-        return companion is not None and companion.hear(text)
-
-    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        companion = node.get(RunCompanion)
-        if companion is not None:
+    @asynccontextmanager
+    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
+        node.companion = companion = _attach.RunCompanion(node, resumed=resumed)
+        try:
+            yield RunPart()
+        finally:
             await companion.close()
-            node.end_notes += companion.notes
+
+    async def finish(self, node: Run, outcome: Outcome) -> Outcome:
+        if node.companion is not None and isinstance(node.companion, _attach.RunCompanion):
+            await node.companion.close()
+            node.end_notes += node.companion.notes
         return outcome
-
-    async def close(self, node: RunNode) -> None:
-        from retinue.capabilities.questions.attach import RunCompanion
-
-        companion = node.get(RunCompanion)
-        if companion is not None:
-            await companion.close()

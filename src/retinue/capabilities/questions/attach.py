@@ -18,6 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Body, TodosUpdated
+from retinue.core.messages import UserMessage, notification
+from retinue.core.notice import ChildAsked
 from retinue.core.tool import Question, Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
@@ -29,8 +31,8 @@ from retinue.tools.delegation.frame import as_data
 if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
     from retinue.guard.approval import Asker
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 _NOBODY = frozenset({"policy", "expiry"})
 _SHOWN = 200
@@ -51,7 +53,7 @@ class _Question(Struct, eq=False):
 class RunCompanion:
     """The list and the questions of one run, for one attempt."""
 
-    def __init__(self, node: RunNode, *, resumed: bool) -> None:
+    def __init__(self, node: Run, *, resumed: bool) -> None:
         self._node = node
         self._project = project = node.project
         self._open: list[_Question] = []
@@ -62,9 +64,7 @@ class RunCompanion:
 
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         self.todos = todos
-        body = TodosUpdated(todos)
-        self._project.log.append(self._node.handle.place, body)
-        self._node.observe(body)
+        self._node.record(TodosUpdated(todos))
 
     def reminder(self) -> str:
         """Return the list as text, for a conversation that has just been shortened."""
@@ -97,11 +97,11 @@ class RunCompanion:
         waits = self._project.settings.settings.questions == "wait"
         asked = _Question(os.urandom(3).hex(), question, asyncio.get_running_loop().create_future(), waits)
         self._open.append(asked)
-        if above is not None and not above.handle.controls.steer(self._put(asked), "notification"):
+        if above is not None and not above.controls.deliver(self._put(asked)):
             above = None
         if waits:
             try:
-                with self._node.handle.controls.waiting(call_id):
+                with self._node.controls.waiting(call_id):
                     reply = await self._answered(asked, above, self._asker(), call_id)
             finally:
                 self._open.remove(asked)
@@ -137,12 +137,12 @@ class RunCompanion:
             for text in dict.fromkeys(self._unanswered)
         )
 
-    def _listener(self) -> RunNode | None:
+    def _listener(self) -> Run | None:
         """Return the run above, if it can answer. One that waits for this run cannot."""
         above = self._node.parent
-        if above is None or not above.live or not self._node.background:
+        if above is None or not above.live or not self._node.state.background:
             return None
-        if not can_answer(above.handle.launch):
+        if not can_answer(above.launch):
             return None
         return above
 
@@ -150,9 +150,7 @@ class RunCompanion:
         guard = self._project.part(RunGuards).get(self._node.id)
         return guard.asker if guard is not None else None
 
-    async def _answered(
-        self, asked: _Question, above: RunNode | None, asker: Asker | None, call_id: str | None
-    ) -> Reply:
+    async def _answered(self, asked: _Question, above: Run | None, asker: Asker | None, call_id: str | None) -> Reply:
         """Return the first answer. All tasks have ended when this returns or is cancelled."""
         tasks: dict[str, asyncio.Task[Any]] = {}
 
@@ -168,7 +166,7 @@ class RunCompanion:
         try:
             begin("above", _result(asked.heard))
             if above is not None:
-                begin("end", above.handle.wait_settled())
+                begin("end", above.wait_settled())
                 begin("patience", self._node.clock.sleep(PARENT_SECONDS))
             if (above is None or above.depth == 0) and not ask_person() and above is None:
                 return Reply("nobody", "nobody is there who could.")
@@ -188,11 +186,11 @@ class RunCompanion:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: RunNode | None) -> Reply | None:
+    def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: Run | None) -> Reply | None:
         """Return the reply that follows from the finished tasks; None while others may still bring an answer."""
         heard, person = tasks["above"], tasks.get("person")
         if heard.done():
-            agent = "" if above is None else above.handle.agent
+            agent = "" if above is None else above.agent
             return Reply("answered", heard.result(), agent)
         if person is None or not person.done():
             return None
@@ -205,7 +203,7 @@ class RunCompanion:
 
     async def _person(self, asked: _Question, asker: Asker, call_id: str | None) -> InboxAnswer | None:
         """Return the answer of a person; None when nobody answered."""
-        detail = f"Asked by {self._node.handle.agent}: {self._node.description}".rstrip(": ")
+        detail = f"Asked by {self._node.agent}: {self._node.state.description}".rstrip(": ")
         question = asked.question
         more: dict[str, Any] = {}
         if any(question.notes):
@@ -217,7 +215,7 @@ class RunCompanion:
         )
         return None if answer.by in _NOBODY else answer
 
-    async def _later(self, asked: _Question, above: RunNode | None) -> None:
+    async def _later(self, asked: _Question, above: Run | None) -> None:
         """Deliver the answer of a person as a message while the run works on. An answer of the run above reaches the
         run as a message anyway."""
         asker = self._asker()
@@ -228,27 +226,29 @@ class RunCompanion:
             reply = await self._answered(asked, above, asker, None)
             if reply.kind == "answered" and not asked.heard.done():
                 text = f'The answer to your question "{_cut(asked.question.text)}": {reply.text}'
-                self._node.handle.controls.steer(text)
+                self._node.controls.steer(text)
             elif reply.kind == "nobody":
                 self._unanswered.append(asked.question.text)
         self._open.remove(asked)
 
-    def _put(self, asked: _Question) -> str:
+    def _put(self, asked: _Question) -> UserMessage:
         """Return the question as the run above reads it: framed, so that it cannot pass for anything else."""
         node = self._node
+        agent = " ".join(f"{node.agent}: {node.state.description}".split())
         waits = " and waits" if asked.waits else "; it works on meanwhile"
         lines = [
             "<agent-question>",
             f"<agent-id>{node.id}</agent-id>",
             f"<question-id>{asked.id}</question-id>",
-            f"<agent>{escape(' '.join(f'{node.handle.agent}: {node.description}'.split()))}</agent>",
+            f"<agent>{escape(agent)}</agent>",
             f"<question>{escape(as_data(asked.question.text))}</question>",
             *(f"<option>{escape(as_data(option))}</option>" for option in asked.question.options),
             "</agent-question>",
             f"An agent you started asks this{waits}. "
             f'Answer with {STEER} (agent_id "{node.id}"): your message is the answer.',
         ]
-        return "\n".join(lines)
+        question = asked.question
+        return notification("\n".join(lines), ChildAsked(node.id, agent, question.text, question.options))
 
 
 def todo_line(todo: Todo) -> str:

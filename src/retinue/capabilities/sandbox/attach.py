@@ -5,48 +5,25 @@ Children of a read-only run are read-only, because their shells would otherwise 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from retinue.runs.guard import RunGuards
+from retinue.runs.walls import SandboxScope, make_walls
 
 if TYPE_CHECKING:
     from retinue.core.tool import ToolContext
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
 
 
-def put_up_walls(node: RunNode, context: ToolContext) -> None:
+def put_up_walls(node: Run, context: ToolContext) -> ToolContext:
     """Confine the programs of a run. Nothing is created before the first program starts."""
-    from retinue.runs.walls import SandboxScope, make_walls
-
     project, run_id = node.project, context.run_id
 
     def permissions() -> PermissionPolicy:
         return project.part(RunGuards)[run_id].permissions
 
-    scope = SandboxScope(context.roots, context.outputs, node.handle.launch.isolation, context.instead)
+    scope = SandboxScope(context.roots, context.outputs, node.launch.isolation, context.instead)
     # The rights of the run grow when plan mode ends: its launch of this moment counts.
-    context.confine = make_walls(
-        project, run_id, scope, permissions, context.environment, lambda: node.handle.launch.readonly
-    )
-
-
-def renew_walls(context: ToolContext) -> None:
-    """Let the next command get walls that fit the changed rights of the run."""
-    from retinue.guard.walls import RunWalls
-
-    if isinstance(context.confine, RunWalls):
-        context.confine.renew()
-
-
-async def remove_walls(context: ToolContext) -> None:
-    """Remove the scratch folders of a run at its end."""
-    walls = context.confine
-    if walls is None:
-        return
-    # Shielded, so that a cancelled run leaves no folders. Walls that were never used have none, and need no thread.
-    if walls.in_use:
-        await asyncio.shield(asyncio.to_thread(walls.close))
-    else:
-        walls.close()
+    context.confine = make_walls(project, run_id, scope, permissions, context.environment, lambda: node.launch.readonly)
+    return context

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability
+from retinue.core.lazy import LazyModule
+from retinue.runs.scheduling import Scheduling
 
 if TYPE_CHECKING:
-    from retinue.capabilities.schedule.scheduler import Scheduler
+    from retinue.capabilities.schedule import scheduler as _scheduler
+    from retinue.capabilities.schedule import start as _start
     from retinue.core.delegation import Refusal, Scheduled, SpawnCall
-    from retinue.runs.node import RunNode
+    from retinue.runs.run import Run
     from retinue.runs.supervisor import Supervisor
+else:
+    _scheduler = LazyModule("retinue.capabilities.schedule.scheduler")
+    _start = LazyModule("retinue.capabilities.schedule.start")
 
 
-class ScheduleCapability(Capability):
-    """The scheduler of a supervisor, and the calls by which agents schedule others."""
+def scheduler_of(supervisor: Supervisor) -> _scheduler.Scheduler:
+    """Return what starts agents of the supervisor at a time. It costs nothing until it is used."""
+    if not isinstance(supervisor.schedules, _scheduler.Scheduler):
+        supervisor.schedules = _scheduler.Scheduler(supervisor)
+    return supervisor.schedules
 
-    def scheduler(self, supervisor: Supervisor) -> Scheduler:
-        from retinue.capabilities.schedule.scheduler import Scheduler
 
-        return Scheduler(supervisor)
+class ScheduledAgents(Scheduling):
+    """The calls by which agents schedule others."""
 
-    async def schedule(self, supervisor: Supervisor, node: RunNode, call: SpawnCall) -> Scheduled | Refusal:
-        from retinue.capabilities.schedule.start import schedule_call
-
-        return await schedule_call(supervisor, node, call)
+    async def schedule(self, supervisor: Supervisor, node: Run, call: SpawnCall) -> Scheduled | Refusal:
+        return await _start.schedule_call(scheduler_of(supervisor), supervisor, node, call)

@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.agents.launch_checks import startable_types
 from retinue.capabilities.schedule.times import zone_of
 from retinue.core.delegation import Refusal, Scheduled, SpawnCall
 from retinue.core.request import Ceiling, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import ScheduledJob
-from retinue.runs.bounds import bounds_below, ceiling_of, startable_types
+from retinue.runs.bounds import bounds_below, ceiling_of
 from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
 
 if TYPE_CHECKING:
-    from retinue.runs.node import RunNode
+    from retinue.capabilities.schedule.scheduler import Scheduler
+    from retinue.runs.run import Run
     from retinue.runs.supervisor import Supervisor
 
 
-async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> RunNode:
+async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> Run:
     """Start a job in the background, past the queue. Raise RetinueError when it cannot start.
 
     The main agent of the session is told of the end: at once if it runs in this process, otherwise when the session
@@ -47,14 +49,14 @@ async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> R
     )
 
 
-def session_of(supervisor: Supervisor, job: ScheduledJob) -> RunNode | None:
+def session_of(supervisor: Supervisor, job: ScheduledJob) -> Run | None:
     """Return the main run that the job belongs to, if it is a run of this process, at work or idle."""
     return supervisor.members.get(job.session_id or "")
 
 
-def rights_of(me: RunNode, request: RunRequest) -> dict[str, Any]:
+def rights_of(me: Run, request: RunRequest) -> dict[str, Any]:
     """Return the limits that a job inherits from the run that asks for it, for the time after that run."""
-    launch = me.handle.launch
+    launch = me.launch
     ceiling = ceiling_of(request, launch)
     # Patterns can only be checked while their run exists; without it the job may change nothing.
     if bounds_below(launch):
@@ -79,7 +81,7 @@ def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRe
 
 
 async def request_for(
-    supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: RunNode | None
+    supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: Run | None
 ) -> RunRequest:
     """Return the request of a job. As in a call of the Agent tool, the agent's file decides first."""
     call = SpawnCall(prompt=prompt, agent=spec.name, **options)
@@ -103,18 +105,18 @@ async def request_for(
     )
     if parent is None:
         return request
-    above = parent.handle.launch.request
+    above = parent.launch.request
     return replace(
         request,
         cwd=above.cwd,
         parent_id=parent.id,
-        root_id=parent.handle.place.root_id,
+        root_id=parent.place.root_id,
         depth=parent.depth + 1,
         permission_mode=above.permission_mode,
     )
 
 
-async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Scheduled | Refusal:
+async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, call: SpawnCall) -> Scheduled | Refusal:
     """Add the job that a call of the Agent tool asks for. It belongs to the session of `me`.
 
     Type, model and tools are checked as for a run that starts now.
@@ -127,7 +129,7 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
         supervisor.project.catalog(),
         supervisor.settings,
         strict=me.depth > 0,
-        allowed=startable_types(me.handle.launch.request.spec),
+        allowed=startable_types(me.launch.request.spec),
     )
     if isinstance(found, Refusal):
         return found
@@ -139,19 +141,19 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
     try:
         request = await request_for(supervisor, found.spec, call.prompt, options, me)
         # Only for its refusals: a job that could not start now is refused now.
-        await prepare(request, supervisor.project, None, me.handle.launch)
-        job = await supervisor.schedules.add(
+        await prepare(request, supervisor.project, None, me.launch)
+        job = await scheduler.add(
             found.spec.name,
             call.prompt,
             call.schedule or "",
             name=call.name or call.description,
-            session_id=me.handle.place.root_id,
+            session_id=me.place.root_id,
             options={**options, "rights": rights_of(me, request)},
         )
     except RetinueError as error:
         return Refusal(code=error.code, message=str(error))
     # Only some commands start the scheduler by themselves; a session with jobs needs it in any case.
-    supervisor.schedules.begin()
+    scheduler.begin()
     due = "(unknown)"
     if job.next_at:
         due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat()
@@ -159,7 +161,7 @@ async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) ->
     return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=notes)
 
 
-def _refusal(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Refusal | None:
+def _refusal(supervisor: Supervisor, me: Run, call: SpawnCall) -> Refusal | None:
     if not supervisor.settings.scheduling_enabled:
         return Refusal(code="UNSUPPORTED", message="Scheduling is switched off in this project: leave out `schedule`.")
     for given, name in ((call.resume, "resume"), (call.inherit_context, "inherit_context")):

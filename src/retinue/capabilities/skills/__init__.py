@@ -3,61 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Wrap
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running, RunPart
 
 if TYPE_CHECKING:
-    from retinue.core.tool import Tool
+    from retinue.capabilities.skills import attach as _attach
+    from retinue.core.person_prompt import PersonPrompt, PromptCommand
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
-    from retinue.runs.person_prompt import PersonPrompt, PromptCommand
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.skills.attach")
 
 
 class SkillsCapability(Capability):
     """The tool that loads skills, the skills a run begins with, and the files that belong to them."""
 
     async def offer(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.skills.attach import offer_skills
-
-        offer_skills(plan)
+        _attach.offer_skills(plan)
 
     def equip(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.skills.attach import files_of_skills
-
         if plan.beyond is None:
-            plan.beyond = files_of_skills(plan.request, plan.project, plan.tools)
+            plan.beyond = _attach.files_of_skills(plan.request, plan.project, plan.tools)
 
     def brief(self, plan: LaunchPlan) -> None:
-        from retinue.capabilities.skills.attach import skills_text
-
-        text = skills_text(plan.request, plan.project, plan.tools, plan.notes)
+        text = _attach.skills_text(plan.request, plan.project, plan.tools, plan.notes)
         if plan.spec.prompt_mode == "append" and plan.above and text in plan.above:
             # A twin has read it in the prompt of its parent.
             return
         plan.tell("skills", text)
 
-    def connect(self, node: RunNode, tools: tuple[Tool, ...], wrap: Wrap, *, resumed: bool) -> None:
-        from retinue.capabilities.skills.attach import connect_skill_tool
-
-        connect_skill_tool(node, tools)
+    def running(self, node: Run, *, resumed: bool) -> Running:
+        return nullcontext(RunPart(connect=lambda tools, wrap: _attach.connect_skill_tool(node, tools)))
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
         called = prompt.called()
-        if called is None:
-            return
-        from retinue.capabilities.skills.attach import expand_skill
-
-        expand_skill(prompt, *called, project)
+        if called is not None:
+            _attach.expand_skill(prompt, *called, project)
 
     def prompt_commands(self, project: Project) -> Sequence[PromptCommand]:
-        from retinue.capabilities.skills.attach import skill_commands
-
-        return skill_commands(project)
+        return _attach.skill_commands(project)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
-        from retinue.capabilities.skills.attach import skill_subjects
-
-        return skill_subjects(project)
+        return _attach.skill_subjects(project)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.core.format import replace_unprintable
+from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.tool_list import split_entry
 from retinue.core.toolnames import canonical
 from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
-from retinue.runs.person_prompt import PromptCommand
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from retinue.capabilities.skills.library import Library
     from retinue.capabilities.skills.parse import Skill
     from retinue.capabilities.skills.tool import OnLoad
+    from retinue.core.person_prompt import PersonPrompt
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
-    from retinue.runs.person_prompt import PersonPrompt
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 LONGEST = 1536
@@ -277,10 +277,10 @@ def skill_commands(project: Project) -> list[PromptCommand]:
     return found
 
 
-def connect_skill_tool(node: RunNode, tools: tuple[Tool, ...]) -> None:
+def connect_skill_tool(node: Run, tools: tuple[Tool, ...]) -> None:
     """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
-    tool = _find_tool(node.handle.launch.tools, SKILL)
+    tool = _find_tool(node.launch.tools, SKILL)
     if tool is None:
         return
     from retinue.capabilities.skills.tool import SkillTool
@@ -299,7 +299,7 @@ def _find_tool(tools: Iterable[Tool], name: str) -> Tool | None:
     return None
 
 
-def _make_grants(node: RunNode, project: Project) -> OnLoad:
+def _make_grants(node: Run, project: Project) -> OnLoad:
     """Return a function that grants a run what a loaded skill allows, and returns what the model should know of it."""
 
     async def grant(skill: Skill) -> tuple[str, ...]:
@@ -309,7 +309,7 @@ def _make_grants(node: RunNode, project: Project) -> OnLoad:
         if not _is_trusted(skill, project):
             remedy = project.trust.remedy("permissions", skill.path)
             return (f"its allowed-tools have no effect: {skill.path} is not trusted. {remedy}",)
-        have = {each.spec.name for each in node.handle.launch.tools}
+        have = {each.spec.name for each in node.launch.tools}
         refused = []
         for entry in skill.allowed_tools:
             name, pattern = split_entry(entry)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, loaded_module
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running, RunPart
 
 if TYPE_CHECKING:
+    from retinue.capabilities.telemetry import attach as _attach
     from retinue.core.outcome import Outcome
-    from retinue.core.tool import ToolContext
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
-    from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.telemetry.attach")
 
 
 class TelemetryCapability(Capability):
@@ -20,35 +22,17 @@ class TelemetryCapability(Capability):
 
     async def restrict(self, plan: LaunchPlan) -> None:
         # Here, because the subscription must be there before the first event of the run is written.
-        if plan.settings.telemetry == "off":
-            return
-        from retinue.capabilities.telemetry.attach import start_tracing
+        if plan.settings.telemetry != "off":
+            _attach.start_tracing(plan)
 
-        start_tracing(plan)
-
-    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
-        if node.project.settings.settings.telemetry == "off":
-            return context
-        from retinue.capabilities.telemetry.attach import pass_trace_on
-
-        return pass_trace_on(node, context)
-
-    def request_headers(self, node: RunNode) -> Callable[[], Mapping[str, str]] | None:
+    def running(self, node: Run, *, resumed: bool) -> Running | None:
         settings = node.project.settings.settings
-        if settings.telemetry == "off" or not settings.telemetry_model_header:
+        if settings.telemetry == "off":
             return None
-        from retinue.capabilities.telemetry.attach import headers_of_requests
+        headers = _attach.headers_of_requests(node) if settings.telemetry_model_header else None
+        return nullcontext(RunPart(lambda context: _attach.pass_trace_on(node, context), request_headers=headers))
 
-        return headers_of_requests(node)
-
-    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
+    async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.project.settings.settings.telemetry != "off":
-            from retinue.capabilities.telemetry.attach import say_failure
-
-            say_failure(node)
+            _attach.say_failure(node)
         return outcome
-
-    async def close_project(self, project: Project) -> None:
-        attach = loaded_module("retinue.capabilities.telemetry.attach")
-        if attach is not None and project.has_part(attach.Tracing):
-            await project.part(attach.Tracing).close()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from retinue.core.tool import ToolContext
     from retinue.log.follow import Subscription
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 
 VARIABLE = "TRACEPARENT"
@@ -48,6 +48,7 @@ class Tracing:
     the collector: while it is slow, spans wait here, and above `MOST_WAITING` they are dropped."""
 
     def __init__(self, project: Project) -> None:
+        project.closing.push_async_callback(self.close)
         content = project.settings.settings.telemetry == "content"
         self._translator = SpanTranslator(project.log.reader.stream, content=content)
         self._collector = TraceCollector(project.environment, project.transport)
@@ -146,14 +147,14 @@ def _continue(plan: LaunchPlan) -> tuple[int, int]:
     root_id = reader.run(plan.run_id).root_id
     for first in reader.stream(root_id, types=["run.created"], limit=1):
         if isinstance(first.body, RunCreated):
-            asked = first.body.options.get("asked") or {}
+            asked = first.body.options.asked
             given = read_traceparent(str(asked.get("traceparent", "")))
             if given is not None:
                 return given.trace_id, attempt
     return trace_of(root_id), attempt
 
 
-def pass_trace_on(node: RunNode, context: ToolContext) -> ToolContext:
+def pass_trace_on(node: Run, context: ToolContext) -> ToolContext:
     """Return the context in which programs of the run find their place in its trace."""
     place = node.get(TracePlace)
     if place is None:
@@ -161,7 +162,7 @@ def pass_trace_on(node: RunNode, context: ToolContext) -> ToolContext:
     return replace(context, environment={**context.environment, VARIABLE: place.span.header()})
 
 
-def headers_of_requests(node: RunNode) -> Callable[[], Mapping[str, str]] | None:
+def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
     """Return what names the span of the request that comes next: its turn has begun."""
     place = node.get(TracePlace)
     if place is None:
@@ -169,13 +170,13 @@ def headers_of_requests(node: RunNode) -> Callable[[], Mapping[str, str]] | None
     trace_id = place.span.trace_id
 
     def headers() -> Mapping[str, str]:
-        span = TraceParent(trace_id, event_span(node.id, node.turn_seq))
+        span = TraceParent(trace_id, event_span(node.id, node.state.turn_seq))
         return {"traceparent": span.header()}
 
     return headers
 
 
-def say_failure(node: RunNode) -> None:
+def say_failure(node: Run) -> None:
     """Tell once, in the notes of a run, that traces get lost."""
     if node.project.has_part(Tracing):
         said = node.project.part(Tracing).take_failure()

@@ -46,6 +46,8 @@ from retinue.core.usage import Usage
 
 QUEUE_SECONDS = 0.1
 """A shorter wait for a slot is none."""
+UNSENT_SECONDS = 10.0
+"""Spans that ended so long before their process died may not have been sent: they wait, and sending takes time."""
 INTERRUPTED = "interrupted"
 HANDLED = (
     events.RunCreated,
@@ -118,17 +120,18 @@ class SpanTranslator:
         self._runs: dict[str, TracedRun] = {}
 
     def take(self, event: Event) -> list[TraceSpan]:
-        """Return the spans that end with this event."""
+        """Return the spans that end with this event, and those that a process which died may not have sent."""
         if not isinstance(event.body, HANDLED):
             return []
-        run = self._runs.get(event.run_id) or self._begin(event)
+        unsent: list[TraceSpan] = []
+        run = self._runs.get(event.run_id) or self._begin(event, unsent)
         if run is None:
             return []
         found = self._step(run, event)
         run.last_at = event.at
         if isinstance(event.body, events.RunEnded):
             del self._runs[event.run_id]
-        return found
+        return unsent + found
 
     def cut_off(self) -> list[TraceSpan]:
         """Return the spans of runs that did not end: their process died."""
@@ -140,14 +143,22 @@ class SpanTranslator:
 
     # The beginning of a run
 
-    def _begin(self, event: Event) -> TracedRun | None:
+    def _begin(self, event: Event, unsent: list[TraceSpan]) -> TracedRun | None:
         """Return the state of a run before `event`; from the log where it began earlier."""
         if isinstance(event.body, events.RunCreated):
             return self._add(event, event.body)
-        return self._rebuild(event.run_id, event.seq)
+        run = self._rebuild(event.run_id, event.seq, unsent)
+        if run is None or run.agent is None or not isinstance(event.body, events.RunResumed):
+            unsent.clear()
+        else:
+            # Those that were sent come again under the same ids.
+            unsent[:] = [span for span in unsent if span.end >= run.last_at - UNSENT_SECONDS]
+        return run
 
-    def _rebuild(self, run_id: str, before: int | None = None) -> TracedRun | None:
-        """Return a run as its events in the log leave it. What ended with them was sent when they were written."""
+    def _rebuild(
+        self, run_id: str, before: int | None = None, ended: list[TraceSpan] | None = None
+    ) -> TracedRun | None:
+        """Return a run as its events in the log leave it. Put what ended with them into `ended`."""
         run = self._runs.get(run_id)
         for event in self._recall(run_id):
             if before is not None and event.seq >= before:
@@ -155,8 +166,10 @@ class SpanTranslator:
             if isinstance(event.body, events.RunCreated):
                 run = self._add(event, event.body)
             if run is not None and isinstance(event.body, HANDLED):
-                self._step(run, event)
+                spans = self._step(run, event)
                 run.last_at = event.at
+                if ended is not None:
+                    ended += spans
         return run
 
     def _add(self, event: Event, created: events.RunCreated) -> TracedRun:
@@ -168,7 +181,7 @@ class SpanTranslator:
     def _place(self, event: Event, created: events.RunCreated) -> tuple[int, int, tuple[int, ...]]:
         """Return the trace of a run, the span above it, and the spans it is linked to."""
         if event.parent_id is None:
-            asked = created.options.get("asked") or {}
+            asked = created.options.asked
             given = read_traceparent(str(asked.get("traceparent", ""))) or TraceParent(trace_of(event.root_id), 0)
             return given.trace_id, given.span_id, ()
         parent = self._runs.get(event.parent_id)
@@ -176,11 +189,11 @@ class SpanTranslator:
             parent = self._rebuild(event.parent_id)
         if parent is None:
             return trace_of(event.root_id), 0, ()
-        call_id = created.options.get("call_id")
+        call_id = created.options.call_id
         if call_id is None:
             return parent.trace_id, parent.span_id, ()
         call = tool_span(parent.id, str(call_id))
-        if created.options.get("background"):
+        if created.options.background:
             return parent.trace_id, parent.span_id, (call,)
         return parent.trace_id, call, ()
 

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from retinue.core.files import read_file
 from retinue.runs.capability import Capability
+from retinue.settings.foreign import foreign_files, parse_object
+from retinue.settings.load import settings_files
 
 if TYPE_CHECKING:
     from retinue.core.provenance import Right
@@ -84,8 +86,6 @@ def subjects(project: Project) -> list[TrustSubject]:
     """Return every file of the project that needs consent, whether or not it has been given."""
     from retinue.guard.gitconfig import git_programs
     from retinue.guard.trust_subjects import TrustSubject, agent_subjects, settings_subject
-    from retinue.settings.foreign import foreign_files, parse_object
-    from retinue.settings.load import settings_files
 
     found: list[TrustSubject] = []
     files: list[tuple[str, Path]] = []
@@ -103,6 +103,6 @@ def subjects(project: Project) -> list[TrustSubject]:
     git = git_programs(project.cwd, checkout=True, aliases=lambda name: True)
     if git is not None:
         found.append(TrustSubject(git.path, (git.content,), git.what))
-    for subjects_of in project.capabilities.each("trust_subjects"):
-        found += subjects_of(project)
+    for capability in project.capabilities.plan:
+        found += capability.trust_subjects(project)
     return [*found, *agent_subjects([entry.spec for entry in project.catalog().winners])]

@@ -3,46 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Download
+from retinue.core.lazy import LazyModule
+from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.services import Download, Downloads
 
 if TYPE_CHECKING:
+    from retinue.capabilities.web import attach as _attach
+    from retinue.capabilities.web import base as _base
+    from retinue.capabilities.web import search as _search
     from retinue.core.tool import Tool, ToolContext
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.web.attach")
+    _base = LazyModule("retinue.capabilities.web.base")
+    _search = LazyModule("retinue.capabilities.web.search")
 
 _KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
 
 
 class WebCapability(Capability):
-    """The tools of the web, and downloads for other tools."""
+    """The tools of the web, and the hosts that a run may reach."""
 
     def tools(self, project: Project) -> Mapping[str, Tool]:
         if not project.settings.settings.web_enabled:
             return {}
-        from retinue.capabilities.web.attach import Browsing
-
-        return project.part(Browsing).tools()
+        return project.part(_attach.Browsing).tools()
 
     def unavailable_tools(self, project: Project) -> Mapping[str, str]:
         if _can_search(project):
             return {}
         return {"web_search": "no search service is set up."}
 
-    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
-        from retinue.capabilities.web.attach import reach_of
+    def running(self, node: Run, *, resumed: bool) -> Running:
+        def add_reach(context: ToolContext) -> ToolContext:
+            context.reach = _attach.reach_of(node.project, node.id)
+            return context
 
-        context.reach = reach_of(node.project, node.id)
-        return context
+        return nullcontext(RunPart(add_reach))
 
-    def download(self, project: Project) -> Download | None:
-        if not project.settings.settings.web_enabled:
-            return None
-        from retinue.capabilities.web.attach import Browsing
 
-        return project.part(Browsing).download
+class WebDownloads(Downloads):
+    """Downloads by the service that reads pages, unless the web is switched off."""
+
+    def function(self) -> Download | None:
+        enabled = self.project.settings.settings.web_enabled
+        return self.project.part(_attach.Browsing).download if enabled else None
 
 
 def _can_search(project: Project) -> bool:
@@ -52,10 +62,7 @@ def _can_search(project: Project) -> bool:
         has_key = any(map(project.environment.get, _KEYS))
         if has_key or settings.web_searxng_url or find_spec("ddgs") is not None:
             return True
-    from retinue.capabilities.web.base import WebError
-    from retinue.capabilities.web.search import Search
-
     try:
-        return bool(Search(settings, project.environment, project.transport).order())
-    except WebError:
+        return bool(_search.Search(settings, project.environment, project.transport).order())
+    except _base.WebError:
         return False

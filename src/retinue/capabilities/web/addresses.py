@@ -17,8 +17,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from msgspec import Struct
 
-from retinue.http.address import DEFAULT_PORTS, Address
-from retinue.http.fetched import FetchError
+from retinue.http.address import DEFAULT_PORTS, Address, FetchError
 
 IpAddress = IPv4Address | IPv6Address
 

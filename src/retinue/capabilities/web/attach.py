@@ -28,14 +28,14 @@ from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.core.toolnames import TOOLS
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 from retinue.runs.guard import RunGuards
 from retinue.tools.base import Aliases, Arguments, Properties
 from retinue.tools.delegation.frame import one_line
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
-    from retinue.http.fetched import Fetched
+    from retinue.http.address import Fetched
     from retinue.runs.project import Project
 
 

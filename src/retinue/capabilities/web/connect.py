@@ -23,9 +23,8 @@ from retinue.capabilities.web.addresses import (
     refused_name,
     refused_port,
 )
-from retinue.http.address import Address, display_url, parse_url, proxy_for
+from retinue.http.address import Address, FetchError, display_url, parse_url, proxy_for
 from retinue.http.connection import Connection, default_tls
-from retinue.http.fetched import FetchError
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host, as texts. Raises OSError when there are none."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from retinue.core.install import install_command
-from retinue.http.fetched import FetchError
+from retinue.http.address import FetchError
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionResult

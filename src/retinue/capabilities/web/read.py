@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from retinue.http.fetched import FetchError
+from retinue.capabilities.web import formats as data
+from retinue.capabilities.web.formats import read_html, read_xml
+from retinue.http.address import FetchError
 from retinue.tools.capture import clean
 
 _BOMS = (
@@ -247,16 +249,10 @@ def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
     """Return the title, the text to show, and a warning; empty where there is none."""
     match kind:
         case "html":
-            from retinue.capabilities.web.formats import read_html
-
             return read_html(text, url)
         case "xml":
-            from retinue.capabilities.web.formats import read_xml
-
             return (*read_xml(text), "")
         case "json" | "json-ld" | "json-lines" | "csv" | "yaml":
-            from retinue.capabilities.web import formats as data
-
             readers = {
                 "json": data.read_json,
                 "json-ld": data.read_linked,

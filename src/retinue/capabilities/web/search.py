@@ -17,6 +17,7 @@ from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
 from retinue.core.install import install_command
 from retinue.http.address import is_loopback
+from retinue.models.providers import Providers
 from retinue.settings.table_capabilities import SEARCHERS
 
 if TYPE_CHECKING:
@@ -187,6 +188,4 @@ class Search:
                 return self._native()
 
     def _native(self) -> Searcher:
-        from retinue.models.providers import Providers
-
         return Native(self._transport, Providers(self._settings, self._environment), self._settings.web_native_model)

@@ -18,6 +18,8 @@ from urllib.parse import urlencode, urlsplit
 
 from retinue.capabilities.web.base import Result, WebError
 from retinue.core.install import install_command
+from retinue.http.transport import TransportError
+from retinue.tools.delegation.frame import one_line
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
@@ -91,8 +93,6 @@ class HttpSearcher:
         return await self._ask(f"{self._base}{path}", headers, json.dumps(body).encode())
 
     async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> Any:
-        from retinue.http.transport import TransportError
-
         given = {"accept": "application/json", **headers}
         try:
             if body is None:
@@ -117,8 +117,6 @@ class HttpSearcher:
 
     def _read_error(self, data: bytes) -> str:
         """Return the text of an error: one line, without markup and without the key."""
-        from retinue.tools.delegation.frame import one_line
-
         text = plain(data[:2_000].decode("utf-8", "replace"))
         # Some services repeat a wrong key in their answer.
         if self._key:

@@ -21,8 +21,11 @@ from retinue.capabilities.web.addresses import AllowedHosts, Target, follow, par
 from retinue.capabilities.web.base import SECONDS, Result, Store
 from retinue.capabilities.web.connect import Connect, PageConnection, Pin, Resolver, check_target, pin, system_resolver
 from retinue.capabilities.web.connect import connect as connect_pinned
+from retinue.capabilities.web.read import read
+from retinue.capabilities.web.search import Search
 from retinue.core.tool import ToolContext
-from retinue.http.fetched import ACCEPTED, Fetched, FetchError, Problem, Unpacker
+from retinue.core.version import __version__
+from retinue.http.address import ACCEPTED, Fetched, FetchError, Problem, Unpacker
 from retinue.http.transport import TransportError
 from retinue.models.retry import retry_after
 
@@ -211,8 +214,6 @@ class Fetcher:
 
 
 def _head(target: Target, accept: str) -> bytes:
-    from retinue.core.version import __version__
-
     lines = {
         "host": target.authority,
         # An honest name, by which a site can recognise and refuse us.
@@ -312,8 +313,6 @@ class Web:
         return [task.result() for task in tasks]
 
     def search(self) -> Search:
-        from retinue.capabilities.web.search import Search
-
         return Search(self.settings, self.environment, self.transport(), self.limits.seconds)
 
     def store(self, context: ToolContext) -> Store:
@@ -321,8 +320,6 @@ class Web:
 
 
 def _read(fetched: Fetched, most: int) -> Result:
-    from retinue.capabilities.web.read import read
-
     found = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
     return Result(
         url=fetched.url,

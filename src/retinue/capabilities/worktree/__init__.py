@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from retinue.core.lazy import LazyModule
 from retinue.errors import LaunchError
-from retinue.runs.capability import Capability, Wrap
+from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.services import UnsavedWork
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from retinue.capabilities.worktree import attach as _attach
+    from retinue.capabilities.worktree import home as _home
+    from retinue.capabilities.worktree import tools as _tools
     from retinue.core.outcome import Outcome
-    from retinue.core.tool import ToolContext
     from retinue.runs.admission import Admission
-    from retinue.runs.launch import Launch, LaunchPlan
-    from retinue.runs.node import RunNode
-    from retinue.runs.project import Project
+    from retinue.runs.launch import LaunchPlan
+    from retinue.runs.run import Run
+else:
+    _attach = LazyModule("retinue.capabilities.worktree.attach")
+    _home = LazyModule("retinue.capabilities.worktree.home")
+    _tools = LazyModule("retinue.capabilities.worktree.tools")
 
 
 class WorktreeCapability(Capability):
@@ -33,62 +39,42 @@ class WorktreeCapability(Capability):
         wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
         # `worktrees` is in the path of every worktree of ours: a run may be started inside of one.
         if plan.run_id and (wanted or "worktrees" in plan.request.cwd.parts):
-            from retinue.capabilities.worktree.attach import choose_workspace
-
-            await choose_workspace(plan)
+            await _attach.choose_workspace(plan)
         if plan.project.moved is not None and plan.isolation is None:
             raise LaunchError("A run of another machine works in a worktree, and this one has none.")
 
     def equip(self, plan: LaunchPlan) -> None:
         if plan.isolation is not None:
-            from retinue.capabilities.worktree.attach import make_shell_safe
-
-            make_shell_safe(plan, plan.isolation)
+            _attach.make_shell_safe(plan, plan.isolation)
 
     def brief(self, plan: LaunchPlan) -> None:
         if plan.isolation is not None:
-            from retinue.capabilities.worktree.tools import worktree_notice
-
             top, main = plan.isolation.top, plan.isolation.main
-            plan.tell("worktree", worktree_notice(top, main, from_dirty=plan.settings.worktree_from_dirty))
+            plan.tell("worktree", _tools.worktree_notice(top, main, from_dirty=plan.settings.worktree_from_dirty))
 
     async def admit(self, admission: Admission) -> None:
         isolation = admission.launch.isolation
         if isolation is not None and not admission.resumed:
-            from retinue.capabilities.worktree.attach import announce_creation
+            await _attach.announce_creation(admission.hooks, isolation)
 
-            await announce_creation(admission.hooks, isolation)
-
-    async def discard(self, launch: Launch | LaunchPlan, project: Project) -> None:
-        if launch.isolation is not None and launch.isolation.own:
-            from retinue.capabilities.worktree.attach import discard_worktree
-
-            await discard_worktree(project, launch.isolation.run)
-
-    def context(self, node: RunNode, context: ToolContext) -> ToolContext:
-        isolation = node.handle.launch.isolation
+    def running(self, node: Run, *, resumed: bool) -> Running | None:
+        isolation = node.launch.isolation
         if isolation is None:
-            return context
-        from retinue.capabilities.worktree.attach import confine_to_worktree
+            return None
+        part = RunPart(
+            context=lambda context: _attach.confine_to_worktree(context, isolation),
+            wrap=lambda inner: lambda wrapped: _tools.check_foreign_tools(inner(wrapped), isolation),
+        )
+        return nullcontext(part)
 
-        return confine_to_worktree(context, isolation)
-
-    def wrap(self, node: RunNode, inner: Wrap, *, resumed: bool) -> Wrap:
-        isolation = node.handle.launch.isolation
-        if isolation is None:
-            return inner
-        from retinue.capabilities.worktree.tools import check_foreign_tools
-
-        return lambda tools: check_foreign_tools(inner(tools), isolation)
-
-    async def finish(self, node: RunNode, outcome: Outcome) -> Outcome:
-        if node.handle.launch.isolation is None:
+    async def finish(self, node: Run, outcome: Outcome) -> Outcome:
+        if node.launch.isolation is None:
             return outcome
-        from retinue.capabilities.worktree.attach import save_worktree
+        return await _attach.save_worktree(node, outcome)
 
-        return await save_worktree(node, outcome)
 
-    def open_runs(self, state: Path) -> Sequence[str]:
-        from retinue.capabilities.worktree.home import load_records
+class WorktreeWork(UnsavedWork):
+    """The worktrees of the project."""
 
-        return [record.run for record in load_records(state)]
+    def runs(self) -> Sequence[str]:
+        return [record.run for record in _home.load_records(self.project.state)]

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from retinue.capabilities.worktree.home import BRANCH, load, load_records, merge_hint, worktrees_folder
+from retinue.capabilities.worktree.repository import borrowed_from
+from retinue.capabilities.worktree.save import finish
+from retinue.capabilities.worktree.tools import check_shell, without_git
+from retinue.capabilities.worktree.worktree import Worktree, WorktreeRequest, make, reopen
+from retinue.core.events import RunEnded
 from retinue.core.tool import ToolContext
 from retinue.errors import LaunchError
+from retinue.guard.git import Git
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.runs.bounds import Isolation
 from retinue.runs.consent import has_git_consent
@@ -26,8 +34,8 @@ if TYPE_CHECKING:
     from retinue.core.outcome import Outcome
     from retinue.core.permission import Hooks
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.node import RunNode
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
 
 INCLUDE_FILE = ".worktreeinclude"
 """In the checkout; lists, as .gitignore does, which ignored files are copied into worktrees."""
@@ -52,6 +60,7 @@ async def choose_workspace(plan: LaunchPlan) -> None:
     if wants_own:
         worktree = await _worktree(plan)
         plan.isolation = _isolation(worktree, request.cwd)
+        plan.discards.append(partial(_discard_worktree, project, worktree.record.run))
         plan.request = replace(request, cwd=Path(worktree.record.work))
         plan.notes += worktree.notes
     else:
@@ -63,15 +72,15 @@ async def choose_workspace(plan: LaunchPlan) -> None:
         plan.note("extraRoots do not apply: the run keeps to its worktree")
 
 
-async def discard_worktree(project: Project, run_id: str) -> None:
+async def _discard_worktree(project: Project, run_id: str) -> None:
     """Remove the worktree of a run that does not start after all."""
     await asyncio.shield(_finish(project, run_id))
 
 
-async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
+async def save_worktree(node: Run, outcome: Outcome) -> Outcome:
     """Save the work of a run that is over on a branch and remove its worktree. Return the outcome, which says where
     the work is, or why it could not be saved. Also end worktrees of runs above that waited only for this one."""
-    project, isolation = node.project, node.handle.launch.isolation
+    project, isolation = node.project, node.launch.isolation
     if isolation is None:
         return outcome
     if isolation.own:
@@ -85,7 +94,7 @@ async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
             await node.hooks.fire("WorktreeRemove", isolation.run, _payload(isolation))
     above = node.parent
     while above is not None:
-        theirs = above.handle.launch.isolation
+        theirs = above.launch.isolation
         if theirs is not None and theirs.own and not above.live and not _working_inside(above, but=node):
             await asyncio.shield(_finish(project, theirs.run))
         above = above.parent
@@ -95,8 +104,6 @@ async def save_worktree(node: RunNode, outcome: Outcome) -> Outcome:
 def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolContext:
     """Return the context of an isolated run, whose tools may touch its worktree. `instead` lets them say which
     path was meant."""
-    from retinue.capabilities.worktree.tools import without_git
-
     work = context.roots[0]
     roots = (work,) if work == isolation.top else (work, isolation.top)
     return replace(
@@ -106,8 +113,6 @@ def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolConte
 
 def branch_of(project: Project, run_id: str) -> str | None:
     """Return the branch of the last ended attempt of a run that was saved, from the log."""
-    from retinue.core.events import RunEnded
-
     ended = project.log.reader.ordered(run_id, ("run.ended",))
     branch = None
     for _, event in ended:
@@ -130,8 +135,6 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
             del plan.tools[name]
         plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
         return
-    from retinue.capabilities.worktree.tools import check_shell
-
     for name in shells:
         plan.tools[name] = check_shell(plan.tools[name], isolation)
     plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
@@ -144,8 +147,6 @@ def _may_have_open_shell(plan: LaunchPlan) -> bool:
 
 
 async def _worktree(plan: LaunchPlan) -> Worktree:
-    from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
-
     request, project, run_id = plan.request, plan.project, plan.run_id
     if plan.resumed:
         again = await asyncio.to_thread(reopen, project.state, run_id)
@@ -185,9 +186,6 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
 
 def _note_leftovers(project: Project, run_id: str) -> list[str]:
     """Return a note for the run that makes a worktree if dead processes left others behind."""
-    from retinue.capabilities.worktree.home import load_records
-    from retinue.capabilities.worktree.save import finish
-
     dead = 0
     for each in load_records(project.state):
         if each.run == run_id or each.busy():
@@ -204,17 +202,12 @@ def _note_leftovers(project: Project, run_id: str) -> list[str]:
 
 
 def _saved_at(cwd: Path, project: Project, run_id: str, saved: str | None) -> tuple[str | None, str | None]:
-    from retinue.capabilities.worktree.home import BRANCH
-    from retinue.guard.git import Git
-
     branch = saved or f"{BRANCH}{run_id}"
     start = Git(cwd, project.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     return (branch, start) if start is not None else (None, None)
 
 
 def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isolation:
-    from retinue.capabilities.worktree.repository import borrowed_from
-
     record = worktree.record
     shown = borrowed_from(record)
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
@@ -226,9 +219,6 @@ def _inherit(cwd: Path, project: Project) -> Isolation | None:
     run = _run_above(cwd, project)
     if run is None:
         return None
-    from retinue.capabilities.worktree.home import load, worktrees_folder
-    from retinue.capabilities.worktree.worktree import Worktree, reopen
-
     record = load(worktrees_folder(project.state) / f"{run}.json")
     if record is None:
         return None
@@ -242,8 +232,6 @@ def _run_above(cwd: Path, project: Project) -> str | None:
     """Return the run in whose worktree `cwd` is, or was."""
     if _FOLDER not in cwd.parts:
         return None
-    from retinue.capabilities.worktree.home import worktrees_folder
-
     real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(worktrees_folder(project.state)))
     return real.relative_to(folder).parts[0] if folder in real.parents else None
 
@@ -256,18 +244,16 @@ def _gone_error(above: str) -> LaunchError:
 
 
 async def _finish(project: Project, run_id: str, keep: str = "") -> SavedWork | None:
-    from retinue.capabilities.worktree.save import finish
-
     return await asyncio.to_thread(finish, project.state, run_id, project.environment, keep=keep)
 
 
-def _working_inside(node: RunNode, but: RunNode | None = None) -> list[RunNode]:
-    mine = node.handle.launch.isolation
+def _working_inside(node: Run, but: Run | None = None) -> list[Run]:
+    mine = node.launch.isolation
     if mine is None:
         return []
     found = []
     for each in node.descendants():
-        cwd = each.handle.launch.request.cwd
+        cwd = each.launch.request.cwd
         if each is not but and each.live and mine.top in (cwd, *cwd.parents):
             found.append(each)
     return found
@@ -276,8 +262,6 @@ def _working_inside(node: RunNode, but: RunNode | None = None) -> list[RunNode]:
 def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
     """Return the outcome with what became of the worktree: in the text, where every reader of the result
     sees it, unless the text is a document for programs."""
-    from retinue.capabilities.worktree.home import merge_hint
-
     if saved is None:
         return replace(outcome, notes=(*outcome.notes, "its worktree was gone before it ended"))
     outcome = replace(outcome, branch=saved.branch, notes=(*outcome.notes, *saved.notes))

@@ -26,6 +26,11 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import TOOLS
+from retinue.guard.permissions.call import JudgedCall
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.match import starts_others
+from retinue.guard.permissions.rule import shown
+from retinue.guard.permissions.shell_commands import edited_paths
 from retinue.runs.prompt import shipped
 
 if TYPE_CHECKING:
@@ -96,12 +101,6 @@ def check_shell(tool: Tool, isolation: Isolation) -> CheckedTool:
 
 def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
     """Yield why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
-    from retinue.guard.permissions.call import JudgedCall
-    from retinue.guard.permissions.locations import RunFolders
-    from retinue.guard.permissions.match import starts_others
-    from retinue.guard.permissions.rule import shown
-    from retinue.guard.permissions.shell_commands import edited_paths
-
     folders = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
     call = JudgedCall(ToolUse("bash", arguments), folders)
     text = " ".join(map(str, arguments.values()))

@@ -14,3 +14,5 @@ editor is told is a translation of the feed, so that runs of other processes are
 
 What answers `initialize` imports nothing of the engine: editors start the program and wait for it.
 """
+
+from retinue.faces.acp.agent import serve_editor as serve_editor

@@ -173,9 +173,9 @@ class EditorAgent:
         return described
 
     async def _open(self, session_id: str, cwd: Path, folder: Path | None, params: Params) -> AcpSession:
+        from retinue.app.feed import Feed
         from retinue.faces.acp.session import AcpSession
         from retinue.faces.acp.sessions import session_settings
-        from retinue.faces.feed.feed import Feed
 
         if len(self._sessions) + self._opening >= MOST_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MOST_SESSIONS} sessions are open. Close one with session/close.")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from retinue.app.approvals import label
+from retinue.app.feed import Feed
 from retinue.core.files import read_text
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, RetinueError
@@ -19,16 +21,9 @@ from retinue.faces.acp.calls import call_facts, change_content
 from retinue.faces.acp.rpc import RpcConnection, RpcError
 from retinue.faces.acp.tree import TreeStory
 from retinue.faces.acp.updates import ClientFeatures, Update, call_changed, said, text_content
-from retinue.faces.feed.feed import Feed
 
 BY = "acp"
-_ALLOWS = {
-    "allow": ("allow_once", "Allow once"),
-    "allow-run": ("allow_always", "Allow for this run"),
-    "allow-agent": ("allow_always", "Allow for every run of {agent}"),
-    "always": ("allow_always", "Always allow {rule}"),
-    "deny": ("reject_once", "Deny"),
-}
+_KINDS = {"allow-run": "allow_always", "allow-agent": "allow_always", "always": "allow_always", "deny": "reject_once"}
 NO_ANSWER = "The user gave no answer."
 _MOST_BYTES = 2**20
 
@@ -85,7 +80,7 @@ class Asks:
         """Ask whether a command line of a command's file may run."""
         call_id = f"command-{os.urandom(4).hex()}"
         call = {"toolCallId": call_id, "title": command, "kind": "execute", "content": [text_content(about)]}
-        options = [_option("allow", *_ALLOWS["allow"]), _option("deny", *_ALLOWS["deny"])]
+        options = [_option("allow"), _option("deny")]
         params = {"sessionId": self._story.root, "toolCall": {**call, "status": "pending"}, "options": options}
         try:
             answer = await self._connection.request("session/request_permission", params)
@@ -107,17 +102,14 @@ class Asks:
             self._tell(self._story.root, said("agent_message_chunk", text))
 
     async def _ask_permission(self, item: InboxItem) -> None:
-        options = []
-        for option in item.options:
-            kind, name = _ALLOWS.get(option, ("allow_once", option))
-            options.append(_option(option, kind, name.format(agent=item.agent, rule=item.rule)))
+        options = [_option(option, item.rule) for option in item.options]
         call = await asyncio.to_thread(self._call_of, item)
         chosen = await self._request(item, call, options)
         await self._answer(item, chosen if chosen in item.options else "deny")
 
     async def _ask_choice(self, item: InboxItem) -> None:
         """A question for a client without forms: its options as those of an approval."""
-        options = [_option(option, "allow_once", option) for option in item.options]
+        options = [_option(option) for option in item.options]
         content = [text_content(_question_text(item, short=True))]
         call: Update = {"title": item.title, "kind": "other", "content": content}
         chosen = await self._request(item, call, options)
@@ -183,7 +175,7 @@ class Asks:
         if session == item.run_id and isinstance(call_id, str):
             params["toolCallId"] = self._story.call_id_of(item.run_id, call_id)
         answer = await self._connection.request("elicitation/create", params)
-        await self._answer(item, _filled(answer))
+        await self._answer(item, _filled(answer, item))
 
     async def _answer(self, item: InboxItem, choice: str) -> None:
         try:
@@ -195,8 +187,11 @@ class Asks:
             self._tell(self._story.root, said("agent_message_chunk", f"{error}\n"))
 
 
-def _option(option_id: str, kind: str, name: str) -> dict[str, str]:
-    return {"optionId": option_id, "kind": kind, "name": name}
+def _option(option: str, rule: str | None = None) -> dict[str, str]:
+    name = label(option)
+    if option == "always" and rule:
+        name += f": {rule}"
+    return {"optionId": option, "kind": _KINDS.get(option, "allow_once"), "name": name}
 
 
 def _chosen(answer: object) -> str | None:
@@ -220,7 +215,8 @@ def _question_text(item: InboxItem, *, short: bool = False) -> str:
 def _form(item: InboxItem) -> dict[str, Any]:
     if not item.options:
         answer = {"type": "string", "title": "Answer"}
-        return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+        required = [] if item.payload.get("skip") else ["answer"]
+        return {"type": "object", "properties": {"answer": answer}, "required": required}
     notes = item.payload.get("notes") or ()
     choices = []
     for number, option in enumerate(item.options):
@@ -233,13 +229,13 @@ def _form(item: InboxItem) -> dict[str, Any]:
     return {"type": "object", "properties": {"answer": chosen, "words": own}}
 
 
-def _filled(answer: object) -> str:
+def _filled(answer: object, item: InboxItem) -> str:
     """Return the answer that a form holds."""
     content = answer.get("content") if isinstance(answer, dict) and answer.get("action") == "accept" else None
     if not isinstance(content, dict):
-        return NO_ANSWER
+        return str(item.payload.get("decline") or NO_ANSWER)
     chosen, words = content.get("answer"), content.get("words")
     if isinstance(chosen, list):
         chosen = ", ".join(map(str, chosen))
     parts = [str(each) for each in (chosen, words) if each]
-    return " ".join(parts) or NO_ANSWER
+    return " ".join(parts) or str(item.payload.get("skip") or NO_ANSWER)

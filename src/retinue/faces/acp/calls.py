@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from retinue.app.text import clip
+from retinue.core.messages import Image, Text, ToolResult
+from retinue.core.permission import ToolEffect
 from retinue.faces.acp.updates import Update, call_changed, text_content
-from retinue.faces.text import clip
 from retinue.guard.approval import call_title
 
 _KINDS: Mapping[str, str] = {
@@ -122,28 +124,26 @@ def call_began(call_id: str, name: str, arguments: Mapping[str, Any], cwd: str) 
     return {"sessionUpdate": "tool_call", "toolCallId": call_id, "status": "in_progress", **facts}
 
 
-def call_ended(call_id: str, data: Mapping[str, Any], began: Mapping[str, Any]) -> Update:
-    """Return the update for `tool.ended`. A change that was made keeps its diff; everything else shows its result."""
-    result, effect = data["result"], data["effect"]
-    failed = bool(result["is_error"])
-    changes: dict[str, Any] = {"status": "failed" if failed else "completed"}
+def call_ended(call_id: str, result: ToolResult, effect: ToolEffect, began: Mapping[str, Any]) -> Update:
+    """Return the update for the end of a call. A change that was made keeps its diff; everything else shows its
+    result."""
+    changes: dict[str, Any] = {"status": "failed" if result.is_error else "completed"}
     diffs = [each for each in began.get("content", ()) if each["type"] == "diff"]
-    if not diffs or failed:
-        changes["content"] = [*diffs, *_result_content(result["content"])]
-    written = [{"path": each["path"]} for each in effect.get("writes") or ()]
-    if written:
-        changes["locations"] = written
-    if effect.get("exit_code") is not None:
-        changes["rawOutput"] = {"exitCode": effect["exit_code"]}
+    if not diffs or result.is_error:
+        changes["content"] = [*diffs, *_result_content(result)]
+    if effect.writes:
+        changes["locations"] = [{"path": each.path} for each in effect.writes]
+    if effect.exit_code is not None:
+        changes["rawOutput"] = {"exitCode": effect.exit_code}
     return call_changed(call_id, **changes)
 
 
-def _result_content(parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _result_content(result: ToolResult) -> list[Any]:
     found = []
-    for part in parts:
-        if part["type"] == "text" and part["text"]:
-            found.append(text_content(clip(part["text"], _MOST_CHARACTERS)))
-        elif part["type"] == "image":
-            image = {"type": "image", "data": part["data"], "mimeType": part["media_type"]}
+    for part in result.content:
+        if isinstance(part, Text) and part.text:
+            found.append(text_content(clip(part.text, _MOST_CHARACTERS)))
+        elif isinstance(part, Image):
+            image = {"type": "image", "data": part.data, "mimeType": part.media_type}
             found.append({"type": "content", "content": image})
     return found

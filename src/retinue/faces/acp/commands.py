@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from retinue.app.text import align, clean_line, first_line, plural
 from retinue.core.delegation import LIVE, short_id
-from retinue.core.format import format_cost, format_count
+from retinue.core.format import count_tokens, format_cost, format_count
+from retinue.core.person_prompt import PromptCommand
+from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
-from retinue.faces.text import align, clean_line, first_line, plural, status
-from retinue.log.rows import RunRow
-from retinue.runs.person_prompt import PromptCommand, explain_unknown, parse_call
 
 if TYPE_CHECKING:
     from retinue.faces.acp.session import AcpSession
@@ -45,24 +45,19 @@ def listed_commands(commands: Sequence[PromptCommand]) -> list[dict[str, Any]]:
 
 async def answer_command(session: AcpSession, words: str) -> str | None:
     """Return what a command of this face says; None for words that go to the agent."""
-    called = parse_call(words)
-    if called is None:
-        return None
-    name, rest = called
-    handler = {
+    handlers = {
         "agents": _agents,
         "runs": _runs,
         "cost": _cost,
         "inbox": _inbox,
         "compact": _compact,
         "stop": _stop,
-    }.get(name)
-    if handler is None:
-        retinue = await session.feed.retinue()
-        own = [each.name for each in OWN]
-        return explain_unknown(name, retinue.supervisor.project.prompt_commands(), own)
+    }
+    line = (await session.feed.retinue()).read_line(words, handlers)
+    if line.kind != "command":
+        return line.text if line.kind == "unknown" else None
     try:
-        return await handler(session, rest)
+        return await handlers[line.name](session, line.text)
     except RetinueError as error:
         return str(error)
 
@@ -83,12 +78,12 @@ async def _runs(session: AcpSession, rest: str) -> str:
         indent = "  " * row.depth
         tokens = format_count(row.usage.total_tokens) if row.usage.is_counted(row.turns, row.model) else "unknown"
         spent = (str(row.tool_uses), tokens, _money(row.usage.cost_usd))
-        table.append((f"{indent}{short_id(row.id)}", row.agent, status(row), *spent))
+        table.append((f"{indent}{short_id(row.id)}", row.agent, row.status, *spent))
     return "\n".join(["```", *align(table, 3), "```"])
 
 
 async def _cost(session: AcpSession, rest: str) -> str:
-    spent: dict[tuple[str, str], list[RunRow]] = {}
+    spent: dict[tuple[str, str], list[RunState]] = {}
     rows = [row for row in await _rows(session) if row.usage.total_tokens]
     if not rows:
         return "Nothing was spent in this conversation yet. All of this project: retinue cost"
@@ -99,11 +94,11 @@ async def _cost(session: AcpSession, rest: str) -> str:
     return "\n".join(["```", *align(table, 2), "```", "All of this project: retinue cost"])
 
 
-def _cost_line(agent: str, model: str, rows: Sequence[RunRow]) -> tuple[str, ...]:
+def _cost_line(agent: str, model: str, rows: Sequence[RunState]) -> tuple[str, ...]:
     tokens = sum(row.usage.total_tokens for row in rows)
     costs = [row.usage.cost_usd for row in rows]
     cost = None if None in costs else sum(each for each in costs if each is not None)
-    return agent, model, plural(len(rows), "run"), f"{format_count(tokens)} tokens", _money(cost)
+    return agent, model, plural(len(rows), "run"), count_tokens(tokens), _money(cost)
 
 
 def _money(cost: float | None) -> str:
@@ -142,7 +137,7 @@ async def _stop(session: AcpSession, rest: str) -> str:
     return f"{plural(len(live), 'run')} stopping: {first_line(live[0].task)[:80]}"
 
 
-async def _rows(session: AcpSession) -> list[RunRow]:
+async def _rows(session: AcpSession) -> list[RunState]:
     if not session.has_run:
         return []
     return (await session.feed.tree(session.id)).runs

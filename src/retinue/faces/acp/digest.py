@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.core.format import format_count, format_wait
+from retinue.app.text import clean_line, clip, plural
+from retinue.core.format import count_tokens, format_wait
 from retinue.faces.acp.updates import Update, call_changed, text_content
-from retinue.faces.text import clean_line, clip, plural
 
 TELL_SECONDS = 2.0
 """How often a live summary is sent. It shows the time that has passed, so it is never the same for longer."""
@@ -58,7 +58,7 @@ class RunDigest(Struct, eq=False):
         """Return the run and those below it."""
         took = self.took or now - self.began_at
         state = self.ended or ("waits for you" if self.waits_for else "works")
-        facts = [self.title, state, plural(self.calls, "call"), f"{format_count(self.tokens)} tokens"]
+        facts = [self.title, state, plural(self.calls, "call"), count_tokens(self.tokens)]
         lines = [f"{indent}{' · '.join(facts)} · {format_wait(max(took, 0.0))}"]
         if self.is_live:
             lines += [f"{indent}  ▸ {step}" for step in self.steps]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from retinue.app.models import ModelView
+from retinue.app.modes import BY_MODE, offered_modes
 from retinue.core.spec import PermissionMode
 from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
-from retinue.faces.feed.views import ModelView
-from retinue.faces.modes import BY_MODE, offered_modes
 from retinue.models.efforts import LEVELS
 
 DEFAULT = "default"
@@ -91,12 +91,12 @@ class SessionChoices:
     def _current_model(self) -> str:
         if self.model is not None:
             return self.model
-        return next((each.id for each in self.models if each.default), DEFAULT)
+        return next((each.model for each in self.models if each.active), DEFAULT)
 
     def _model_values(self) -> list[tuple[str, str, str]]:
         found = []
         for each in self.models:
-            found.append((each.id, each.name, f"{each.provider}, {each.window:,} tokens"))
+            found.append((each.model, each.name, f"{each.provider}, {each.window:,} tokens"))
         if self._current_model() not in {value for value, _, _ in found}:
             found.insert(0, (self._current_model(), self.model or "As the settings say", ""))
         return found

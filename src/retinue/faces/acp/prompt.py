@@ -21,9 +21,10 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, field
 
 from retinue.core.messages import Image
+from retinue.core.outcome import Outcome
+from retinue.core.person_prompt import LOOK, PromptBlock
 from retinue.faces.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from retinue.faces.acp.updates import StopWord, failure_text, stop_word
-from retinue.runs.person_prompt import LOOK, PromptBlock
 from retinue.tools.read import IMAGE_BYTES
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
@@ -171,18 +172,17 @@ class PromptTurns(Struct, eq=False):
     """Several prompts wait where a person spoke while the agent worked: one end answers them all."""
 
     waiting: list[PromptTurn] = field(default_factory=list)
-    _last: tuple[int, Mapping[str, Any]] = (0, {})
+    _last: tuple[int, Outcome] | None = None
     """The newest end of the main run: it may be heard of while a prompt is still being delivered."""
 
     def expect(self, turn: PromptTurn, after: int) -> None:
         """Let a prompt that has reached the agent be answered by the first end after the event `after`."""
         turn.after = after
         self.waiting.append(turn)
-        number, outcome = self._last
-        if number > after:
-            self._take_main(number, outcome)
+        if self._last is not None and self._last[0] > after:
+            self._take_main(*self._last)
 
-    def take_end(self, number: int, outcome: Mapping[str, Any], *, is_main: bool, all_over: bool) -> None:
+    def take_end(self, number: int, outcome: Outcome, *, is_main: bool, all_over: bool) -> None:
         """A run of the tree has ended with the event `number`. Cancelled prompts are answered when all runs are
         over, the others when the main run is."""
         if all_over:
@@ -191,7 +191,7 @@ class PromptTurns(Struct, eq=False):
             self._last = (number, outcome)
             self._take_main(number, outcome)
 
-    def _take_main(self, number: int, outcome: Mapping[str, Any]) -> None:
+    def _take_main(self, number: int, outcome: Outcome) -> None:
         ended = [turn for turn in self.waiting if turn.after < number and not turn.is_cancelled]
         word = stop_word(outcome)
         if word is not None:

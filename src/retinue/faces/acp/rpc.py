@@ -176,7 +176,7 @@ class RpcConnection:
         try:
             line = _encode(message)
         except (TypeError, ValueError, OverflowError):
-            from retinue.log.encode import plain
+            from retinue.core.encode import plain
 
             line = _encode(plain(message))
         self._pipes.send(line)

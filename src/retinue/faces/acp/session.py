@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from retinue.app.feed import ConflictError, Feed
+from retinue.app.history import past_events
+from retinue.app.models import list_models
+from retinue.app.stream import BehindError, FeedFrame, event_frame, text_frame
+from retinue.app.windows import ModelWindows
 from retinue.core.delegation import LIVE
+from retinue.core.run_state import RunPlace
 from retinue.errors import AnsweredError, RetinueError
 from retinue.faces.acp import updates
 from retinue.faces.acp.asks import BY, Asks
@@ -24,25 +30,17 @@ from retinue.faces.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read
 from retinue.faces.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
 from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
-from retinue.faces.feed.details import list_models
-from retinue.faces.feed.feed import ConflictError, Feed
-from retinue.faces.feed.history import past_events
-from retinue.faces.feed.stream import BehindError, FeedFrame
-from retinue.faces.windows import ModelWindows
 from retinue.log.query import LogReader
-from retinue.log.tail import last_number
-from retinue.runs.handle import handle_of
+from retinue.log.tail import TextPiece, last_number
 from retinue.runs.record import recorded_mode
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
-    from retinue.runs.node import RunNode
-    from retinue.runs.person_prompt import PersonPrompt
+    from retinue.app.retinue import Retinue, Run
+    from retinue.core.person_prompt import PersonPrompt
 
 MODELS_SECONDS = 1.0
 """How long a new session waits for the list of models; what comes later is told later."""
 _TICK_SECONDS = 1.0
-_decode = msgspec.json.Decoder().decode
 
 
 class AcpSession:
@@ -99,7 +97,7 @@ class AcpSession:
         self.story.replays = True
         async for page in past_events(self.feed.folder, self.id, snapshot.cursor):
             for event in page:
-                self._pass_on(self.story.take(event.type, _decode(event.to_json())), tells=tells)
+                self._pass_on(self.story.take(event_frame(event)), tells=tells)
             await self._connection.drain()
         self.story.replays = False
         live = {row.id for row in snapshot.runs if row.state in LIVE}
@@ -107,7 +105,7 @@ class AcpSession:
             # Told before its end, because a client may take nothing of a session that is over.
             for kind in ("thinking", "text"):
                 text = await self.feed.read(LogReader.partial, run_id, kind)
-                told = self.story.take(f"{kind}.partial", {"type": f"{kind}.partial", "run_id": run_id, "text": text})
+                told = self.story.take(text_frame(TextPiece(RunPlace(run_id), 0, kind, text), f"{kind}.partial"))
                 self._pass_on(told, tells=tells)
         self._pass_on(self.story.settle(live), tells=tells)
         self.has_run = self.choices.agent_is_fixed = True
@@ -168,7 +166,7 @@ class AcpSession:
         chosen = self.choices.choose_mode(mode)
         node = self._node()
         if node is not None and self._retinue is not None:
-            await self._retinue.change_mode(node.handle, chosen)
+            await self._retinue.change_mode(node, chosen)
             self.choices.new_mode = None
         self.tell(self.id, updates.mode_changed(chosen))
         self.tell_options()
@@ -184,7 +182,7 @@ class AcpSession:
     async def compact(self, wish: str) -> str:
         """Shorten the conversation before the next request. Return when that will be."""
         node = self._node()
-        if node is not None and node.handle.controls.compact(wish):
+        if node is not None and node.controls.compact(wish):
             return "The conversation will be shortened before the next request."
         if not self.has_run:
             return "There is no conversation to shorten yet."
@@ -244,17 +242,22 @@ class AcpSession:
                 self._pass_on(self.story.tick())
 
     def _take(self, frame: FeedFrame) -> None:
-        data = _decode(frame.data)
-        self._pass_on(self.story.take(frame.type, data))
+        self._pass_on(self.story.take(frame))
         if self.story.mode is not None:
             self.choices.mode, self.story.mode = self.story.mode, None
             self.tell_options()
         if frame.type == "run.ended":
-            all_over = not any(run.is_live for run in self.story.runs.values())
-            self._turns.take_end(frame.number or 0, data["outcome"], is_main=frame.run_id == self.id, all_over=all_over)
-        elif frame.type == "run.interrupted" and frame.run_id == self.id:
-            message = f"The conversation was interrupted. {data['detail']} Your next message takes it up again here."
-            self._turns.fail(RpcError(INTERNAL_ERROR, message))
+            all_over = not any(run.state.live for run in self.story.runs.values())
+            run = self.story.runs.get(frame.run_id)
+            if run is not None and run.state.outcome is not None:
+                is_main = frame.run_id == self.id
+                self._turns.take_end(frame.number or 0, run.state.outcome, is_main=is_main, all_over=all_over)
+        elif frame.type == "run.interrupted":
+            self._pass_on(self.story.interrupt(frame.run_id))
+            if frame.run_id == self.id:
+                detail = msgspec.json.decode(frame.data)["detail"]
+                message = f"The conversation was interrupted. {detail} Your next message takes it up again here."
+                self._turns.fail(RpcError(INTERNAL_ERROR, message))
 
     # Delivery
 
@@ -271,7 +274,12 @@ class AcpSession:
             if await self._answers_question(said, turn):
                 return
             retinue = await self.feed.retinue()
-            meant = await retinue.expand(said.words, ask=self.asks.consent, permission_mode=self.choices.mode)
+            words = await retinue.address(said.words, self.id, said.blocks) if self.has_run else said.words
+            if not isinstance(words, str):
+                self.tell(self.id, updates.said("agent_message_chunk", f"→ @{words.handle} ({words.action})\n"))
+                turn.done.set_result("end_turn")
+                return
+            meant = await retinue.expand(words, ask=self.asks.consent, permission_mode=self.choices.mode)
             meant.blocks += said.blocks
             meant.images += said.images
             text = meant.render()
@@ -301,7 +309,7 @@ class AcpSession:
         else:
             node = self._node()
             if node is not None and retinue.supervisor.steer(node, text, meant.images):
-                retinue.bring(meant, node.handle)
+                retinue.bring(meant, node)
                 return before
             if await self._said_elsewhere(text):
                 return before
@@ -311,7 +319,7 @@ class AcpSession:
                 self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode
             )
         choices.new_mode = None
-        if self._wish is not None and handle_of(run).controls.compact(self._wish):
+        if self._wish is not None and run.controls.compact(self._wish):
             self._wish = None
         return before
 
@@ -354,7 +362,7 @@ class AcpSession:
 
     # The run
 
-    def _node(self) -> RunNode | None:
+    def _node(self) -> Run | None:
         """Return the main run while it works in this process."""
         node = self._retinue.supervisor.members.get(self.id) if self._retinue is not None else None
         return node if node is not None and node.live else None
@@ -365,7 +373,7 @@ class AcpSession:
         return self._node() is None and (await self.feed.find(self.id)).state in LIVE
 
     async def _list_models(self) -> None:
-        self.choices.models = (await list_models(self.feed)).models
+        self.choices.models = (await list_models((await self.feed.retinue()).supervisor.settings)).models
 
     def _window(self, model: str) -> int | None:
         if self._retinue is None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from retinue.app.text import clean_line
+from retinue.core.run_state import RunState
 from retinue.errors import UnknownRunError, UsageError
 from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
 from retinue.faces.acp.tree import iso_time, task_title
-from retinue.faces.text import clean_line
 from retinue.log.query import LogReader, everywhere, find_run
-from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_state, state_folder
 
 _PAGE = 50
@@ -23,7 +23,7 @@ _HIDDEN = "acp-deleted"
 """A file of the project's state: the ids of conversations that editors do not list any more, one a line."""
 
 
-def find_conversation(session_id: str, cwd: Path | None) -> tuple[Path, RunRow]:
+def find_conversation(session_id: str, cwd: Path | None) -> tuple[Path, RunState]:
     """Return the state folder and the main run of that id. Raise UnknownRunError, also for a run below another one."""
     first = state_folder(cwd) if cwd is not None else None
     folder, row = find_run(retinue_state(), session_id, first)
@@ -52,12 +52,12 @@ def list_conversations(cwd: str | None, cursor: str | None) -> dict[str, Any]:
     return listed
 
 
-def _rows(reader: LogReader) -> list[RunRow]:
+def _rows(reader: LogReader) -> list[RunState]:
     hidden = _hidden(reader.path.parent)
     return [row for row in reader.list_runs(depth=0, limit=_MOST) if row.id not in hidden]
 
 
-def _entry(row: RunRow) -> Mapping[str, Any]:
+def _entry(row: RunState) -> Mapping[str, Any]:
     return {
         "sessionId": row.id,
         "cwd": row.cwd,

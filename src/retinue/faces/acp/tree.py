@@ -11,46 +11,54 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.core.events import APPROVED, MODE_CHANGED
-from retinue.core.format import retry_text
+from retinue.app.frame_story import FrameStories
+from retinue.app.stream import FeedFrame
+from retinue.app.text import clean_line, first_line
+from retinue.core.events import Event, RunCreated, RunStarted, TurnEnded
+from retinue.core.person_prompt import describe_blocks, words_of
+from retinue.core.run_state import ActiveRun
 from retinue.core.spec import PermissionMode
+from retinue.core.story import Entry, Step, Topic
 from retinue.faces.acp import updates
 from retinue.faces.acp.calls import call_began, call_ended
 from retinue.faces.acp.digest import AgentCard, RunDigest
 from retinue.faces.acp.updates import ClientFeatures, Update
-from retinue.faces.feed.sent_text import SentText
-from retinue.faces.text import clean_line, first_line
 from retinue.guard.approval import call_title
-from retinue.runs.person_prompt import describe_blocks, words_of
 
 Told = tuple[str, Update]
 """The session that is told something, and what."""
 _BY_PERSON = frozenset({"task", "follow-up", "steer"})
 _TITLE = 80
+Severity = Literal["info", "warning", "error"]
+_SEVERITIES: Mapping[Topic | None, Severity] = {
+    "compacted": "info",
+    "limit": "warning",
+    "moved": "info",
+    "retry": "warning",
+    "warning": "warning",
+}
+"""The notes that clients are told."""
 
 
 class ToldRun(Struct, eq=False):
-    """What is known of one run, and how much of it was told."""
+    """What is known of one run, and how much of it was told. `cwd` is the folder that it works in."""
 
-    id: str
-    parent_id: str | None
-    agent: str
+    state: ActiveRun
     cwd: str
     digest: RunDigest
-    model: str = ""
-    text: SentText = field(default_factory=SentText)
-    thinking: SentText = field(default_factory=lambda: SentText("thinking"))
+    speaking: dict[str, Entry] = field(default_factory=dict)
+    """The newest answer and thoughts that were told."""
     open: dict[str, Update] = field(default_factory=dict)
     """The calls that have begun and not ended, as they were told, by the model's id."""
     used_ids: dict[str, int] = field(default_factory=dict)
-    context: int = 0
-    cost: float | None = 0.0
-    is_live: bool = True
-    turn: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.state.id
 
     def shown_id(self, call_id: str) -> str:
         """Return the id of the newest call of that id: some models use the same ids again and again."""
@@ -73,41 +81,73 @@ class TreeStory:
         self._card_of: dict[str, AgentCard] = {}
         self._features = features
         self._window = window
-        self._take: Mapping[str, Callable[[ToldRun, Mapping[str, Any]], list[Told]]] = {
-            "run.started": self._started,
-            "run.resumed": self._resumed,
-            "message.added": self._message,
-            "turn.started": self._turn_started,
-            "text.delta": self._said,
-            "text.partial": self._said,
-            "thinking.delta": self._thought,
-            "thinking.partial": self._thought,
-            "model.retrying": self._retrying,
-            "assistant.ended": self._answered,
-            "tool.started": self._call_started,
-            "tool.ended": self._call_ended,
-            "todos.updated": lambda run, data: [(run.id, updates.plan(data["todos"]))],
-            "turn.ended": self._turn_ended,
-            "inbox.opened": self._asked,
-            "inbox.closed": self._asked_no_more,
-            "limit.reached": lambda run, data: self._note(run, "warning", data["detail"]),
-            "run.compacted": self._compacted,
-            "run.warned": self._warned,
-            "run.interrupted": lambda run, data: self._over(run, "interrupted", {"state": "idle"}),
-            "run.ended": self._ended,
-        }
+        self._stories = FrameStories()
 
-    def take(self, kind: str, data: Mapping[str, Any]) -> list[Told]:
-        """Return what is told of one event."""
-        run_id = data.get("run_id")
-        if not run_id:
+    def take(self, frame: FeedFrame) -> list[Told]:
+        """Return what is told of one frame of the event stream."""
+        event, steps = self._stories.take(frame) or (None, [])
+        if event is None:
             return []
-        if kind == "run.created":
-            return self._visible(self._created(data))
-        run, handler = self.runs.get(run_id), self._take.get(kind)
-        if run is None or handler is None:
+        if isinstance(event.body, RunCreated):
+            return self._visible(self._created(event, event.body))
+        run = self.runs.get(event.run_id)
+        if run is None:
             return []
-        return self._visible(handler(run, data))
+        found: list[Told] = []
+        # Streamed text, which is most of what comes, changes nothing about the run.
+        if frame.piece is None:
+            run.state.apply(event)
+            if isinstance(event.body, RunStarted):
+                run.cwd = event.body.cwd
+            elif isinstance(event.body, TurnEnded):
+                found = self._turn_ended(run)
+        for step in steps:
+            found += self._step(run, step, event.at)
+        return self._visible(found)
+
+    def interrupt(self, run_id: str) -> list[Told]:
+        """Return what is told of a run whose process is gone."""
+        run = self.runs.get(run_id)
+        return self._visible(self._over(run, "interrupted", {"state": "idle"})) if run is not None else []
+
+    def _step(self, run: ToldRun, step: Step, at: float) -> list[Told]:
+        entry = step.entry
+        match entry.kind:
+            case "answer" | "thinking":
+                return self._speak(run, entry, step.piece)
+            case "call" if step.change == "began":
+                return self._call_began(run, entry)
+            case "call" if entry.result is not None and step.change == "ended":
+                return self._call_ended(run, entry, at)
+            case "message":
+                return self._message(run, entry)
+            case "todos":
+                return [(run.id, updates.plan(entry.todos))]
+            case "note":
+                return self._take_note(run, entry)
+            case "ended":
+                return self._ended(run, entry.at)
+            case _:
+                return []
+
+    def _take_note(self, run: ToldRun, entry: Entry) -> list[Told]:
+        match entry.topic:
+            case "resumed":
+                return self._resumed(run, entry.at)
+            case "asked" | "answered":
+                run.digest.waits_for = next(iter(run.state.asks.values()), "")
+                return self._waiting(run, "requires_action" if entry.topic == "asked" else "running")
+            case "mode" | "plan" if run.id == self.root and entry.mode is not None:
+                self.mode = entry.mode
+                return [(run.id, updates.mode_changed(entry.mode))]
+            case "compacted" if self._features.compactions:
+                return [(run.id, updates.compacted(f"{run.id}-{entry.seq}"))]
+            case "retry" if self.replays:
+                return []
+            case topic if topic in _SEVERITIES:
+                return self._note(run, _SEVERITIES[topic], entry.text)
+            case _:
+                return []
 
     def tick(self) -> list[Told]:
         """Return the summaries that are due because time has passed."""
@@ -119,7 +159,7 @@ class TreeStory:
 
     def lost(self, live: set[str]) -> list[str]:
         """Return the runs that never ended and do not live any more."""
-        return [run.id for run in self.runs.values() if run.is_live and run.id not in live]
+        return [run.id for run in self.runs.values() if run.state.live and run.id not in live]
 
     def settle(self, live: set[str]) -> list[Told]:
         """Return what is told at the end of the past: runs that are lost are over."""
@@ -153,24 +193,23 @@ class TreeStory:
 
     # A run begins and ends
 
-    def _created(self, data: Mapping[str, Any]) -> list[Told]:
-        options = data.get("options") or {}
-        about = options.get("description") or ""
-        title = f"{data['agent']}: {about}" if about and about != data["agent"] else data["agent"]
-        digest = RunDigest(data["run_id"], clean_line(title, _TITLE), data["at"])
-        run = ToldRun(data["run_id"], data["parent_id"], data["agent"], data["cwd"], digest, data["model"])
-        self.runs[run.id] = run
+    def _created(self, event: Event, body: RunCreated) -> list[Told]:
+        about = body.options.description
+        title = f"{body.agent}: {about}" if about and about != body.agent else body.agent
+        digest = RunDigest(event.run_id, clean_line(title, _TITLE), event.at)
+        run = self.runs[event.run_id] = ToldRun(ActiveRun(event.run_id), body.cwd, digest)
+        run.state.apply(event)
         if run.id == self.root:
-            return [(run.id, updates.session_info(task_title(data["task"]), iso_time(data["at"])))]
-        facts = {"title": title, "description": first_line(data["task"])[:500], "cwd": data["cwd"]}
+            return [(run.id, updates.session_info(task_title(body.task), iso_time(event.at)))]
+        facts = {"title": title, "description": first_line(body.task)[:500], "cwd": body.cwd}
         told = updates.subagent(run.id, {"state": "running"}, capabilities={"cancel": {}}, **facts)
-        found = [(run.parent_id or self.root, told)] if self._features.subagents else []
-        return found + self._add_to_card(run, options.get("call_id"))
+        found = [(run.state.parent_id or self.root, told)] if self._features.subagents else []
+        return found + self._add_to_card(run, body.options.call_id)
 
     def _add_to_card(self, run: ToldRun, call_id: str | None) -> list[Told]:
         if self._features.subagents:
             return []
-        above = self.runs.get(run.parent_id or "")
+        above = self.runs.get(run.state.parent_id or "")
         if above is not None and above.id in self._card_of:
             above.digest.below.append(run.digest)
             self._card_of[run.id] = self._card_of[above.id]
@@ -191,33 +230,28 @@ class TreeStory:
         began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
         return [(self.root, {**began, "status": "in_progress"})]
 
-    def _started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.model, run.cwd = data["model"], data["cwd"]
-        return []
-
-    def _resumed(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.is_live, run.digest.ended, run.digest.took = True, "", 0.0
-        run.digest.began_at = data["at"]
+    def _resumed(self, run: ToldRun, at: float) -> list[Told]:
+        run.digest.ended, run.digest.took, run.digest.began_at = "", 0.0, at
         if run.id == self.root:
             return []
         if self._features.subagents:
-            return [(run.parent_id or self.root, updates.subagent(run.id, {"state": "running"}))]
+            return self._waiting(run, "running")
         card = self._card_of.get(run.id)
         if card is not None and card.is_over:
             return self._own_card(run)
         return []
 
-    def _ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        outcome = data["outcome"]
+    def _ended(self, run: ToldRun, at: float) -> list[Told]:
+        outcome = run.state.outcome
+        assert outcome is not None, "its last event has it"
         word = updates.stop_word(outcome)
-        run.cost = outcome["usage"]["cost_usd"]
-        run.digest.result = outcome.get("text") or ""
+        run.digest.result = outcome.text
         state: dict[str, Any] = {"state": "idle", "stopReason": word or "error"}
         if word is None:
             run.digest.result = updates.failure_text(outcome)
             state["error"] = {"code": -32603, "message": run.digest.result}
-        ended = outcome["ended"] if word is not None else "failed"
-        found = self._over(run, ended, state, data["at"])
+        ended = outcome.ended if word is not None else "failed"
+        found = self._over(run, ended, state, at)
         if run.id == self.root and word == "max_turn_requests":
             found += self._note(run, "warning", updates.failure_text(outcome))
         elif run.id == self.root and word is None and self.replays:
@@ -234,136 +268,99 @@ class TreeStory:
             else:
                 self.cards[told["toolCallId"]].own_end = ended
         run.open.clear()
-        run.is_live, run.digest.ended, run.digest.waits_for = False, how, ""
+        if run.state.live:
+            run.state.end("interrupted", time.time())
+        run.digest.ended, run.digest.waits_for = how, ""
         run.digest.took = max((at or time.time()) - run.digest.began_at, 0.001)
         if run.id == self.root:
             cards = list(self.cards.values())
         elif self._features.subagents:
-            return [*found, (run.parent_id or self.root, updates.subagent(run.id, state))]
+            return [*found, (run.state.parent_id or self.root, updates.subagent(run.id, state))]
         else:
             cards = [self._card_of[run.id]] if run.id in self._card_of else []
         return found + [(self.root, told) for card in cards for told in card.end(at or time.time())]
 
     # What it says and hears
 
-    def _message(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        message = data["message"]
-        text = "\n".join(part["text"] for part in message["content"] if part["type"] == "text")
-        if message["origin"] not in _BY_PERSON:
+    def _message(self, run: ToldRun, entry: Entry) -> list[Told]:
+        text, origin = entry.text, entry.message.origin if entry.message is not None else None
+        if origin not in _BY_PERSON:
             return []
         if run.id == self.root and not self.replays:
             if text in self.own_words:
                 self.own_words.remove(text)
                 return []
-            if message["origin"] == "task":
+            if origin == "task":
                 return []
         shown = "\n".join([words_of(text), *(f"[{line}]" for line in describe_blocks(text))])
-        return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{data['seq']}"))]
+        return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{entry.seq}"))]
 
-    def _turn_started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.turn = data["seq"]
-        run.text.take("turn.started", data)
-        run.thinking.take("turn.started", data)
-        run.digest.words = ""
-        return []
-
-    def _said(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        return self._speak(run, "agent_message_chunk", run.text.take(data["type"], data))
-
-    def _thought(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        return self._speak(run, "agent_thought_chunk", run.thinking.take(data["type"], data))
-
-    def _speak(
-        self, run: ToldRun, speaker: Literal["agent_message_chunk", "agent_thought_chunk"], text: str
-    ) -> list[Told]:
+    def _speak(self, run: ToldRun, entry: Entry, text: str) -> list[Told]:
         if not text:
             return []
-        if run.id != self.root and speaker == "agent_message_chunk":
+        last = run.speaking.get(entry.kind)
+        if last is not entry:
+            run.speaking[entry.kind] = entry
+            if last is not None and last.turn == entry.turn:
+                # All of a turn is one message for the client, which keeps what it was given.
+                text = f"\n\n{text}"
+        if entry.kind == "thinking":
+            return [(run.id, updates.said("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
+        if run.id != self.root:
             run.digest.words += text
-        kind = "t" if speaker == "agent_thought_chunk" else "m"
-        return [(run.id, updates.said(speaker, text, f"{run.id}-{run.turn}-{kind}"))]
-
-    def _answered(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        thought = self._speak(run, "agent_thought_chunk", run.thinking.take("assistant.ended", data))
-        return thought + self._speak(run, "agent_message_chunk", run.text.take("assistant.ended", data))
-
-    def _retrying(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        if self.replays:
-            return []
-        text = retry_text(data["failure"]["message"], data["delay"], data["attempt"], data.get("most") or 0)
-        return self._note(run, "warning", text)
+        return [(run.id, updates.said("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
 
     # What it does
 
-    def _call_started(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        call = data["call"]
-        run.used_ids[call["id"]] = run.used_ids.get(call["id"], 0) + 1
-        told = call_began(run.shown_id(call["id"]), call["name"], call["arguments"], run.cwd)
-        run.open[call["id"]] = told
-        run.digest.step(call_title(call["name"], call["arguments"]))
+    def _call_began(self, run: ToldRun, entry: Entry) -> list[Told]:
+        call = entry.call
+        assert call is not None, "an entry of a call has it"
+        run.used_ids[call.id] = run.used_ids.get(call.id, 0) + 1
+        told = call_began(run.shown_id(call.id), call.name, call.arguments, run.cwd)
+        run.open[call.id] = told
+        run.digest.step(call_title(call.name, call.arguments))
         return [(run.id, told)]
 
-    def _call_ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        call_id = data["call_id"]
+    def _call_ended(self, run: ToldRun, entry: Entry, at: float) -> list[Told]:
+        assert entry.result is not None, "the call has ended"
+        call_id = entry.result.call_id
         run.digest.calls += 1
         found: list[Told] = []
         if call_id not in run.open:
             # It was refused before it began.
-            found = self._call_started(run, {"call": {"id": call_id, "name": data["name"], "arguments": {}}})
+            found = self._call_began(run, entry)
         began = run.open.pop(call_id)
-        ended = call_ended(began["toolCallId"], data, began)
+        ended = call_ended(began["toolCallId"], entry.result, entry.effect, began)
         card = self.cards.get(began["toolCallId"]) if run.id == self.root else None
         if card is None:
             return [*found, (run.id, ended)]
         card.own_end = ended
-        return [(self.root, told) for told in card.end(data["at"])]
+        return [(self.root, told) for told in card.end(at)]
 
-    def _turn_ended(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.context, run.cost = data["context_tokens"], data["total"]["cost_usd"]
-        run.digest.tokens = data["total"]["input"] + data["total"]["output"] + data["total"]["cache_write"]
-        root = self.runs.get(self.root)
+    def _turn_ended(self, run: ToldRun) -> list[Told]:
+        run.digest.tokens, run.digest.words = run.state.usage.total_tokens, ""
+        root = self.runs.get(self.root, run)
         found: list[Told] = []
         for each in (run, root) if run is not root else (run,):
-            size = self._window(each.model) if each is not None else None
-            if each is not None and size:
-                cost = self.cost() if each is root else each.cost
-                found.append((each.id, updates.usage(each.context, max(size, each.context), cost)))
+            size, used = self._window(each.state.model), each.state.context_tokens
+            if size:
+                cost = self.cost() if each is root else each.state.usage.cost_usd
+                found.append((each.id, updates.usage(used, max(size, used), cost)))
         return found
 
     def cost(self) -> float | None:
         """Return what all runs of the tree have cost; None where a part is not known."""
-        costs = [run.cost for run in self.runs.values()]
+        costs = [run.state.usage.cost_usd for run in self.runs.values()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
-
-    def _compacted(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        if self._features.compactions:
-            return [(run.id, updates.compacted(f"{run.id}-{data['seq']}"))]
-        return self._note(run, "info", f"The conversation was shortened ({data['method']}).")
 
     # What a person should know
 
-    def _asked(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.digest.waits_for = data["title"]
+    def _waiting(self, run: ToldRun, state: Literal["requires_action", "running"]) -> list[Told]:
         if self._features.subagents and run.id != self.root:
-            return [(run.parent_id or self.root, updates.subagent(run.id, {"state": "requires_action"}))]
+            return [(run.state.parent_id or self.root, updates.subagent(run.id, {"state": state}))]
         return []
 
-    def _asked_no_more(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        run.digest.waits_for = ""
-        if self._features.subagents and run.id != self.root:
-            return [(run.parent_id or self.root, updates.subagent(run.id, {"state": "running"}))]
-        return []
-
-    def _warned(self, run: ToldRun, data: Mapping[str, Any]) -> list[Told]:
-        found = self._note(run, "warning", data["text"])
-        if run.id == self.root and data["code"] in (APPROVED, MODE_CHANGED):
-            mode = next((each for each in get_args(PermissionMode) if f" {each} now." in data["text"]), None)
-            if mode is not None:
-                self.mode = mode
-                found = [(run.id, updates.mode_changed(mode))]
-        return found
-
-    def _note(self, run: ToldRun, severity: Literal["info", "warning", "error"], text: str) -> list[Told]:
+    def _note(self, run: ToldRun, severity: Severity, text: str) -> list[Told]:
         run.digest.step(text)
         if self._features.notices:
             return [(run.id, updates.notice(severity, text))]

@@ -7,6 +7,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from retinue.core.format import as_sentence
+from retinue.core.outcome import Outcome
+from retinue.core.tool import Todo
+
 Update = dict[str, Any]
 Speaker = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 StopWord = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
@@ -59,10 +63,8 @@ def call_changed(call_id: str, **changes: Any) -> Update:
     return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, **changes}
 
 
-def plan(todos: Iterable[Mapping[str, Any]]) -> Update:
-    entries = []
-    for todo in todos:
-        entries.append({"content": todo["content"], "priority": "medium", "status": todo["status"]})
+def plan(todos: Iterable[Todo]) -> Update:
+    entries = [{"content": todo.content, "priority": "medium", "status": todo.status} for todo in todos]
     return {"sessionUpdate": "plan", "entries": entries}
 
 
@@ -103,25 +105,22 @@ def session_info(title: str, updated_at: str) -> Update:
     return {"sessionUpdate": "session_info_update", "title": title, "updatedAt": updated_at}
 
 
-def stop_word(outcome: Mapping[str, Any]) -> StopWord | None:
+def stop_word(outcome: Outcome) -> StopWord | None:
     """Return why a run stopped, in the words of the protocol; None where it failed."""
-    failure = outcome.get("failure") or {}
-    ended = outcome["ended"]
-    if failure.get("kind") == "refused":
+    if outcome.failure is not None and outcome.failure.kind == "refused":
         return "refusal"
-    if ended in ("completed", "steered"):
-        return "max_tokens" if outcome.get("truncated") else "end_turn"
-    if ended == "stopped":
+    if outcome.ok:
+        return "max_tokens" if outcome.truncated else "end_turn"
+    if outcome.ended == "stopped":
         return "cancelled"
-    if ended in ("aborted", "timeout", "over-budget"):
+    if outcome.ended in ("aborted", "timeout", "over-budget"):
         return "max_turn_requests"
     return None
 
 
-def failure_text(outcome: Mapping[str, Any]) -> str:
+def failure_text(outcome: Outcome) -> str:
     """Return what went wrong and what to do about it."""
-    failure = outcome.get("failure") or {}
-    message = failure.get("message") or f"The run ended as {outcome['ended']}."
-    if not message.endswith((".", "!", "?")):
-        message += "."
-    return f"{message} {failure.get('remedy') or ''}".strip()
+    message, remedy = f"The run ended as {outcome.ended}.", ""
+    if outcome.failure is not None:
+        message, remedy = outcome.failure.message or message, outcome.failure.remedy
+    return f"{as_sentence(message)} {remedy}".strip()

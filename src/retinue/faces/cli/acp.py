@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from retinue.faces.acp.agent import serve_editor
+from retinue.faces.acp import serve_editor
 
 
 def configure_acp(parser: argparse.ArgumentParser) -> None:

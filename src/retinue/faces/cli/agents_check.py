@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path, PurePath
-from typing import Any, cast
 
-import msgspec
+from retinue.app.agent_files import (
+    DIALECTS,
+    PLURALS,
+    SKILL_DIALECTS,
+    WRITABLE,
+    ConversionList,
+    Finding,
+    LintList,
+    Loss,
+    convert_agents,
+    lint_agents,
+    read_agent_file,
+)
+from retinue.app.output import put, put_file, workflow_command
+from retinue.app.text import optional, plural
+from retinue.core.spec import Severity
+from retinue.errors import UsageError
+from retinue.faces.cli.agents import LOOK_FROM
+from retinue.faces.cli.project import add_where, folder, say, write_json
 
-from retinue.agents.catalog import Catalog
-from retinue.agents.convert import Conversion, Loss, convert
-from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.files import write_new
-from retinue.agents.folders import WRITABLE
-from retinue.agents.frontmatter import Parsed
-from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
-from retinue.agents.lint.subject import AppliedRepair, Finding
-from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
-from retinue.core.spec import DialectName, Problem, Severity
-from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.agents import LOOK_FROM, parsed_data
-from retinue.faces.cli.console.output import put, put_file, workflow_command
-from retinue.faces.cli.project import add_where, folder, plugins, say, write_json
-from retinue.faces.text import optional, plural
-
-_SKILLS = ("skill", "skills")
 _LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
@@ -53,40 +54,29 @@ def execute_lint(args: argparse.Namespace) -> int:
     MCP servers that a file names are looked up, never started: `retinue servers check` does that.
     Exits 1 if there are errors; --strict counts warnings too.
     """
-    from retinue.capabilities.mcp.servers import ServerLint
-    from retinue.engine import open_project
-
     cwd = folder(args.cwd)
-    check = ServerLint(lambda: open_project(cwd))
-    if args.paths:
-        found = lint_paths(args.paths, fix=args.fix, check=check)
-    else:
-        # Plugins outside of the project are not looked at: --fix must not change files of others.
-        found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False), check=check)
+    lint = lint_agents(cwd, paths=args.paths, fix=args.fix)
     if args.json:
-        write_json(json_report(found.findings, found.changes, found.files))
+        write_json(lint)
     else:
-        _print(found, args, cwd)
-    return int(bool(found.worst(strict=args.strict)))
+        _print(lint, args, cwd)
+    return int(lint.fails(strict=args.strict))
 
 
-def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
-    for change in found.changes:
-        file = near(change.file, cwd)
-        say(f"{file}{optional(':{}', change.line)}: fixed: {change.what} [{change.code}]")
+def _print(lint: LintList, args: argparse.Namespace, cwd: Path) -> None:
+    for repair in lint.fixed:
+        file = near(repair.file, cwd)
+        say(f"{file}{optional(':{}', repair.line)}: fixed: {repair.what} [{repair.code}]")
     if args.format == "github":
-        put(github_report(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
+        put(github_report(lint.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
     else:
-        put(text_report(found.findings, cwd))
-    totals = count_by_severity(found.findings)
-    counts = [
-        plural(totals[kind], noun) for kind, noun in (("errors", "error"), ("warnings", "warning"), ("infos", "note"))
-    ]
-    text = f"{plural(found.files, 'file')}: {', '.join(counts)}"
+        put(text_report(lint.findings, cwd))
+    counts = [plural(getattr(lint, PLURALS[severity]), noun) for severity, noun in _NOUNS.items()]
+    text = f"{plural(lint.files, 'file')}: {', '.join(counts)}"
     if args.fix:
-        text += f"; {len(found.changes)} fixed"
+        text += f"; {len(lint.fixed)} fixed"
     say(text)
-    fixable = sum(each.fixable for each in found.findings)
+    fixable = sum(finding.fixable for finding in lint.findings)
     if fixable and not args.fix:
         say(f"{fixable} can be repaired: add --fix")
 
@@ -115,45 +105,12 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def json_report(findings: Iterable[Finding], changes: Iterable[AppliedRepair], files: int) -> dict[str, Any]:
-    """Return the one JSON document of `retinue agents lint --json`."""
-    listed = list(findings)
-    return {
-        "findings": [_plain(found) for found in listed],
-        "fixed": [{"file": c.file, "line": c.line, "code": c.code, "change": c.what} for c in changes],
-        "files": files,
-        **count_by_severity(listed),
-    }
-
-
-def count_by_severity(findings: Iterable[Finding]) -> dict[str, int]:
-    names: Mapping[Severity, str] = {"error": "errors", "warning": "warnings", "info": "infos"}
-    totals = dict.fromkeys(names.values(), 0)
-    for found in findings:
-        totals[names[found.severity]] += 1
-    return totals
-
-
 def near(path: str, base: Path | None) -> str:
     """Return `path` from `base` on, if it lies below."""
     pure = PurePath(path)
     if base is not None and pure.is_relative_to(base):
         return str(pure.relative_to(base))
     return path
-
-
-def _plain(found: Finding) -> dict[str, Any]:
-    return {
-        "file": found.file,
-        "line": found.line,
-        "column": found.column,
-        "severity": found.severity,
-        "code": found.code,
-        "reason": found.reason,
-        "remedy": found.remedy,
-        "key": found.key,
-        "fixable": found.fixable,
-    }
 
 
 def _one_line(value: str) -> str:
@@ -189,69 +146,25 @@ def execute_convert(args: argparse.Namespace) -> int:
     cwd = folder(args.cwd)
     if args.output == "-" and len(args.agents) > 1 and not args.json:
         raise UsageError("Several agents do not fit on stdout.", remedy="Give a folder: --output DIR")
-    done: list[dict[str, Any]] = []
-    failed: list[dict[str, str]] = []
-    for name in args.agents:
-        try:
-            done.append(_convert_one(name, args, cwd))
-        except RetinueError as error:
-            if len(args.agents) == 1:
-                raise
-            failed.append({"agent": name, "code": error.code, "message": str(error)})
+    result = convert_agents(args.agents, args.to, cwd, args.output, force=args.force)
     if args.json:
-        write_json({"converted": done, "failed": failed})
+        write_json(result)
     else:
-        _tell(done, failed, args)
-    lost = any(each["losses"] for each in done)
-    return int(bool(failed) or (lost and args.strict))
+        _print_converted(result)
+    lost = any(agent.losses for agent in result.converted)
+    return int(bool(result.failed) or (lost and args.strict))
 
 
-def _convert_one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, Any]:
-    parsed = _find(name, cwd)
-    made = convert(parsed, args.to)
-    path = _target(args, made)
-    if path is not None:
-        write_new(path, made.text, force=args.force)
-    return {
-        "name": made.name,
-        "source": parsed.file,
-        "from": parsed.dialect,
-        "to": made.dialect,
-        "file": made.file_name,
-        "path": path and str(path),
-        "text": made.text,
-        "losses": msgspec.to_builtins(made.losses),
-    }
-
-
-def _find(name: str, cwd: Path) -> Parsed:
-    path = Path(name).absolute()
-    if path.is_file():
-        return parse_file(path)
-    if "/" in name or "\\" in name or name.lower().endswith((".md", ".markdown", ".yaml", ".yml")):
-        raise UsageError(f"There is no file {path}.", remedy="Name a file that exists, or an agent.")
-    return Catalog.load(cwd, plugin_folders=plugins(cwd)).find(name).parsed
-
-
-def _target(args: argparse.Namespace, made: Conversion) -> Path | None:
-    if args.output == "-":
-        return None
-    path = Path(args.output).expanduser().absolute()
-    if path.is_dir() or len(args.agents) > 1 or args.output.endswith(("/", "\\")) or not path.suffix:
-        return path / made.file_name
-    return path
-
-
-def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argparse.Namespace) -> None:
-    for each in done:
-        if each["path"] is None:
-            put_file(each["text"])
+def _print_converted(result: ConversionList) -> None:
+    for agent in result.converted:
+        if agent.path is None:
+            put_file(agent.text)
         else:
-            put(f"{each['path']}\n")
-        for loss in each["losses"]:
-            say(f"{each['name']}: {describe(Loss(**loss))}")
-    for each in failed:
-        say(f"{each['agent']}: {each['message']}")
+            put(f"{agent.path}\n")
+        for loss in agent.losses:
+            say(f"{agent.name}: {describe(loss)}")
+    for failed in result.failed:
+        say(f"{failed.agent}: {failed.message}")
 
 
 def describe(loss: Loss) -> str:
@@ -262,7 +175,7 @@ def describe(loss: Loss) -> str:
 
 def configure_parse(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="an agent file of any dialect, or a SKILL.md")
-    parser.add_argument("--dialect", choices=(*DIALECTS, *_SKILLS), help="read every file as this dialect's")
+    parser.add_argument("--dialect", choices=(*DIALECTS, *SKILL_DIALECTS), help="read every file as this dialect's")
 
 
 def execute_parse(args: argparse.Namespace) -> int:
@@ -273,16 +186,5 @@ def execute_parse(args: argparse.Namespace) -> int:
     errors are part of the answer.
     """
     for path in args.files:
-        write_json(_parse_one(path, args.dialect), indent=None)
+        write_json(read_agent_file(path, args.dialect), indent=None)
     return 0
-
-
-def _parse_one(path: str, dialect: str | None) -> dict[str, object]:
-    skill = dialect in _SKILLS or (dialect is None and is_skill(path))
-    chosen = cast("DialectName | None", dialect if dialect in DIALECTS else None)
-    data = read_bytes(path)
-    if isinstance(data, Problem):
-        return parsed_data(unusable(path, data, chosen), "skill" if skill else None)
-    if skill:
-        return parsed_data(parse_skill(data, path=path), "skill")
-    return parsed_data(parse(data, path=path, dialect=chosen))

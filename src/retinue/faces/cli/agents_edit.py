@@ -10,20 +10,21 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
-
-from retinue.agents.catalog import Catalog
-from retinue.agents.files import agents_folder, check_name, file_name, write_new
-from retinue.agents.folders import WRITABLE
-from retinue.agents.lint.runner import lint_paths
-from retinue.agents.manage import Toggled, disable, eject, enable
-from retinue.agents.write import AgentDraft, spec_of, write_agent
-from retinue.core.spec import AgentSpec
+from retinue.app.agent_files import (
+    WRITABLE,
+    AgentDraft,
+    SwitchedAgent,
+    check_name,
+    create_agent,
+    eject_agent,
+    switch_agent,
+)
+from retinue.app.agents import describe_agent, load_catalog
+from retinue.app.output import put
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import LOOK_FROM
-from retinue.faces.cli.agents_check import describe, json_report, text_report
-from retinue.faces.cli.console.output import put
-from retinue.faces.cli.project import add_where, folder, plugins, say, write_json
+from retinue.faces.cli.agents_check import describe, text_report
+from retinue.faces.cli.project import add_where, folder, say, write_json
 
 _MODELS = ("inherit", "haiku", "sonnet", "opus")
 _LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -141,30 +142,38 @@ def execute_new(args: argparse.Namespace) -> int:
                 "An agent needs a description.", remedy='Add --description "when to use it", or run in a terminal.'
             )
         ask(args)
-    spec = _spec(args)
-    path = agents_folder(args.dialect, cwd, user=args.user) / file_name(spec.name, args.dialect)
-    made = write_new(path, write_agent(spec, args.dialect), force=args.force)
-    _tell(args, cwd, spec, made.path, made.replaced)
+    agent = create_agent(_draft(args), cwd, user=args.user, force=args.force)
+    if args.json:
+        write_json(agent)
+        return 0
+    put(f"{agent.path}\n")
+    _note_winner(agent.name, agent.effective, cwd)
+    print(text_report(agent.findings), end="", file=sys.stderr)
+    say(f'Try it: retinue run {agent.name} "…"')
     return 0
 
 
-def _spec(args: argparse.Namespace) -> AgentSpec:
+def _note_winner(name: str, effective: bool, cwd: Path) -> None:
+    if not effective:
+        winner = describe_agent(load_catalog(cwd), name).path
+        say(f"Note: '{name}' is still loaded from {winner}, which is stronger.")
+
+
+def _draft(args: argparse.Namespace) -> AgentDraft:
     if args.name is None:
         raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
     prompt = args.body
     if args.prompt is not None:
         prompt = _read_text(args.prompt)
-    return spec_of(
-        AgentDraft(
-            name=args.name,
-            description=args.description,
-            tools=args.tools or "",
-            model=args.model or "",
-            thinking=args.thinking or "",
-            prompt=prompt,
-            readonly=args.readonly,
-            dialect=args.dialect,
-        )
+    return AgentDraft(
+        name=args.name,
+        description=args.description,
+        tools=args.tools or "",
+        model=args.model or "",
+        thinking=args.thinking or "",
+        prompt=prompt,
+        readonly=args.readonly,
+        dialect=args.dialect,
     )
 
 
@@ -178,28 +187,6 @@ def _read_text(argument: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{argument[1:]} cannot be read: {error}.", remedy="Check the path after '@'.") from error
     return argument
-
-
-def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, replaced: bool) -> None:
-    winner = Catalog.load(cwd).find(spec.name).path
-    findings = lint_paths([path]).findings
-    if args.json:
-        write_json(
-            {
-                "name": spec.name,
-                "path": str(path),
-                "dialect": args.dialect,
-                "replaced": replaced,
-                "effective": winner == str(path),
-                "findings": json_report(findings, (), 1)["findings"],
-            }
-        )
-        return
-    put(f"{path}\n")
-    if winner != str(path):
-        say(f"Note: '{spec.name}' is still loaded from {winner}, which is stronger.")
-    print(text_report(findings), end="", file=sys.stderr)
-    say(f'Try it: retinue run {spec.name} "…"')
 
 
 def configure_eject(parser: argparse.ArgumentParser) -> None:
@@ -219,28 +206,14 @@ def execute_eject(args: argparse.Namespace) -> int:
       retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
     """
     cwd = folder(args.cwd)
-    brought = plugins(cwd)
-    made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force, plugins=brought)
-    winner = Catalog.load(cwd, plugin_folders=brought).find(made.name).path
-    counts = winner == str(made.path)
+    copy = eject_agent(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force)
     if args.json:
-        write_json(
-            {
-                "name": made.name,
-                "from": made.origin,
-                "path": str(made.path),
-                "dialect": made.dialect,
-                "losses": msgspec.to_builtins(made.losses),
-                "replaced": made.replaced,
-                "effective": counts,
-            }
-        )
+        write_json(copy)
         return 0
-    put(f"{made.path}\n")
-    for loss in made.losses:
-        say(f"{made.name}: {describe(loss)}")
-    if not counts:
-        say(f"Note: '{made.name}' is still loaded from {winner}, which is stronger.")
+    put(f"{copy.path}\n")
+    for loss in copy.losses:
+        say(f"{copy.name}: {describe(loss)}")
+    _note_winner(copy.name, copy.effective, cwd)
     return 0
 
 
@@ -259,19 +232,16 @@ def execute_disable(args: argparse.Namespace) -> int:
       retinue agents disable reviewer
       retinue agents disable Explore --user
     """
-    cwd = folder(args.cwd)
-    tell(disable(args.name, cwd, user=args.user, plugins=plugins(cwd)), enabled=False, as_json=args.json)
-    return 0
+    return _report(switch_agent(args.name, folder(args.cwd), on=False, user=args.user), as_json=args.json)
 
 
-def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
+def _report(done: SwitchedAgent, *, as_json: bool) -> int:
     """Print what `enable` and `disable` did."""
     if as_json:
-        about = {"name": done.name, "path": str(done.path), "enabled": enabled}
-        write_json({**about, "changed": done.changed, "action": done.action})
-        return
+        write_json(done)
+        return 0
     put(f"{done.path}\n")
-    state = "on" if enabled else "off"
+    state = "on" if done.enabled else "off"
     if done.changed:
         say(f"{done.name} is {state}.")
     else:
@@ -280,6 +250,7 @@ def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
         say("It has no file of its own, so this one hides it.")
     elif done.action == "stub-deleted":
         say("The file that hid it is deleted.")
+    return 0
 
 
 def configure_enable(parser: argparse.ArgumentParser) -> None:
@@ -295,6 +266,4 @@ def execute_enable(args: argparse.Namespace) -> int:
 
       retinue agents enable reviewer
     """
-    cwd = folder(args.cwd)
-    tell(enable(args.name, cwd, plugins=plugins(cwd)), enabled=True, as_json=args.json)
-    return 0
+    return _report(switch_agent(args.name, folder(args.cwd), on=True), as_json=args.json)

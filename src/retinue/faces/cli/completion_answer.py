@@ -1,27 +1,24 @@
 """What may come next on a command line: one value a line, with its description behind a tab.
 
 `:files` and `:folders` are for the shell, which completes paths itself. A person waits for this at every Tab: commands
-and options come from a table that `make docs` writes (completion.json), so that no command need be imported.
+and options come from a cached table, so that no command need be imported.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
+
+from retinue.app.completion import cached, values_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-TABLE = os.path.join(os.path.dirname(__file__), "completion.json")  # noqa: PTH118, PTH120 - pathlib takes 5 ms
-
 
 def answer(words: Sequence[str]) -> int:
     """Print what may stand in the place of the last of `words`. Print nothing where that is not known."""
-    with open(TABLE, encoding="utf-8") as file:  # noqa: PTH123
-        table = json.load(file)
+    table = cached("completion-table", _table)
     typed = words[-1] if words else ""
     lines = []
     for value, about in _candidates(table, words[:-1], typed):
@@ -29,6 +26,12 @@ def answer(words: Sequence[str]) -> int:
             lines.append(f"{value}\t{about}" if about else value)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _table() -> tuple[dict[str, Any], list[str]]:
+    from retinue.faces.cli.completion_table import completion_table
+
+    return completion_table()
 
 
 def _candidates(table: Mapping[str, Any], before: Sequence[str], typed: str) -> Iterator[tuple[str, str]]:
@@ -99,6 +102,4 @@ def _values(kind: Any, typed: str) -> Iterator[tuple[str, str]]:
     elif kind == "folder":
         yield ":folders", ""
     elif kind:
-        from retinue.faces.cli.completion_values import values_of
-
         yield from values_of(kind)

@@ -13,20 +13,24 @@ import argparse
 import asyncio
 from pathlib import Path
 
-import msgspec
-
+from retinue.app.agent_tests import (
+    AgentScore,
+    CaseResult,
+    Evaluation,
+    IntervalEstimate,
+    SuiteOptions,
+    SuiteQuote,
+    TrialOptions,
+    compare_agents,
+    find_agent_tests,
+)
+from retinue.app.text import plural
 from retinue.core.controls import visible
 from retinue.core.format import format_cost
 from retinue.errors import UsageError
-from retinue.evidence.case_file import SUFFIX, AgentTests, find_test_files, read_test_file
-from retinue.evidence.case_run import TrialOptions
-from retinue.evidence.evaluate import AgentScore, Evaluation, IntervalEstimate, evaluate
-from retinue.evidence.suite import CaseResult, SuiteOptions, choose_cases, quote_suite
 from retinue.faces.cli.console.case_report import result_lines
 from retinue.faces.cli.project import add_where, folder, positive, say, write_json
 from retinue.faces.cli.test import whole
-from retinue.faces.text import plural
-from retinue.models.keys import environment as process_environment
 
 _REPEAT = 3
 
@@ -45,12 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    base = folder(args.cwd)
-    tests = _tests(args, base)
+    tests = find_agent_tests(args.agent, folder(args.cwd), args.cases)
     others = [_other(args.compare)] if args.compare else []
-    chosen = [number for _, number in choose_cases([tests], args.k)]
-    if not chosen:
-        raise UsageError(f"No case matches '{args.k}'.", remedy=f"See {tests.path}.")
     options = SuiteOptions(
         trial=TrialOptions(live=args.live, trust=args.trust),
         jobs=min(args.j, 16),
@@ -58,24 +58,18 @@ def execute(args: argparse.Namespace) -> int:
         max_usd=args.max_usd,
         decide_early=False,
     )
-    found = asyncio.run(_evaluate(tests, others, chosen, options, args))
+
+    def quoted(quote: SuiteQuote) -> None:
+        times = 1 + len(others)
+        runs = plural(quote.runs * times, "run")
+        say(f"{runs} on {quote.model}: {quote.text(times)}; at most {format_cost(options.max_usd)}.")
+
+    found = asyncio.run(compare_agents(tests, others, args.k, options, quoted, _show))
     if args.json:
-        write_json(msgspec.to_builtins(found))
+        write_json(found)
     else:
         print("\n".join(evaluation_lines(found)))
     return 0 if any(each.runs for each in found.agents) else 1
-
-
-def _tests(args: argparse.Namespace, base: Path) -> AgentTests:
-    if args.cases:
-        return read_test_file(Path(args.cases).expanduser())
-    for path in find_test_files([base]):
-        if path.name == f"{args.agent}{SUFFIX}":
-            return read_test_file(path)
-    raise UsageError(
-        f"There is no {args.agent}{SUFFIX} in {base}.",
-        remedy=f"Name it with --cases, or: retinue test new {args.agent}",
-    )
 
 
 def _other(value: str) -> Path:
@@ -85,22 +79,10 @@ def _other(value: str) -> Path:
     return path.resolve()
 
 
-async def _evaluate(
-    tests: AgentTests, others: list[Path], chosen: list[int], options: SuiteOptions, args: argparse.Namespace
-) -> Evaluation:
-    environment = process_environment()
-    quote = await quote_suite([(tests, number) for number in chosen], options, environment)
-    times = 1 + len(others)
-    runs = plural(quote.runs * times, "run")
-    say(f"{runs} on {quote.model}: {quote.text(times)}; at most {format_cost(options.max_usd)}.")
-
-    def show(name: str, result: CaseResult) -> None:
-        say(visible(f"{name}: {result_lines(result)[0]}"))
-        if result.problem:
-            say(visible(f"  {result.problem}"))
-
-    found, _ = await evaluate(tests, others, chosen, options, environment, show)
-    return found
+def _show(name: str, result: CaseResult) -> None:
+    say(visible(f"{name}: {result_lines(result)[0]}"))
+    if result.problem:
+        say(visible(f"  {result.problem}"))
 
 
 def evaluation_lines(found: Evaluation) -> list[str]:

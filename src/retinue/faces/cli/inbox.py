@@ -1,105 +1,20 @@
-"""`retinue inbox list` and `inbox answer`: inbox items in words for a terminal.
-
-What an agent chose is shown as it is, to the last character: one that a terminal would obey,
-hide or turn around is written out instead, so that what people see is what would run.
-"""
+"""`retinue inbox list` and `inbox answer`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import time
-from typing import Any
 
-from retinue.core.controls import in_line, visible
-from retinue.core.format import format_wait
-from retinue.core.permission import InboxItem
-from retinue.core.toolnames import TOOLS
+from retinue.app.approvals import body, closed_text, headline, interrupted_text, when_text
+from retinue.app.inbox import list_inbox, locate_item
+from retinue.app.text import INBOX_MARKS, indent, optional
+from retinue.app.views import InboxList, inbox_view
+from retinue.core.controls import in_line
+from retinue.core.permission import InboxRow
 from retinue.faces.cli.project import add_where, count, folder, project, say, write_values
-from retinue.faces.text import INBOX_MARKS, clip, indent, optional
-from retinue.log.inbox import InboxRow, how_closed, items
-from retinue.log.query import LogReader, everywhere
-from retinue.settings.places import retinue_state
 
 BY = "command line"
-ALLOWING = frozenset({"allow", "allow-run", "allow-agent", "always"})
-"""Answers that nobody gives before all of an approval was shown."""
-
-
-def shown(text: str, most: int = 300) -> str:
-    """Return a text to the last character as it is, on one line."""
-    return clip(visible(text.replace("\n", " ").strip()), most)
-
-
-def who(item: InboxItem) -> str:
-    """Return the agent that asks, and what it works on."""
-    if item.description == item.agent:
-        return item.agent
-    return item.agent + optional(", {}", item.description)
-
-
-def kind_text(item: InboxItem) -> str:
-    """Return what is asked: the risk of a call, or that it is a question."""
-    if item.kind == "approval":
-        return f"{item.risk} risk"
-    return item.kind
-
-
-def headline(item: InboxItem) -> str:
-    """Return `edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
-    return f"{shown(item.title)} · {shown(who(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
-
-
-def body(item: InboxItem, *, reason: bool = True) -> list[str]:
-    """Return why it is asked, and the exact call, whole: its command, its diff, or all of its arguments. What is left
-    out would be approved unseen."""
-    lines = []
-    if item.reason and reason:
-        lines.append(shown(item.reason, 1_000))
-    exact = visible(_exact(item)).split("\n")
-    return lines if exact == [""] else lines + exact
-
-
-def _exact(item: InboxItem) -> str:
-    if item.kind != "approval":
-        return item.detail
-    arguments: Any = item.payload.get("arguments") or {}
-    tool = str(item.payload.get("tool", ""))
-    if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
-        # The diff has everything that the arguments say.
-        return item.detail
-    if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:
-        return str(arguments["command"])
-    if not arguments:
-        return ""
-    return _json(arguments) + optional("\n{}", item.detail)
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def when_text(item: InboxItem, now: float) -> str:
-    """Return since when it is asked, and for something that waits, what happens when nobody answers."""
-    text = f"asked {format_wait(max(now - item.created_at, 0.0))} ago"
-    if item.expires_at is not None and item.state == "waiting":
-        default = shown(item.default) or "no answer"
-        text += f" · '{default}' in {format_wait(max(item.expires_at - now, 0.0))}"
-    return text
-
-
-def closed_text(item: InboxItem) -> str:
-    """Return how an item was closed, and what was said with it."""
-    if item.answer is None or not item.answer.message:
-        return how_closed(item)
-    return f"{how_closed(item)}: {shown(item.answer.message)}"
-
-
-def interrupted_text(item: InboxItem) -> str:
-    run = item.run_id[:8]
-    return f"its run is interrupted; it takes the answer when resumed: retinue runs resume {run}"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -118,22 +33,9 @@ def execute_list(args: argparse.Namespace) -> int:
 
     Answer with: retinue inbox answer ID allow
     """
-
-    def read(reader: LogReader) -> list[InboxRow]:
-        return items(reader, everything=args.all, limit=args.limit or None)
-
-    found: list[InboxRow] = []
-    if args.everywhere:
-        for _, some in everywhere(retinue_state(), read):
-            found += some
-    else:
-        with LogReader.open(project(args)) as reader:
-            found = read(reader)
+    found = list_inbox(None if args.everywhere else project(args), everything=args.all, limit=args.limit or None)
     if args.json:
-        from msgspec.structs import asdict
-
-        rows = [{**asdict(each.item), "run_state": each.run_state, "interrupted": each.interrupted} for each in found]
-        write_values({"items": rows})
+        write_values(InboxList([inbox_view(row) for row in found]))
         return 0
     for each in found:
         print("\n".join(_lines(each)))
@@ -176,10 +78,9 @@ def execute_answer(args: argparse.Namespace) -> int:
     ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
     someone else has answered already, and 2 when there is no such item or answer.
     """
-    from retinue.faces.feed.feed import Feed
-    from retinue.log.inbox import locate
+    from retinue.app.feed import Feed
 
-    state, item = locate(retinue_state(), args.item, project(args))
+    state, item = locate_item(args.item, project(args))
     feed, said = Feed(folder(args.cwd), state), " ".join(args.choice)
     if feed.redact(said) is not said or feed.redact(args.message) is not args.message:
         say("retinue: a secret in the answer was taken out; give it to the agent in a file")

@@ -173,7 +173,6 @@ COMMANDS: dict[str, Command | Group] = {
             "show": Command("every memory that can be seen from here, or one whole", "memory:show"),
             "snapshot": Command("pack a memory into one file that can travel", "memory:snapshot"),
             "restore": Command("unpack one; nothing that is there is lost", "memory:restore"),
-            "sync": Command("merge two memories of an agent", "memory:sync"),
         },
     ),
     "skills": Group(
@@ -305,7 +304,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` Did you mean 'agents'?` for the nearest of the known words; empty when none is near."""
-    from retinue.agents.lint.keys import nearest
+    from retinue.core.spelling import nearest
 
     meant = nearest(word, known)
     return "" if meant is None else f" Did you mean '{meant}'?"

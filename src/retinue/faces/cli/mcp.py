@@ -13,6 +13,7 @@ import argparse
 
 from retinue.errors import UsageError
 from retinue.faces.cli.project import add_cwd, folder
+from retinue.faces.mcp import serve_host
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,24 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.mcp.stdio import claim_streams
-
     cwd = folder(args.cwd)
     names = tuple(name for name in (each.strip() for each in args.agents.split(",")) if name)
     if args.agents and not names:
         raise UsageError("--agents names no agent.", remedy="Give names: --agents Explore,reviewer")
-    # Before anything is imported that might print.
-    streams = claim_streams()
-    import asyncio
-    import gc
-
-    # The SDK makes a hundred thousand objects when it is imported, and none of them is garbage.
-    gc.disable()
-    import retinue.faces.mcp.server  # noqa: F401
-    from retinue.faces.mcp.offer import Offer
-    from retinue.faces.mcp.stdio import serve_stdio
-
-    gc.freeze()
-    gc.enable()
-    offer = Offer(names, args.tools == "per-agent")
-    return asyncio.run(serve_stdio(streams, cwd, offer, attended=not args.unattended))
+    return serve_host(cwd, names, tool_each=args.tools == "per-agent", attended=not args.unattended)

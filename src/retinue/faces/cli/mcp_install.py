@@ -11,87 +11,11 @@ A file keeps everything else that it says. One that cannot be read is left alone
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
-import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
 
-from msgspec import Struct
-
-from retinue.errors import StateError, UsageError
+from retinue.app.mcp_hosts import HOSTS, command_of, file_of, shown_entry, write_entry
+from retinue.errors import UsageError
 from retinue.faces.cli.project import add_cwd, add_json, folder, say, write_json
-
-NAME = "retinue"
-_HOUR = 3600
-
-
-class HostConfig(Struct, frozen=True, kw_only=True):
-    """Where and how a host is told of servers. `file` is relative to the project, or to the home folder where it is
-    `shared` by all projects. `key` is the object that holds the servers; `entry` makes one of a command line."""
-
-    title: str
-    file: str
-    key: str
-    entry: Callable[[list[str]], dict[str, Any]]
-    shared: bool = False
-    format: Literal["json", "toml"] = "json"
-    note: str = ""
-
-
-def _plain(command: list[str]) -> dict[str, Any]:
-    return {"command": command[0], "args": command[1:]}
-
-
-def _typed(command: list[str]) -> dict[str, Any]:
-    return {"type": "stdio", **_plain(command)}
-
-
-def _patient(command: list[str]) -> dict[str, Any]:
-    # Gemini counts in milliseconds.
-    return {**_plain(command), "timeout": _HOUR * 1000}
-
-
-def _codex(command: list[str]) -> dict[str, Any]:
-    # Without it Codex gives up after a minute; the run would go on, but nobody would hear of its end.
-    return {**_plain(command), "tool_timeout_sec": _HOUR}
-
-
-def _opencode(command: list[str]) -> dict[str, Any]:
-    return {"type": "local", "command": command, "enabled": True}
-
-
-_DESKTOP = {"darwin": "Library/Application Support/Claude", "win32": "AppData/Roaming/Claude"}
-
-HOSTS: Mapping[str, HostConfig] = {
-    "claude": HostConfig(title="Claude Code", file=".mcp.json", key="mcpServers", entry=_typed),
-    "claude-desktop": HostConfig(
-        title="Claude Desktop",
-        file=f"{_DESKTOP.get(sys.platform, '.config/Claude')}/claude_desktop_config.json",
-        key="mcpServers",
-        entry=_plain,
-        shared=True,
-        note="Restart Claude Desktop.",
-    ),
-    "codex": HostConfig(
-        title="Codex",
-        file=".codex/config.toml",
-        key="mcp_servers",
-        entry=_codex,
-        format="toml",
-        note="Codex reads this file in projects that it trusts.",
-    ),
-    "cursor": HostConfig(title="Cursor", file=".cursor/mcp.json", key="mcpServers", entry=_plain),
-    "gemini": HostConfig(title="Gemini CLI", file=".gemini/settings.json", key="mcpServers", entry=_patient),
-    "opencode": HostConfig(title="OpenCode", file="opencode.json", key="mcp", entry=_opencode),
-    "vscode": HostConfig(title="VS Code", file=".vscode/mcp.json", key="servers", entry=_typed),
-    "windsurf": HostConfig(
-        title="Windsurf", file=".codeium/windsurf/mcp_config.json", key="mcpServers", entry=_plain, shared=True
-    ),
-    "zed": HostConfig(title="Zed", file=".config/zed/settings.json", key="context_servers", entry=_plain, shared=True),
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
     host = HOSTS.get(args.host)
     if host is None:
         raise UsageError(f"'{args.host}' is no host that is known here.", remedy=f"Choose one of: {', '.join(HOSTS)}")
-    file, entry = file_of(host, cwd), host.entry(command_of(host, cwd, args))
+    file, entry = file_of(host, cwd), host.entry(command_of(host, cwd, {"tools": args.tools, "agents": args.agents}))
     written = False
     if args.write:
         written = write_entry(host, file, entry)
@@ -137,85 +61,3 @@ def _list_hosts(cwd: Path, args: argparse.Namespace) -> int:
     for row in rows:
         print(f"{row['host']:<16}{row['title']:<16}{row['file']}")
     return 0
-
-
-def file_of(host: HostConfig, cwd: Path) -> Path:
-    """Return the file in which a host looks for servers."""
-    return (Path.home() if host.shared else cwd) / host.file
-
-
-def command_of(host: HostConfig, cwd: Path, args: argparse.Namespace) -> list[str]:
-    """Return the command line that a host is to start."""
-    program = shutil.which(NAME)
-    # Isolated: a host starts it in a project, whose `retinue.py` is not what is meant.
-    command = [sys.executable, "-I", "-m", NAME]
-    if program is not None:
-        # A file of the project is for everyone who works on it; a program with windows may have another PATH.
-        command = [os.path.abspath(program)] if host.shared else [NAME]  # noqa: PTH100 - links stay
-    command.append("mcp")
-    if host.shared:
-        command += ["--cwd", str(cwd)]
-    for option in ("tools", "agents"):
-        value = getattr(args, option)
-        if value is not None:
-            command += [f"--{option}", value]
-    return command
-
-
-def shown_entry(host: HostConfig, entry: dict[str, Any]) -> str:
-    """Return what a person would write into the file."""
-    if host.format == "toml":
-        return _toml(host.key, entry)
-    return json.dumps({host.key: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
-
-
-def _toml(key: str, entry: dict[str, Any]) -> str:
-    # JSON's strings, numbers and lists of strings are TOML as well.
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
-    return "\n".join([f"[{key}.{NAME}]", *lines]) + "\n"
-
-
-def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
-    """Add the server to the file of a host. Return False when it was there already. Raise StateError for a file that
-    cannot be changed without losing something."""
-    from retinue.core.files import read_text
-    from retinue.settings.write import replace_file
-
-    try:
-        before = read_text(file) if file.exists() else ""
-        data = _read(host, before)
-        servers = data.setdefault(host.key, {})
-        if not isinstance(servers, dict):
-            raise ValueError(f"`{host.key}` is no object")
-        old = servers.get(NAME)
-        if old == entry:
-            return False
-        if host.format == "toml":
-            if old is not None:
-                raise ValueError(f"it has another `{host.key}.{NAME}` already")
-            gap = "\n" if before and not before.endswith("\n\n") else ""
-            after = f"{before.rstrip()}\n{gap}{_toml(host.key, entry)}".lstrip("\n")
-        else:
-            servers[NAME] = entry
-            after = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, after.encode())
-    except (OSError, ValueError) as error:
-        raise StateError(
-            f"{file} was left as it is: {error}.", remedy="Add it by hand: the same command without --write prints it."
-        ) from error
-    return True
-
-
-def _read(host: HostConfig, text: str) -> dict[str, Any]:
-    """Return the document in a file. Raise ValueError: one with comments would lose them."""
-    if not text.strip():
-        return {}
-    if host.format == "toml":
-        import tomllib
-
-        return tomllib.loads(text)
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("it holds no object")
-    return data

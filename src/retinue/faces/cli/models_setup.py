@@ -6,46 +6,36 @@ import argparse
 import asyncio
 import getpass
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from msgspec.structs import replace
+
+from retinue.app.models import (
+    KEY_PAGES,
+    NewProvider,
+    ProviderChoice,
+    TestedModel,
+    add_provider,
+    check_model,
+    choose_default,
+    find_active,
+    key_source,
+    list_choices,
+    make_default,
+    needs_key,
+    provider_name,
+    remove_provider,
+)
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.main import at_terminal
 from retinue.faces.cli.project import add_where, folder, say, warn, write_json
-from retinue.guard.trust import settings_in_effect
-from retinue.http.address import display_url
-from retinue.http.transport import Transport
-from retinue.models.inventory import ask_servers
-from retinue.models.key_store import remove_key
-from retinue.models.keys import environment as process_environment
-from retinue.models.presets import PRESETS
-from retinue.models.providers import Providers
-from retinue.models.select import ModelSelection, select_model
-from retinue.models.setup import (
-    KEY_PAGES,
-    AddedProvider,
-    ModelTest,
-    add_provider,
-    add_weights,
-    forget_address,
-    forget_default,
-    make_default,
-    own_providers,
-    preset_of,
-    provider_name,
-    try_model,
-)
-from retinue.settings.table import Settings
 
 _WHOSE = "the folder whose settings count (default: here)"
 OTHER = "other"
 
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "provider", metavar="PROVIDER", nargs="?", help="such as openrouter; or the path of a GGUF file"
-    )
+    parser.add_argument("provider", metavar="PROVIDER", nargs="?", help="such as openrouter")
     parser.add_argument("--url", metavar="ADDRESS", default="", help="the address of a server of your own")
     parser.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
     parser.add_argument("--model", metavar="ID", default="", help="the model to try (default: the usual one)")
@@ -64,113 +54,77 @@ def execute_add(args: argparse.Namespace) -> int:
     retinue models add openrouter                        asks for the key
     echo "$KEY" | retinue models add groq --key-stdin
     retinue models add work --url https://llm.example.com/v1
-    retinue models add ~/models/qwen3-8b.gguf
     """
-    environment = process_environment()
-    name = args.provider or _choose(_settings(args, environment), environment, args)
+    cwd = folder(args.cwd)
+    name = args.provider or _choose(cwd, args)
     if name.lower().endswith(".gguf"):
-        return _add_weights(Path(name).expanduser().absolute(), args, environment)
+        raise UsageError("Retinue runs no weights itself.", remedy=_serve_remedy(name))
     url = args.url
     if name == OTHER:
         name, url = _line("A name for it, such as work: "), _line("Its address, such as http://localhost:9000/v1: ")
-    settings = _settings(args, environment)
-    key = _read_key(name, url, args, settings, environment)
+    key = _read_key(name, url, args, cwd)
     if not args.json and not args.no_check:
         say(f"Trying {provider_name(name)} with one small request …")
-    added = asyncio.run(
-        add_provider(
-            name,
-            key=key,
-            url=url,
-            model=args.model,
-            check=not args.no_check,
-            settings=settings,
-            environment=environment,
-        )
-    )
-    return _report(added, args, environment)
+    added = asyncio.run(add_provider(cwd, name, key=key, url=url, model=args.model, check=not args.no_check))
+    return _report(added, args, cwd)
 
 
-def _report(added: AddedProvider, args: argparse.Namespace, environment: Mapping[str, str]) -> int:
+def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
     """Say what was kept, and make sure that the person knows which model a run gets now."""
-    if added.test is not None and not args.json:
+    if args.json:
+        if args.default:
+            make_default(added.model)
+            active = asyncio.run(find_active(cwd))
+            added = replace(added, active=active and active.model)
+        write_json(added)
+        return 0
+    if added.test is not None:
         print(_answered(added.test))
-    if added.where and not args.json:
-        print(f"The key is kept in {added.where}.")
-    active = _active(args, environment)
-    wanted = args.default
-    if active is not None and active.info.provider != added.model.partition("/")[0] and not wanted and not args.json:
-        print(f"A run without a model of its own still gets {active.info.full_name}: {active.why}.")
+    if added.kept_in is not None:
+        print(f"The key is kept in {added.kept_in}.")
+    active = asyncio.run(find_active(cwd))
+    wanted, provider = args.default, added.model.partition("/")[0]
+    if active is not None and active.provider != provider and not wanted:
+        print(f"A run without a model of its own still gets {active.model}: {active.why}.")
         if at_terminal():
             wanted = _line(f"Use {added.model} instead from now on? [Y/n] ").lower() in ("", "y", "yes")
         else:
             print(f"Use the new one: retinue models default {added.model}")
     if wanted:
-        make_default(added.model, environment)
-        active = _active(args, environment)
-    if args.json:
-        write_json(
-            {
-                "provider": added.provider.id,
-                "baseUrl": display_url(added.provider.base_url),
-                "model": added.model,
-                "keptIn": added.where or None,
-                "test": added.test and _test_data(added.test),
-                "active": active and active.info.full_name,
-            }
-        )
-    elif active is not None and active.info.provider == added.model.partition("/")[0]:
-        print(f"A run without a model of its own gets {active.info.full_name}.")
+        make_default(added.model)
+        active = asyncio.run(find_active(cwd))
+    if active is not None and active.provider == provider:
+        print(f"A run without a model of its own gets {active.model}.")
         print('Try it: retinue -p "Say hello"')
     return 0
 
 
-def _add_weights(path: Path, args: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    add_weights(path, environment)
-    name = f"local/{path.stem}"
-    if args.default:
-        make_default(name, environment)
-    active = _active(args, environment)
-    if args.json:
-        write_json({"provider": "local", "model": name, "file": str(path), "active": active and active.info.full_name})
-        return 0
-    print(f"{name} is set up: {path}")
-    if active is not None and active.info.full_name != name:
-        print(f"A run without a model of its own still gets {active.info.full_name}: {active.why}.")
-        print(f"Use the new one: retinue models default {name}")
-    else:
-        print(f"Try it: retinue models test {name}")
-    return 0
+def _serve_remedy(path: str) -> str:
+    """Return how a file of weights becomes a server that is found by itself."""
+    return (
+        f"Serve it, and it is found by itself: `llama-server -m {path} -c 65536 --jinja`, LM Studio, or\n"
+        f"`ollama create NAME` with a Modelfile `FROM {path}`. Then: retinue models list"
+    )
 
 
-def _choose(settings: Settings, environment: Mapping[str, str], args: argparse.Namespace) -> str:
+def _choose(cwd: Path, args: argparse.Namespace) -> str:
     """Let the person choose from what there is."""
     if args.json or not at_terminal():
         known = ", ".join(KEY_PAGES)
         raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({known})")
-    providers = Providers(settings, environment)
-    asyncio.run(ask_servers(providers))
-    rows: list[tuple[str, str, str]] = []
-    for provider in providers.configured():
-        served = providers.served(provider)
-        if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
-            about = f"runs at {display_url(provider.base_url)}, {len(served)} models"
-            rows.append((provider.id, provider.id, about))
-    rows += [(name, name, f"a key from {page}") for name, page in KEY_PAGES.items()]
-    for info in providers.local_models:
-        rows.append((str(providers.weights[info.id]), info.full_name, "a file on this machine"))
-    rows.append((OTHER, OTHER, "any server that speaks OpenAI's API, by its address"))
-    say("Which one? (A path to a GGUF file is an answer, too.)")
-    width = max(len(label) for _, label, _ in rows)
-    for number, (_, label, about) in enumerate(rows, 1):
-        say(f"  {number:>2}  {label:<{width}}  {about}")
+    choices = asyncio.run(list_choices(cwd))
+    choices.append(ProviderChoice(OTHER, "any server that speaks OpenAI's API, by its address"))
+    say("Which one?")
+    width = max(len(choice.name) for choice in choices)
+    for number, choice in enumerate(choices, 1):
+        say(f"  {number:>2}  {choice.name:<{width}}  {choice.about}")
     answer = _line("Number or name: ")
-    if answer.isdecimal() and 0 < int(answer) <= len(rows):
-        return rows[int(answer) - 1][0]
+    if answer.isdecimal() and 0 < int(answer) <= len(choices):
+        return choices[int(answer) - 1].name
     return answer
 
 
-def _read_key(name: str, url: str, args: argparse.Namespace, settings: Settings, environment: Mapping[str, str]) -> str:
+def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
     """Return the key to keep; empty where none is needed or the environment has one."""
     wanted = provider_name(name)
     if args.key_stdin:
@@ -180,13 +134,12 @@ def _read_key(name: str, url: str, args: argparse.Namespace, settings: Settings,
                 "There is no key on standard input.", remedy='echo "$KEY" | retinue models add … --key-stdin'
             )
         return _checked(key)
-    preset = preset_of(wanted)
-    known = Providers(settings, environment).get(wanted)
-    if known is not None and known.key_source and not url:
+    source = key_source(wanted, cwd)
+    if source and not url:
         if not args.json:
-            say(f"{wanted} has a key already: {known.key_source}. Another one: --key-stdin, or remove it first.")
+            say(f"{wanted} has a key already: {source}. Another one: --key-stdin, or remove it first.")
         return ""
-    needs = preset is not None and preset.needs_key
+    needs = needs_key(wanted)
     if args.json or not at_terminal():
         if needs and not url:
             raise UsageError(f"'{wanted}' needs a key, and nobody is there to enter it.", remedy="Use --key-stdin.")
@@ -215,30 +168,21 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
 def execute_remove(args: argparse.Namespace) -> int:
     """Forget the key and the address that `retinue models add` has kept, and your default if it is a model of it.
     Variables of your shell stay."""
-    environment = process_environment()
-    name = provider_name(args.provider)
-    had_key = remove_key(name, environment)
-    had_entry = name in own_providers(environment) and forget_address(name, environment)
-    provider = Providers(_settings(args, environment), environment).get(name)
-    left = provider.key_source if provider is not None else ""
-    if not had_key and not had_entry:
-        why = f" Its key comes from {left}." if left else ""
-        raise UsageError(f"Nothing is kept for '{name}'.{why}", remedy="See what there is: retinue models list")
-    default = None if left else forget_default(name, environment)
-    active = _active(args, environment)
+    cwd = folder(args.cwd)
+    removed = asyncio.run(remove_provider(cwd, args.provider))
     if args.json:
-        found = {"provider": name, "key": had_key, "settings": had_entry, "left": left or None, "default": default}
-        write_json({**found, "active": active and active.info.full_name})
+        write_json(removed)
         return 0
-    removed = [word for word, had in (("its key", had_key), ("its entry in your settings", had_entry)) if had]
-    print(f"Removed of {name}: {' and '.join(removed)}.")
-    if left:
-        print(f"It can still be used: its key comes from {left}.")
+    words = [word for word, had in (("its key", removed.key), ("its entry in your settings", removed.settings)) if had]
+    print(f"Removed of {removed.provider}: {' and '.join(words)}.")
+    if removed.left:
+        print(f"It can still be used: its key comes from {removed.left}.")
         return 0
-    if default is not None:
-        print(f"{default} is no longer the default.")
+    if removed.default is not None:
+        print(f"{removed.default} is no longer the default.")
+    active = asyncio.run(find_active(cwd))
     if active is not None:
-        print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")
+        print(f"A run without a model of its own gets {active.model}: {active.why}.")
     else:
         print("A run without a model of its own is refused now: see retinue models resolve")
     return 0
@@ -253,27 +197,15 @@ def configure_test(parser: argparse.ArgumentParser) -> None:
 
 def execute_test(args: argparse.Namespace) -> int:
     """Ask a model for one word, and say whether and how fast it answers."""
-    environment = process_environment()
-    test, selection = asyncio.run(_test(args.name, _settings(args, environment), environment))
+    test, warnings = asyncio.run(check_model(folder(args.cwd), args.name))
     if args.json:
-        write_json(_test_data(test))
+        write_json(test)
     elif test.failure is None:
-        warn(selection.warnings)
+        warn(warnings)
         print(_answered(test))
     else:
         raise RetinueError(test.failure.message, remedy=test.failure.remedy)
-    return 0 if test.failure is None else 1
-
-
-async def _test(
-    name: str | None, settings: Settings, environment: Mapping[str, str]
-) -> tuple[ModelTest, ModelSelection]:
-    transport = Transport()
-    try:
-        selection = await select_model(name, settings=settings, environment=environment, transport=transport)
-        return await try_model(selection, transport), selection
-    finally:
-        await transport.close()
+    return 0 if test.ok else 1
 
 
 def configure_default(parser: argparse.ArgumentParser) -> None:
@@ -283,49 +215,23 @@ def configure_default(parser: argparse.ArgumentParser) -> None:
 
 def execute_default(args: argparse.Namespace) -> int:
     """Choose the model of runs for which nothing else names one: your own setting `model`."""
-    environment = process_environment()
-    chosen = asyncio.run(select_model(args.name, settings=_settings(args, environment), environment=environment))
-    path = make_default(chosen.info.full_name, environment)
-    active = _active(args, environment)
+    cwd = folder(args.cwd)
+    chosen, warnings = asyncio.run(choose_default(cwd, args.name))
     if args.json:
-        write_json({"model": chosen.info.full_name, "file": str(path), "active": active and active.info.full_name})
+        write_json(chosen)
         return 0
-    warn(chosen.warnings)
-    print(f"A run without a model of its own gets {chosen.info.full_name} ({path}).")
-    if active is not None and active.info.full_name != chosen.info.full_name:
-        print(f"Here it still gets {active.info.full_name}: {active.why}.")
+    warn(warnings)
+    print(f"A run without a model of its own gets {chosen.model} ({chosen.file}).")
+    active = asyncio.run(find_active(cwd))
+    if active is not None and active.model != chosen.model:
+        print(f"Here it still gets {active.model}: {active.why}.")
     return 0
 
 
-def _settings(args: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
-    return settings_in_effect(folder(args.cwd), environment).settings
-
-
-def _active(args: argparse.Namespace, environment: Mapping[str, str]) -> ModelSelection | None:
-    """Return what a run would get now."""
-    try:
-        return asyncio.run(select_model(settings=_settings(args, environment), environment=environment))
-    except RetinueError:
-        return None
-
-
-def _answered(test: ModelTest) -> str:
+def _answered(test: TestedModel) -> str:
     words = " ".join(test.text.split())[:60]
     said = f": {words}" if words else " without a word"
     return f"✓ {test.model} answered in {test.seconds:.1f} s{said}"
-
-
-def _test_data(test: ModelTest) -> dict[str, Any]:
-    failure = None
-    if test.failure is not None:
-        failure = {"kind": test.failure.kind, "message": test.failure.message, "remedy": test.failure.remedy}
-    return {
-        "model": test.model,
-        "ok": test.failure is None,
-        "text": test.text,
-        "seconds": test.seconds,
-        "failure": failure,
-    }
 
 
 def _line(question: str) -> str:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from retinue.errors import UsageError
+from retinue.app.plugins import CheckedPlugin, PluginView, check_plugins, list_plugins
+from retinue.app.text import clean, indent, optional, plural
 from retinue.faces.cli.project import add_cwd, add_json, folder, say, write_json
 from retinue.faces.cli.servers import LOOK_AT
-from retinue.faces.text import clean, indent, optional, plural
-
-if TYPE_CHECKING:
-    from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
-    from retinue.runs.project import Project
-
 
 _COUNTED = ("agents", "skills", "hooks", "servers")
 
@@ -38,75 +30,26 @@ def execute_list(args: argparse.Namespace) -> int:
     Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
     consent to them (retinue trust). `retinue plugins check` imports their tools.
     """
-    from retinue.capabilities.plugins.attach import PluginExtensions
-    from retinue.engine import open_project
-
-    project = open_project(folder(args.cwd))
-    found = project.part(PluginExtensions).plugins
-    plugins = [describe(plugin, project) for plugin in found.found]
+    plugins, problems = list_plugins(folder(args.cwd))
     if args.json:
-        write_json({"plugins": plugins, "failed": _failed_data(found.failed)})
+        write_json(plugins)
         return 0
-    for plugin in plugins:
-        print(clean(line(plugin)))
-    if not plugins:
+    for plugin in plugins.plugins:
+        print(clean(_line(plugin)))
+    if not plugins.plugins:
         print("No plugins. Put one into .retinue/plugins/NAME/, or see: retinue plugins list --help")
-    for problem in found.problems:
+    for problem in problems:
         say(clean(f"warning: {problem}"))
     return 0
 
 
-def _failed_data(failed: Iterable[FailedPlugin]) -> list[dict[str, str]]:
-    return [{"path": each.where, "reason": each.reason} for each in failed]
-
-
-def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
-    """Return what is known of a plugin without running any of it."""
-    from retinue.capabilities.plugins.attach import PluginExtensions, what_runs
-
-    why = project.part(PluginExtensions).why_not(plugin)
-    return {
-        "name": plugin.name,
-        "version": plugin.version or None,
-        "description": plugin.description,
-        "origin": plugin.origin,
-        "path": plugin.where,
-        "trusted": why is None,
-        "withheld": why,
-        "agents": _agents(plugin.agents),
-        "skills": _skills(plugin.skills),
-        "hooks": sorted(set().union(*(table.value for table in plugin.hooks))),
-        "servers": sorted(plugin.server_names),
-        "tools": list(plugin.code),
-        "runs": what_runs(plugin),
-        "problems": list(plugin.problems),
-    }
-
-
-def line(plugin: dict[str, Any]) -> str:
-    parts = [plural(len(plugin[key]), key[:-1]) for key in _COUNTED if plugin[key]]
-    if plugin["tools"]:
+def _line(plugin: PluginView) -> str:
+    parts = [plural(len(getattr(plugin, key)), key[:-1]) for key in _COUNTED if getattr(plugin, key)]
+    if plugin.tools:
         parts.append("tools")
-    name = f"{plugin['name']} {plugin['version'] or ''}".strip()
-    state = optional(" · {}", plugin["withheld"])
-    return f"{name:<24} {', '.join(parts) or 'nothing'}{state}  ({plugin['origin']}: {plugin['path']})"
-
-
-def _agents(folders: tuple[Path, ...]) -> list[str]:
-    """Return the names of the agent files: a folder may also be one file."""
-    names = []
-    for place in folders:
-        files = [place] if place.is_file() else place.rglob("*.md")
-        names += [path.stem for path in files]
-    return sorted(names)
-
-
-def _skills(folders: tuple[Path, ...]) -> list[str]:
-    names = []
-    for place in folders:
-        for path in place.rglob("SKILL.md"):
-            names.append(path.parent.name)
-    return sorted(names)
+    name = f"{plugin.name} {plugin.version or ''}".strip()
+    state = optional(" · {}", plugin.withheld)
+    return f"{name:<24} {', '.join(parts) or 'nothing'}{state}  ({plugin.origin}: {plugin.path})"
 
 
 def configure_check(parser: argparse.ArgumentParser) -> None:
@@ -125,45 +68,18 @@ def execute_check(args: argparse.Namespace) -> int:
 
     The exit code is 1 when a plugin is broken.
     """
-    from retinue.capabilities.plugins.attach import PluginExtensions
-    from retinue.engine import open_project
-
-    project = open_project(folder(args.cwd), trust=args.trust)
-    found = project.part(PluginExtensions).plugins
-    chosen = found.found
-    if args.name:
-        one = found.find(args.name)
-        if one is None:
-            known = ", ".join(each.name for each in found.found) or "none"
-            raise UsageError(f"There is no plugin '{args.name}'.", remedy=f"Plugins here: {known}.")
-        chosen = (one,)
-    failed = () if args.name else found.failed
-    checked = [_check(plugin, project) for plugin in chosen]
+    checked = check_plugins(folder(args.cwd), args.name, trust=args.trust)
     if args.json:
-        write_json({"plugins": checked, "failed": _failed_data(failed)})
+        write_json(checked)
     else:
-        for each in checked:
-            print(_checked_lines(each))
-        for lost in failed:
-            say(clean(f"{lost.where}: {lost.reason}"))
-    return int(bool(failed) or any(each["problems"] for each in checked))
+        for plugin in checked.plugins:
+            print(_checked_lines(plugin))
+        for failed in checked.failed:
+            say(clean(f"{failed.path}: {failed.reason}"))
+    return int(bool(checked.failed) or any(plugin.problems for plugin in checked.plugins))
 
 
-def _check(plugin: Plugin, project: Project) -> dict[str, Any]:
-    from retinue.capabilities.plugins.load import load_tools
-
-    data = describe(plugin, project)
-    if data["withheld"] is not None or not plugin.code:
-        return {**data, "tools": []}
-    loaded = load_tools(plugin)
-    tools = [
-        {"name": name, "description": tool.spec.description, "effects": sorted(tool.spec.effects)}
-        for name, tool in loaded.tools.items()
-    ]
-    return {**data, "tools": tools, "problems": [*data["problems"], *loaded.problems]}
-
-
-def _checked_lines(checked: dict[str, Any]) -> str:
-    tools = ", ".join(f"{each['name']} ({', '.join(each['effects']) or 'no effects'})" for each in checked["tools"])
-    lines = [f"{checked['name']}: {checked['withheld'] or tools or 'no tools'}"]
-    return "\n".join(map(clean, lines + indent(checked["problems"], "    ! ")))
+def _checked_lines(plugin: CheckedPlugin) -> str:
+    tools = ", ".join(f"{tool.name} ({', '.join(tool.effects) or 'no effects'})" for tool in plugin.tools)
+    lines = [f"{plugin.name}: {plugin.withheld or tools or 'no tools'}"]
+    return "\n".join(map(clean, lines + indent(plugin.problems, "    ! ")))

@@ -9,15 +9,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from retinue.core.outcome import Outcome
-from retinue.errors import UnknownRunError, UsageError
-from retinue.faces.cli.console.output import print_json
-from retinue.log.query import LogReader, find_run
-from retinue.log.rows import RunRow
-from retinue.settings.places import retinue_state, state_folder
+from retinue.app.output import print_json
+from retinue.app.places import locate_run, state_folder
+from retinue.core.run_state import RunState
+from retinue.errors import UsageError
 
 # Options
 
@@ -135,80 +134,10 @@ def project(args: argparse.Namespace) -> Path:
     return state_folder(folder(args.cwd))
 
 
-def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
-    """Return the folders of agents that plugins bring, without running any of them; without `own` only those of
-    the project."""
-    from retinue.capabilities.plugins.attach import agent_folders, visible_plugins
-    from retinue.settings.load import load_settings
-
-    found = visible_plugins(cwd, os.environ, load_settings(cwd))
-    return agent_folders(found if own else found.brought)
-
-
-def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
+def locate(args: argparse.Namespace) -> tuple[Path, RunState]:
     """Return the run that `args.run` names and the state folder it is in: by its id or the beginning of it, in this
     project or any other, or as @name in this one."""
-    if not args.run.startswith("@"):
-        return find_run(retinue_state(), args.run, first=project(args))
-    from retinue.runs.resume import find_run as find_here
-
-    with LogReader.open(project(args)) as reader:
-        return project(args), find_here(reader, args.run)
-
-
-def project_of(state: Path, row: RunRow) -> Path:
-    """Return the folder of the project in whose log a run is."""
-    with LogReader.open(state) as reader:
-        try:
-            # The run's own folder may be a worktree, or in another project, and may be gone.
-            return Path(reader.run(row.root_id).cwd)
-        except UnknownRunError:
-            return Path(row.cwd)
-
-
-# Input
-
-
-def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
-    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors.
-    With `attaches` the path of an image stays as it is, because the image is attached."""
-    from retinue.tools.content import is_image_file
-
-    where = "standard input" if value == "-" else value[1:]
-    try:
-        if value == "-":
-            text = sys.stdin.buffer.read().decode("utf-8")
-        elif attaches and value.startswith("@") and is_image_file(Path(value[1:])):
-            text = value
-        elif value.startswith("@") and len(value) > 1:
-            text = Path(value[1:]).expanduser().read_text("utf-8")
-        else:
-            text = value
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"The {what} could not be read from {where}: {error}.", remedy="Give it as words, or name another file."
-        ) from error
-    if not text.strip():
-        raise UsageError(f"The {what} is empty.", remedy="Give it as words, as @file, or as - to read standard input.")
-    return text
-
-
-def read_schema(path: str | None) -> dict[str, Any] | None:
-    """Return a JSON Schema from a file, checked so far that it is one."""
-    if path is None:
-        return None
-    import orjson
-
-    from retinue.loop.finish import check_schema
-
-    try:
-        schema = orjson.loads(Path(path).expanduser().read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise UsageError(f"The schema {path} could not be read: {error}.") from error
-    if not isinstance(schema, dict):
-        raise UsageError(f"The schema {path} is not a JSON object.")
-    check_schema(schema, f"The schema {path}")
-    return schema
+    return locate_run(args.run, folder(args.cwd))
 
 
 # Output
@@ -219,40 +148,23 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def warn(problems: list[str] | tuple[str, ...]) -> None:
+def warn(problems: Sequence[str]) -> None:
     for problem in problems:
         say(f"warning: {problem}")
 
 
 def write_json(data: Any, indent: int | None = 2) -> None:
-    """Print one JSON document and a newline on stdout, in UTF-8 whatever the encoding of the terminal."""
-    text = json.dumps(data, ensure_ascii=False, indent=indent)
+    """Print a struct or plain data as one JSON document and a newline on stdout, in UTF-8 whatever the encoding of the
+    terminal."""
+    from msgspec import to_builtins
+
+    text = json.dumps(to_builtins(data, enc_hook=str), ensure_ascii=False, indent=indent)
     # Half a character, as the name of a file may hold, stays an escape.
     print_json(text.encode("utf-8", "backslashreplace"))
 
 
 def write_values(document: Any) -> None:
     """Print a document that holds values of the log, such as runs and events, on one line."""
-    from retinue.log.encode import dump
+    from retinue.core.encode import dump
 
     print_json(dump(document))
-
-
-def printed_answer(outcome: Outcome) -> str:
-    """Return what a run leaves on stdout: what it said, and of one that failed nothing of ours."""
-    text = for_reader(outcome.text)
-    if not text and outcome.ok:
-        return "No output."
-    return text
-
-
-def for_reader(text: str) -> str:
-    """Return an answer for stdout: as it is for the writer of a terminal, without terminal escapes for a program."""
-    if sys.stdout.isatty():
-        return text
-    # An escape in a file would act as soon as somebody prints that file.
-    from retinue.tools.capture import clean
-
-    # Nothing of an answer is overwritten.
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return clean(lines.replace("\x08", ""))

@@ -13,20 +13,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
+from retinue.app.recordings import ComparisonReport, compare_cassettes, describe_call, recorded_moment, replay_cassette
+from retinue.app.text import plural
 from retinue.core.controls import in_line, visible
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage
-from retinue.errors import UsageError
-from retinue.evidence.cassette import Cassette, read_cassette
-from retinue.evidence.compare import Comparison, compare
-from retinue.evidence.replay import play_again
-from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines, difference_lines
+from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
+from retinue.faces.cli.console.comparison_report import comparison_lines, difference_lines
 from retinue.faces.cli.project import add_where, count, folder, say, write_json, write_values
-from retinue.faces.text import plural
-from retinue.log.open_calls import describe_call
-from retinue.log.replay import Conversation, replay
-from retinue.models.keys import environment as process_environment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,17 +35,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    cassette = read_cassette(Path(args.cassette).expanduser())
+    cassette = Path(args.cassette).expanduser()
     if args.to is not None:
         return _show(cassette, args)
     if args.diff is not None:
-        other = read_cassette(Path(args.diff).expanduser())
-        return _print(compare(cassette, other), (args.cassette, args.diff), args)
-    played = asyncio.run(play_again(cassette, folder(args.cwd), args.tools, process_environment()))
+        return _print(compare_cassettes(cassette, Path(args.diff).expanduser()), args)
+    played = asyncio.run(replay_cassette(cassette, folder(args.cwd), args.tools))
     for note in played.notes:
         say(visible(f"note: {note}"))
     if args.json:
-        write_json(comparison_document(played.comparison))
+        write_json(played.comparison)
     else:
         facts = played.comparison.right
         counts = f"{plural(facts.runs, 'run')}, {plural(facts.turns, 'turn')}, {plural(facts.calls, 'call')}"
@@ -59,31 +53,27 @@ def execute(args: argparse.Namespace) -> int:
     return int(not played.same)
 
 
-def _print(found: Comparison, names: tuple[str, str], args: argparse.Namespace) -> int:
+def _print(report: ComparisonReport, args: argparse.Namespace) -> int:
     if args.json:
-        write_json(comparison_document(found))
+        write_json(report)
     else:
-        print("\n".join(comparison_lines(found, names)))
-    return int(not found.same)
+        print("\n".join(comparison_lines(report, (args.cassette, args.diff))))
+    return int(not report.same)
 
 
-def _show(cassette: Cassette, args: argparse.Namespace) -> int:
-    events = [event for event in cassette.first.events if event.seq <= args.to]
-    if not events:
-        raise UsageError("Events count from 1.", remedy="Name a number from 1 on: --to 1")
-    past = replay([event.body for event in events])
+def _show(cassette: Path, args: argparse.Namespace) -> int:
+    moment, calls, last = recorded_moment(cassette, args.to)
     if args.json:
-        write_values({"seq": events[-1].seq, "messages": past.messages, "turn": past.turn, "usage": past.usage})
+        write_values(moment)
         return 0
-    print(visible("\n".join(_conversation_lines(past))))
-    last = cassette.first.events[-1].seq
-    say(f"After event {events[-1].seq} of {last}: turn {past.turn}, {past.tool_uses} calls.")
+    print(visible("\n".join(_conversation_lines(moment.messages))))
+    say(f"After event {moment.seq} of {last}: turn {moment.turn}, {calls} calls.")
     return 0
 
 
-def _conversation_lines(past: Conversation) -> list[str]:
+def _conversation_lines(messages: Iterable[Message]) -> list[str]:
     lines: list[str] = []
-    for message in past.messages:
+    for message in messages:
         if isinstance(message, AssistantMessage):
             for part in message.content:
                 if isinstance(part, Text) and part.text.strip():

@@ -6,40 +6,32 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
-from retinue.core.format import format_cost, format_count
-from retinue.errors import StateError
+from retinue.app.reports import (
+    BY,
+    KINDS,
+    LEVELS,
+    SOURCES,
+    ActivityEntry,
+    CostReport,
+    CostRow,
+    Totals,
+    Trouble,
+    read_activity,
+    read_cost,
+    read_troubles,
+)
+from retinue.app.text import align, clean_line, local_time, optional, plural
+from retinue.core.format import count_tokens, format_count
 from retinue.faces.cli.project import add_where, count, project, say, warn, write_json
-from retinue.faces.text import align, clean_line, local_time, optional, plural
-from retinue.log import activity
-from retinue.log.activity import ActivityEntry, By, Spending, Totals
-from retinue.log.database import log_folders
-from retinue.log.troubles import LEVELS, SOURCES, Trouble, troubles
-from retinue.settings.places import retinue_state
 
-Line = TypeVar("Line")
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _POLL_SECONDS = 0.5
-_SPENT = (
-    "runs",
-    "turns",
-    "tool_uses",
-    "tokens",
-    "input",
-    "output",
-    "cache_read",
-    "cache_write",
-    "cost_usd",
-    "unpriced_runs",
-    "unpriced_tokens",
-    "first_at",
-    "last_at",
-)
 _CALLS_HEAD = ("what", "provider", "calls", "ok", "errors", "limited", "denied", "running", "average", "median", "95 %")
 
 
@@ -56,20 +48,6 @@ def moment(text: str) -> float:
         raise argparse.ArgumentTypeError(f"'{text}' is no time: 30m, 24h, 7d, 2w or a date like 2026-08-01") from None
 
 
-def _gather(args: argparse.Namespace, read: Callable[[Path], list[Line]]) -> tuple[list[Line], list[str]]:
-    """Return what `read` finds in the project, or with --all in every project, and the logs that cannot be read."""
-    if not args.all:
-        return read(project(args)), []
-    found: list[Line] = []
-    problems: list[str] = []
-    for state in log_folders(retinue_state()):
-        try:
-            found += read(state)
-        except StateError as error:
-            problems.append(f"{error} It is not counted.")
-    return found, problems
-
-
 def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> None:
     parser.add_argument("--since", type=moment, metavar="WHEN", help=f"only {what}: 30m, 24h, 7d, 2w or 2026-08-01")
 
@@ -78,7 +56,7 @@ def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> Non
 
 
 def configure_cost(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=activity.BY, default="agent", help="what to add up by (default: agent)")
+    parser.add_argument("--by", choices=BY, default="agent", help="what to add up by (default: agent)")
     _add_since(parser, "runs active since then")
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--limit", type=count, default=0, metavar="N", help="the first N lines; the total counts all")
@@ -94,68 +72,47 @@ def execute_cost(args: argparse.Namespace) -> int:
 
     Runs on models without a known price are counted beside the sum and never shown as free.
     """
-    by: By = args.by
-    lines, problems = _gather(args, lambda state: activity.spending(state, by, args.since or 0.0))
-    if args.all:
-        lines = activity.merged(lines, by)
-    warn(problems)
-    everything = activity.total(lines)
-    shown = lines[: args.limit or None]
+    report = read_cost(None if args.all else project(args), args.by, args.since)
+    warn(report.problems)
+    lines = len(report.rows)
+    report = replace(report, rows=report.rows[: args.limit or None])
     if args.json:
-        rows = [_spending_data(line, by) for line in shown]
-        total = _spending_data(everything, None)
-        write_json({"by": by, "since": args.since, "rows": rows, "total": total, "problems": problems})
+        write_json(report)
         return 0
     if not lines:
         say("No runs to add up.")
         return 0
-    print("\n".join(_spending_table(shown, everything, by)))
-    if len(shown) < len(lines):
-        print(f"… and {len(lines) - len(shown)} more; --limit 0 shows all.")
-    if everything.unpriced_runs:
-        tokens = format_count(everything.unpriced_tokens)
-        runs = plural(everything.unpriced_runs, "run")
+    print("\n".join(_cost_table(report)))
+    if len(report.rows) < lines:
+        print(f"… and {lines - len(report.rows)} more; --limit 0 shows all.")
+    if report.total.unpriced_runs:
+        tokens = count_tokens(report.total.unpriced_tokens)
+        runs = plural(report.total.unpriced_runs, "run")
         print(
-            f"Not in the sum: {runs} with {tokens} tokens, on models without a known price or from servers that ",
+            f"Not in the sum: {runs} with {tokens}, on models without a known price or from servers that ",
             end="",
         )
         print("sent no usage. The setting `models` can name a price.")
     return 0
 
 
-def _spending_table(lines: Sequence[Spending], everything: Spending, by: By) -> list[str]:
-    rows: list[tuple[str, ...]] = [(by, "runs", "input", "output", "cache read", "written", "cost")]
-    rows += [_spending_cells(line, by) for line in lines]
-    rows.append(_spending_cells(everything, None))
+def _cost_table(report: CostReport) -> list[str]:
+    rows: list[tuple[str, ...]] = [(report.by, "runs", "input", "output", "cache read", "written", "cost")]
+    is_run = report.by in ("run", "tree")
+    for row in report.rows:
+        rows.append(_cost_cells(row, row.key[:8] if is_run else clean_line(row.key)))
+    rows.append(_cost_cells(report.total, clean_line(report.total.key)))
     table = align(rows)
-    if by in ("run", "tree"):
-        for number, line in enumerate(lines, 1):
-            about = f"{clean_line(line.agent)}  {clean_line(line.task)}".strip()
+    if is_run:
+        for number, row in enumerate(report.rows, 1):
+            about = f"{clean_line(row.agent)}  {clean_line(row.task)}".strip()
             table[number] += optional("  {}", about)
     return table
 
 
-def _spending_cells(line: Spending, by: By | None) -> tuple[str, ...]:
-    name = line.key[:8] if by in ("run", "tree") else clean_line(line.key)
-    numbers = map(format_count, (line.runs, line.input, line.output, line.cache_read, line.cache_write))
-    return (name, *numbers, money(line))
-
-
-def money(line: Spending) -> str:
-    """Return `~$1.24`, `~$1.24 + 2 unpriced` or `unpriced`; `$0` only for what is known to be free."""
-    if line.cost_usd is None and line.unpriced_runs:
-        return "unpriced"
-    cost = format_cost(line.cost_usd) or "$0"
-    return cost + optional(" + {} unpriced", line.unpriced_runs)
-
-
-def _spending_data(line: Spending, by: By | None) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    if by is not None:
-        data[by] = line.key
-    if by in ("run", "tree"):
-        data |= {"agent": line.agent, "task": line.task}
-    return data | {name: getattr(line, name) for name in _SPENT}
+def _cost_cells(row: CostRow, name: str) -> tuple[str, ...]:
+    numbers = map(format_count, (row.runs, row.input, row.output, row.cache_read, row.cache_write))
+    return (name, *numbers, row.money)
 
 
 # Activity
@@ -163,7 +120,7 @@ def _spending_data(line: Spending, by: By | None) -> dict[str, Any]:
 
 def configure_activity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--type", choices=activity.KINDS, action="append", dest="kinds", help="only calls of this kind; may be repeated"
+        "--type", choices=KINDS, action="append", dest="kinds", help="only calls of this kind; may be repeated"
     )
     _add_since(parser)
     parser.add_argument("--recent", type=count, default=0, metavar="N", help="also list the newest N calls")
@@ -180,28 +137,17 @@ def execute_activity(args: argparse.Namespace) -> int:
 
     Everything comes from the log of this project; --all adds up all projects.
     """
-    kinds, since = args.kinds or activity.KINDS, args.since or 0.0
-    entries, problems = _gather(args, lambda state: activity.activity(state, kinds=kinds, since=since))
-    warn(problems)
-    recent = sorted(entries, key=lambda entry: entry.at, reverse=True)[: args.recent]
-    totals, everything = activity.totals(entries), activity.everything(entries)
+    report = read_activity(None if args.all else project(args), args.kinds or KINDS, args.since, args.recent)
+    warn(report.problems)
     if args.json:
-        write_json(
-            {
-                "since": args.since,
-                "rows": [*map(asdict, totals)],
-                "total": asdict(everything),
-                "recent": [*map(asdict, recent)],
-                "problems": problems,
-            }
-        )
+        write_json(report)
         return 0
-    if not entries:
+    if not report.rows:
         say("No searches, fetches, conversions or questions to language servers yet.")
         return 0
-    print("\n".join(activity_table([*totals, everything])))
-    if recent:
-        print("\n" + "\n".join(map(call_line, recent)))
+    print("\n".join(activity_table([*report.rows, report.total])))
+    if report.recent:
+        print("\n" + "\n".join(map(call_line, report.recent)))
     return 0
 
 
@@ -256,16 +202,16 @@ def execute_logs(args: argparse.Namespace) -> int:
     wanted: dict[str, Any] = {"levels": LEVELS, "sources": args.sources or SOURCES, "since": args.since or 0.0}
     if args.level != "all":
         wanted["levels"] = (args.level,)
-    found = troubles(state, limit=args.limit or None, **wanted)
+    found = read_troubles(state, limit=args.limit or None, **wanted)
     if args.json and not args.follow:
-        write_json({"entries": [*map(asdict, found)]})
+        write_json(found)
         return 0
-    for each in found:
+    for each in found.entries:
         _print_trouble(each, args.json)
     if args.follow:
-        last = found[-1].number if found else 0
+        last = found.entries[-1].number if found.entries else 0
         _follow(state, args.json, last, wanted)
-    elif not found:
+    elif not found.entries:
         say("No warnings and no errors.")
     return 0
 
@@ -273,7 +219,7 @@ def execute_logs(args: argparse.Namespace) -> int:
 def _follow(state: Path, as_json: bool, after: int, wanted: dict[str, Any]) -> None:
     """Print what is new until Ctrl-C, which the program turns into its exit code."""
     while True:
-        for each in troubles(state, after=after, limit=None, **wanted):
+        for each in read_troubles(state, after=after, limit=None, **wanted).entries:
             _print_trouble(each, as_json)
             after = each.number
         sys.stdout.flush()
@@ -282,7 +228,7 @@ def _follow(state: Path, as_json: bool, after: int, wanted: dict[str, Any]) -> N
 
 def _print_trouble(each: Trouble, as_json: bool) -> None:
     if as_json:
-        write_json(asdict(each), indent=None)
+        write_json(each, indent=None)
         return
     who = f"{clean_line(each.agent)} {each.run_id[:8]}"
     what = f"{clean_line(each.code, 40)}: {clean_line(each.text, 400)}"

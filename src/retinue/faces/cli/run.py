@@ -9,16 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from retinue.app.task_input import read_prompt, read_schema, read_task
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
-from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, read_schema, read_task, say
+from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, say
 from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
-    from retinue.faces.cli.console.foreground import Output
-    from retinue.faces.dialogue import MessageReceipt
+    from retinue.app.dialogue import MessageReceipt
+    from retinue.app.documents import Output
+    from retinue.app.retinue import Retinue
 
 
 # Options
@@ -28,6 +29,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add what `run` and the headless main agent have in common."""
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
     parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
+    parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
     add_limits(parser)
     parser.add_argument(
         "--permission-mode",
@@ -134,7 +136,7 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
 
 def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
     """Return the agents of the project. Questions are asked on the terminal, where someone sits at it."""
-    from retinue.faces.api import Retinue
+    from retinue.app.retinue import Retinue
     from retinue.faces.cli.console.questions import ask_for_trust, terminal
 
     mode = getattr(args, "permission_mode", None)
@@ -177,7 +179,7 @@ def print_refusal(error: RetinueError, output: Output) -> None:
     """Print on stdout what a reader of JSON gets instead of a result; nothing for a person."""
     if output == "text":
         return
-    from retinue.faces.cli.console.foreground import refusal
+    from retinue.app.documents import refusal
 
     print(refusal(error, output), flush=True)
 
@@ -191,7 +193,6 @@ def configure_agent(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     add_run_options(parser)
     parser.add_argument("--isolation", choices=["worktree"], help="work in a copy of the repository")
-    parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
     parser.add_argument("--on", choices=["local", "cluster"], help="where it works: here, or on a worker")
     parser.add_argument("--labels", metavar="A,B", default="", help="with --on cluster: what the worker must have")
     parser.add_argument(
@@ -211,9 +212,9 @@ def execute_agent(args: argparse.Namespace) -> int:
     What is piped in joins the task. Progress goes to standard error, the answer to standard output. Ctrl-C
     stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
+    from retinue.core.person_prompt import PersonPrompt
     from retinue.faces.cli.console.foreground import drive
     from retinue.faces.cli.console.piped import read_piped
-    from retinue.runs.person_prompt import PersonPrompt
 
     output = output_of(args)
 
@@ -300,7 +301,8 @@ def execute_prompt(args: argparse.Namespace) -> int:
     async def work() -> int:
         if args.prompt is None:
             raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
-        prompt, limits, budget = _read_prompt(args.prompt), limits_of(args), budget_of(args)
+        prompt, limits, budget = read_prompt(args.prompt), limits_of(args), budget_of(args)
+        schema = read_schema(args.schema)
         attached = []
         if args.prompt != "-" and (piped := read_piped()):
             attached.append(piped)
@@ -326,6 +328,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
                     limits=limits,
                     budget=budget,
                     attached=attached,
+                    schema=schema,
                     append_system_prompt=args.append_system_prompt,
                 )
             return await drive(retinue, run, output, quiet=args.quiet)
@@ -343,23 +346,18 @@ def newest_conversation(retinue: Retinue) -> str:
 
 def _check_command(prompt: str, retinue: Retinue) -> None:
     """Raise UsageError for `/name` where there is no such command: a model would only guess what it means."""
-    from retinue.runs.person_prompt import explain_unknown, parse_call
-
-    called = parse_call(prompt)
-    if called is None:
-        return
-    problem = explain_unknown(called[0], retinue.supervisor.project.prompt_commands())
-    if problem is None:
+    line = retinue.read_line(prompt)
+    if line.kind != "unknown":
         return
     remedy = "Commands of the app, such as /model, work only there. Words that begin with a slash: put a space before."
-    raise UsageError(problem, remedy=remedy)
+    raise UsageError(line.text, remedy=remedy)
 
 
 def _report_delivery(said: MessageReceipt, form: Output) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
     say(f"retinue: {said.agent} has it and goes on where it runs")
     if form != "text":
-        from retinue.faces.cli.console.foreground import delivered_summary
+        from retinue.app.documents import delivered_summary
 
         print(delivered_summary(said.run_id, said.agent))
     return 0
@@ -369,21 +367,10 @@ def _warn_of_ignored_options(args: argparse.Namespace) -> None:
     given = {
         "--agent": args.agent,
         "--thinking": args.thinking,
+        "--schema": args.schema,
         "--permission-mode": args.permission_mode,
         "--append-system-prompt": args.append_system_prompt,
     }
     ignored = [name for name, value in given.items() if value is not None]
     if ignored:
         say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had")
-
-
-def _read_prompt(value: str) -> str:
-    """Return the prompt. `@name message` and `@path words` are no file names, unless there is such a file."""
-    from retinue.runs.record import parse_mention
-
-    named = value[1:]
-    is_file = "\n" not in named and Path(named).expanduser().exists()
-    is_words = parse_mention(value) is not None or len(named.split()) > 1
-    if value.startswith("@") and is_words and not is_file:
-        return value
-    return read_task(value, "prompt", attaches=True)

@@ -10,19 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from retinue.app.feed import CommandAnswer, CommandRefusedError, Feed
+from retinue.app.places import project_of
+from retinue.app.snapshot import find_stoppable
+from retinue.app.task_input import read_task
 from retinue.core.delegation import LIVE
+from retinue.core.run_state import RunState
 from retinue.errors import UsageError
-from retinue.faces.cli.project import (
-    add_cwd,
-    add_run,
-    add_where,
-    folder,
-    locate,
-    project_of,
-    read_task,
-    say,
-    write_values,
-)
+from retinue.faces.cli.project import add_cwd, add_run, add_where, folder, locate, say, write_values
 from retinue.faces.cli.run import (
     add_limits,
     add_output,
@@ -33,11 +28,6 @@ from retinue.faces.cli.run import (
     open_retinue,
     output_of,
 )
-from retinue.faces.feed.feed import CommandRefusedError, Feed
-from retinue.faces.feed.snapshot import find_stoppable
-from retinue.log.commands import CommandAnswer
-from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 
 BY = ""
 """The person at this terminal."""
@@ -57,7 +47,7 @@ async def until_ended(feed: Feed, run_ids: Sequence[str], seconds: float = ENDIN
     """Return how each run stands once all have ended, or after `seconds`."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
-        rows: list[RunRow] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
+        rows: list[RunState] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
         over = all(row.state not in LIVE for row in rows)
         if over or asyncio.get_running_loop().time() >= deadline:
             return {row.id: row.ended or row.state for row in rows}
@@ -145,11 +135,10 @@ async def _stop(args: argparse.Namespace) -> int:
     return report(answers, as_json=args.json, statuses=statuses)
 
 
-async def _targets(args: argparse.Namespace) -> tuple[Feed, list[RunRow]]:
+async def _targets(args: argparse.Namespace) -> tuple[Feed, list[RunState]]:
     if args.all:
         feed = Feed(folder(args.cwd))
-        live: list[RunRow] = await feed.read(LogReader.list_runs, states=LIVE)
-        return feed, live[::-1]
+        return feed, (await feed.snapshot(states=LIVE)).runs[::-1]
     state, row = locate(args)
     feed = Feed(Path(row.cwd), state)
     return feed, await feed.read(find_stoppable, row.id, tree=args.tree)

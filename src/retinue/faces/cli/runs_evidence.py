@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 
-import msgspec
-
+from retinue.app.output import print_json
+from retinue.app.places import project_of
+from retinue.app.recordings import compare_recordings, export_run, send_trace
+from retinue.app.task_input import read_task
+from retinue.app.text import optional
 from retinue.core.controls import visible
-from retinue.core.delegation import LIVE
-from retinue.errors import StateError, UsageError
-from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
-from retinue.evidence.compare import compare
-from retinue.evidence.fork import fork_run
-from retinue.faces.cli.console.comparison_report import comparison_document, comparison_lines
-from retinue.faces.cli.console.output import print_json
-from retinue.faces.cli.project import add_cwd, add_run, add_where, count, locate, project_of, read_task, say, write_json
+from retinue.core.run_state import RunState
+from retinue.errors import UsageError
+from retinue.faces.cli.console.comparison_report import comparison_lines
+from retinue.faces.cli.project import add_cwd, add_run, add_where, count, folder, locate, say, write_json
 from retinue.faces.cli.run import (
     add_limits,
     add_output,
@@ -27,13 +25,6 @@ from retinue.faces.cli.run import (
     open_retinue,
     output_of,
 )
-from retinue.faces.feed.snapshot import take_tree
-from retinue.faces.text import optional
-from retinue.guard.redact import Redactor
-from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
-from retinue.models.keys import environment as process_environment
-from retinue.settings.places import home
 
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
@@ -60,15 +51,12 @@ def execute_export(args: argparse.Namespace) -> int:
     retinue runs export 3f2a9c1d --cassette review.cassette.jsonl
     OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 retinue runs export 3f2a9c1d --otel
     """
-    folder, row = locate(args)
+    state, row = locate(args)
     if args.otel:
-        return _send_trace(args, folder, row)
+        return _send_trace(args, state, row)
     if args.content or args.json:
         raise UsageError("--content and --json go with --otel.", remedy="Leave them out for a cassette.")
-    with LogReader.open(folder) as reader:
-        if row.state in LIVE:
-            raise StateError(f"Run {row.id} is still at work.", remedy="Export it when it has ended.")
-        data = export_cassette(reader, row, home(), Redactor(process_environment()))
+    data = export_run(state, row)
     if args.cassette == "-":
         print_json(data, end=b"")
         return 0
@@ -97,38 +85,20 @@ def execute_diff(args: argparse.Namespace) -> int:
     retinue runs diff 3f2a9c1d 8b1e0c77
     retinue runs diff 3f2a9c1d review.cassette.jsonl --json
     """
-    found = compare(_recording(args, args.left), _recording(args, args.right))
+    report = compare_recordings(args.left, args.right, folder(args.cwd))
     if args.json:
-        write_json(comparison_document(found))
+        write_json(report)
     else:
-        print("\n".join(comparison_lines(found, (args.left, args.right))))
-    return int(not found.same)
+        print("\n".join(comparison_lines(report, (args.left, args.right))))
+    return int(not report.same)
 
 
-def _recording(args: argparse.Namespace, name: str) -> Cassette:
-    if name.endswith(SUFFIX) or Path(name).is_file():
-        return read_cassette(Path(name))
-    folder, row = locate(argparse.Namespace(run=name, cwd=args.cwd))
-    with LogReader.open(folder) as reader:
-        data = export_cassette(reader, row, home(), Redactor(process_environment()))
-    return parse_cassette(data, name)
-
-
-def _send_trace(args: argparse.Namespace, folder: Path, row: RunRow) -> int:
-    from retinue.capabilities.telemetry.attach import send_past
-
-    with LogReader.open(folder) as reader:
-        runs = [each.id for each in take_tree(reader, row.id).runs]
-        sent = asyncio.run(send_past(reader, runs, process_environment(), content=args.content))
-    if sent.failure:
-        raise StateError(
-            f"The trace could not be sent to {sent.endpoint}: {sent.failure}.",
-            remedy="Start the collector, or name another one with OTEL_EXPORTER_OTLP_ENDPOINT.",
-        )
+def _send_trace(args: argparse.Namespace, state: Path, row: RunState) -> int:
+    sent, runs = send_trace(state, row, content=args.content)
     if args.json:
-        write_json(msgspec.to_builtins(sent))
+        write_json(sent)
     else:
-        say(f"{sent.spans} spans of {len(runs)} runs went to {sent.endpoint} as trace {sent.trace_id}.")
+        say(f"{sent.spans} spans of {runs} runs went to {sent.endpoint} as trace {sent.trace_id}.")
     return 0
 
 
@@ -163,8 +133,7 @@ def execute_fork(args: argparse.Namespace) -> int:
         state, row = locate(args)
         edit = None if args.edit is None else read_task(args.edit, "edit")
         async with open_retinue(args, project_of(state, row)) as retinue:
-            project = retinue.supervisor.project
-            fork = await fork_run(project, row.id, args.at, edit=edit, keep_files=args.keep_files)
+            fork = await retinue.fork(row.id, args.at, edit=edit, keep_files=args.keep_files)
             say(f"Forked from {row.id[:8]} at event {fork.at} as {fork.run_id}.")
             for each in fork.files:
                 say(visible(f"  {each.fate}: {each.path}{optional(' ({})', each.detail)}"))

@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.app.text import plural
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.faces.cli.project import add_cwd, count, folder, say, write_json
-from retinue.faces.text import plural
 
 if TYPE_CHECKING:
-    from retinue.faces.server.process import ServerInfo
+    from retinue.faces.server import ServerInfo
 
 PORT = 4747
 _LARGEST_PORT = 65535
@@ -51,7 +51,7 @@ def execute_serve(args: argparse.Namespace) -> int:
     if args.port > _LARGEST_PORT:
         raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_LARGEST_PORT}.")
     try:
-        from retinue.faces.server.process import ServerOptions, run_server
+        from retinue.faces.server import ServerOptions, run_server
     except ImportError as error:
         raise MissingExtraError("serve", "retinue serve") from error
     options = ServerOptions(
@@ -98,7 +98,7 @@ def execute_open(args: argparse.Namespace) -> int:
     The address that is printed signs one browser in, once, within ten minutes.
     """
     try:
-        from retinue.faces.server.process import running_server
+        from retinue.faces.server import running_server
     except ImportError as error:
         raise MissingExtraError("serve", "retinue open") from error
     cwd = folder(args.cwd)
@@ -107,10 +107,9 @@ def execute_open(args: argparse.Namespace) -> int:
         raise StateError("No server of this project is running.", remedy="Start one with: retinue serve")
     run_id = ""
     if args.run is not None:
-        from retinue.log.query import find_run
-        from retinue.settings.places import retinue_state, state_folder
+        from retinue.app.places import locate_run
 
-        _, row = find_run(retinue_state(), args.run, first=state_folder(cwd))
+        _, row = locate_run(args.run, cwd)
         run_id = row.id
     if args.json:
         _write_info(info, info.link(run_id))

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retinue.faces.session_options import SessionOptions
+    from retinue.app.session_options import SessionOptions
 
 
 def add_session_flags(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: 
 
 def read_session_flags(args: argparse.Namespace) -> SessionOptions:
     """Return what was given. Raise UsageError for a file or JSON that cannot be read."""
-    from retinue.faces.session_options import SessionOptions, read_object, servers_in
+    from retinue.app.session_options import SessionOptions, read_object, servers_in
 
     servers: dict[str, Any] = {}
     for each in args.mcp_config:

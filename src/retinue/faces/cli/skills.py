@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from retinue.errors import UsageError
+from msgspec.structs import asdict
+
+from retinue.app.skills import SkillView, describe_skill, list_skills
+from retinue.app.text import clean, clip, optional
 from retinue.faces.cli.agents import LOOK_FROM
 from retinue.faces.cli.project import add_where, folder, say, write_json
-from retinue.faces.text import clean, clip, optional
-
-if TYPE_CHECKING:
-    from retinue.capabilities.skills.parse import Skill
-
 
 _WIDTH = 100
 
@@ -28,60 +24,31 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue skills list
     retinue skills list --json
     """
-    from retinue.capabilities.skills.attach import library_of
-    from retinue.engine import open_project
-
-    library = library_of(open_project(folder(args.cwd)))
-    skills: Sequence[Skill] = ()
-    shadowed: Sequence[Skill] = ()
-    refused: Sequence[tuple[str, str]] = ()
-    if library is not None:
-        skills, shadowed, refused = library.all(), library.shadowed(), library.refused()
+    skills = list_skills(folder(args.cwd))
     if args.json:
-        data: dict[str, Any] = {"skills": [*map(skill_data, skills)], "shadowed": [*map(skill_data, shadowed)]}
-        write_json({**data, "refused": [{"path": path, "reason": reason} for path, reason in refused]})
+        write_json(skills)
         return 0
-    for skill in skills:
+    for skill in skills.skills:
         about = optional("unusable: {}", skill.problem) or " ".join(skill.description.split())
         print(clip(clean(f"{skill.name}  ({', '.join(_marks(skill))})  {about}"), _WIDTH))
-    for skill in shadowed:
+    for skill in skills.shadowed:
         print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
-    for path, reason in refused:
-        say(clean(f"not used: {path}: {reason}"))
-    if not skills:
+    for refused in skills.refused:
+        say(clean(f"not used: {refused.path}: {refused.reason}"))
+    if not skills.skills:
         print("There are no skills here. Put one into .retinue/skills/NAME/SKILL.md.")
     return 0
 
 
-def _marks(skill: Skill) -> list[str]:
-    marks: list[str] = [skill.source]
+def _marks(skill: SkillView) -> list[str]:
+    marks = [skill.source]
     if not skill.model_invocable:
         marks.append("only for people")
     if not skill.user_invocable:
         marks.append("only for agents")
-    if skill.fork:
+    if skill.context == "fork":
         marks.append("own agent")
     return marks
-
-
-def skill_data(skill: Skill) -> dict[str, Any]:
-    return {
-        "name": skill.name,
-        "description": skill.description,
-        "when_to_use": skill.when_to_use,
-        "source": skill.source,
-        "path": str(skill.path),
-        "argument_hint": skill.argument_hint,
-        "arguments": list(skill.arguments),
-        "allowed_tools": list(skill.allowed_tools),
-        "model_invocable": skill.model_invocable,
-        "user_invocable": skill.user_invocable,
-        "context": "fork" if skill.fork else "inline",
-        "agent": skill.agent,
-        "model": skill.model,
-        "problem": skill.problem or None,
-        "ignored": sorted(skill.extra),
-    }
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
@@ -96,25 +63,14 @@ def execute_show(args: argparse.Namespace) -> int:
     retinue skills show pdf
     retinue skills show pdf --arguments "report.pdf 3"
     """
-    from retinue.capabilities.skills.attach import library_of
-    from retinue.engine import open_project
-
-    library = library_of(open_project(folder(args.cwd)))
-    skill = library.find(args.name) if library is not None else None
-    if library is None or skill is None:
-        raise UsageError(f"There is no skill called '{clean(args.name)}'.", remedy="See all with: retinue skills list")
-    try:
-        text, bundled = library.text(skill, args.arguments), library.files(skill)
-    except OSError as error:
-        raise UsageError(f"{skill.path} cannot be read: {error.strerror or error}.") from error
-    data = {**skill_data(skill), "text": text, "files": list(bundled)}
+    skill = describe_skill(folder(args.cwd), args.name, args.arguments)
     if args.json:
-        write_json(data)
+        write_json(skill)
         return 0
-    for key, value in data.items():
-        if isinstance(value, list):
+    for key, value in asdict(skill).items():
+        if isinstance(value, (list, tuple)):
             value = ", ".join(value)
         if key != "text" and value not in (None, ""):
             print(clean(f"{key:<16} {value}"))
-    print("\n" + "\n".join(map(clean, text.split("\n"))))
+    print("\n" + "\n".join(map(clean, skill.text.split("\n"))))
     return 0

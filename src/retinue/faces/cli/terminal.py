@@ -20,18 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from retinue.app.output import RESET_TERMINAL, send_control
+from retinue.app.places import newest_run, project_of
 from retinue.core.delegation import LIVE
+from retinue.core.run_state import RunState
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.console.output import RESET_TERMINAL, send_control
-from retinue.faces.cli.project import add_cwd, folder, locate, project, project_of, say
+from retinue.faces.cli.project import add_cwd, folder, locate, project, say
 from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
 from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
-from retinue.log.query import LogReader
-from retinue.log.rows import RunRow
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
+    from retinue.app.retinue import Retinue
 
 KEEP = b"k"
 
@@ -224,7 +224,7 @@ def execute_app(args: argparse.Namespace) -> int:
 
 
 async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | None) -> int:
-    from retinue.faces.api import Retinue
+    from retinue.app.retinue import Retinue
 
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
@@ -269,7 +269,7 @@ def _check_terminal(without: str) -> None:
 async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None, **options: Any) -> int:
     """Show the app until it is left. Runs that are to go on do so here, without the terminal. `elsewhere` is the
     folder of the project, where that is not the one the shell is in."""
-    from retinue.faces.tui.terminal import run_app
+    from retinue.faces.tui import run_app
 
     left, main_id = await run_app(retinue, host=host, **options)
     if main_id is not None:
@@ -289,7 +289,7 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
 
 async def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
     """Leave the last exchange on the ordinary screen, and how to go on with the conversation."""
-    from retinue.faces.tui.board.conversation import farewell
+    from retinue.app.conversation import farewell
 
     width = shutil.get_terminal_size().columns
     for line in await retinue.supervisor.project.log.read(partial(farewell, run_id=main_id, width=width)):
@@ -317,8 +317,8 @@ def execute_attach(args: argparse.Namespace) -> int:
     return hosted(lambda host: asyncio.run(_watch(project_of(state, row), row, host)))
 
 
-async def _watch(cwd: Path, row: RunRow, host: Host | None) -> int:
-    from retinue.faces.api import Retinue
+async def _watch(cwd: Path, row: RunState, host: Host | None) -> int:
+    from retinue.app.retinue import Retinue
 
     options = {"resume": row.root_id}
     if row.id != row.root_id:
@@ -328,12 +328,13 @@ async def _watch(cwd: Path, row: RunRow, host: Host | None) -> int:
         return await show(retinue, host, elsewhere, **options)
 
 
-def _find_run(args: argparse.Namespace) -> tuple[Path, RunRow]:
+def _find_run(args: argparse.Namespace) -> tuple[Path, RunState]:
     """Return the state folder and the run that was named, or the newest at work. Raise StateError for none."""
     if args.run is not None:
         return locate(args)
-    with LogReader.open(project(args)) as reader:
-        for row in reader.list_runs(states=LIVE):
-            if row.id == row.root_id:
-                return project(args), row
-    raise StateError("Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --continue")
+    row = newest_run(folder(args.cwd), states=LIVE, main=True)
+    if row is None:
+        raise StateError(
+            "Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --continue"
+        )
+    return project(args), row

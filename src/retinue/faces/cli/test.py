@@ -9,17 +9,24 @@ import sys
 import time
 from pathlib import Path
 
+from retinue.app.agent_tests import (
+    CaseResult,
+    ChosenCases,
+    SuiteOptions,
+    TrialOptions,
+    draft_test,
+    find_tests,
+    quote_tests,
+    report_tests,
+    run_tests,
+)
+from retinue.app.output import put
+from retinue.app.places import newest_run
 from retinue.core.controls import visible
 from retinue.core.format import format_cost
 from retinue.errors import RetinueError, UsageError
-from retinue.evidence.case_file import AgentTests, CaseFileError, find_test_files, read_test_file
-from retinue.evidence.case_run import TrialOptions
-from retinue.evidence.suite import CaseResult, Suite, SuiteOptions, choose_cases, quote_suite
 from retinue.faces.cli.console import case_report
-from retinue.faces.cli.console.output import put
-from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, project, say, write_json
-from retinue.log.query import LogReader
-from retinue.models.keys import environment as process_environment
+from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, say, write_json
 
 _MOST_JOBS = 32
 
@@ -60,7 +67,7 @@ def execute_run(args: argparse.Namespace) -> int:
     _check_options(args)
     base = folder(args.cwd)
     began = time.monotonic()
-    files, problems = _read_files([base / each for each in args.paths] or [base])
+    chosen, problems, files = find_tests([base / each for each in args.paths] or [base], args.k)
     for problem in problems:
         say(visible(problem))
     options = SuiteOptions(
@@ -69,7 +76,6 @@ def execute_run(args: argparse.Namespace) -> int:
         repeat=args.repeat,
         max_usd=args.max_usd,
     )
-    chosen = choose_cases(files, args.k)
     if not chosen and not problems:
         text = f"No case matches '{args.k}'." if files else f"There are no test files (NAME.test.yaml) in {base}."
         raise UsageError(text, remedy="Draft one from a past run: retinue test new AGENT RUN")
@@ -91,23 +97,9 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UsageError("--update writes what a run offline gave.", remedy="Record a live run with --record.")
 
 
-def _read_files(paths: list[Path]) -> tuple[list[AgentTests], list[str]]:
-    """Return the test files that can be used, and what is wrong with the others."""
-    files, problems = [], []
-    for path in find_test_files(paths):
-        try:
-            files.append(read_test_file(path))
-        except CaseFileError as error:
-            problems.append(str(error))
-    return files, problems
-
-
-async def _run(
-    chosen: list[tuple[AgentTests, int]], options: SuiteOptions, args: argparse.Namespace
-) -> list[CaseResult]:
-    environment = process_environment()
+async def _run(chosen: ChosenCases, options: SuiteOptions, args: argparse.Namespace) -> list[CaseResult]:
     if options.trial.live is not None:
-        quote = await quote_suite(chosen, options, environment)
+        quote = await quote_tests(chosen, options)
         say(f"{quote.runs} runs on {quote.model}: {quote.text()}; at most {format_cost(options.max_usd)}.")
 
     def show(result: CaseResult) -> None:
@@ -116,14 +108,14 @@ async def _run(
         elif sys.stderr.isatty():
             say(visible(case_report.result_lines(result)[0]))
 
-    return await Suite(options, environment, show).run(chosen)
+    return await run_tests(chosen, options, show)
 
 
 def _report(
     results: list[CaseResult], problems: list[str], args: argparse.Namespace, base: Path, seconds: float
 ) -> None:
     if args.json:
-        write_json(case_report.as_document(results, problems))
+        write_json(report_tests(results, problems))
     else:
         put(case_report.summary_line(results, seconds) + "\n")
     if args.junit:
@@ -161,15 +153,13 @@ def execute_new(args: argparse.Namespace) -> int:
     retinue test new reviewer                (from its newest run)
     retinue test new reviewer 3f2a9c1d
     """
-    from retinue.evidence.draft import draft_test
-
     base = folder(args.cwd)
     if args.run is None:
         args.run = _newest_run(args)
     state, row = locate(args)
     target = Path(args.output) if args.output else None
     try:
-        path, cassette = draft_test(state, row, args.name, base, target, process_environment())
+        path, cassette = draft_test(state, row, args.name, base, target)
     except OSError as error:
         raise RetinueError(f"The test cannot be written: {error.strerror or error}.") from error
     say(f"Written: {path} and {cassette}. Run it: retinue test {path}")
@@ -177,10 +167,9 @@ def execute_new(args: argparse.Namespace) -> int:
 
 
 def _newest_run(args: argparse.Namespace) -> str:
-    with LogReader.open(project(args)) as reader:
-        rows = reader.list_runs(agent=args.name, states={"ended"}, limit=1)
-    if not rows:
+    row = newest_run(folder(args.cwd), agent=args.name, states={"ended"})
+    if row is None:
         raise UsageError(
             f"No run of {args.name} has ended in this project.", remedy=f"Run it: retinue run {args.name} …"
         )
-    return rows[0].id
+    return row.id

@@ -12,20 +12,13 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 
+from retinue.app.approvals import body, headline, label
+from retinue.app.feed import Feed
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, UsageError
-from retinue.faces.cli.inbox import body, headline
-from retinue.faces.feed.feed import Feed
 
 TASKS = "io.modelcontextprotocol/tasks"
 _LONGEST_NAME = 30
-_CHOICES = {
-    "allow": "allow once",
-    "allow-run": "allow calls like it in this run",
-    "allow-agent": "allow calls like it in every run of this agent",
-    "always": "always allow: a rule in the settings",
-    "deny": "deny",
-}
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -89,7 +82,7 @@ def form_of(item: InboxItem) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     required = []
     if item.options:
-        names = [_CHOICES.get(option, option) for option in item.options]
+        names = [label(option) for option in item.options]
         fields["choice"] = {"type": "string", "title": "Answer", "enum": list(item.options), "enumNames": names}
     if item.kind == "question":
         title = "Other words" if item.options else "Answer"

@@ -9,12 +9,12 @@ from mcp_types import Tool as ToolListing
 from mcp_types import ToolAnnotations
 from msgspec import Struct
 
-from retinue.agents.catalog import Catalog, LoadedAgent
+from retinue.app.agents import Catalog, LoadedAgent
+from retinue.app.feed import Feed
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.errors import UnknownAgentError
-from retinue.faces.feed.feed import Feed
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RESULT_SCHEMA, schema_with_value
 

@@ -6,15 +6,14 @@ from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
+from retinue.app.details import describe_result
+from retinue.app.feed import Feed
+from retinue.app.watch import RunStanding
 from retinue.core.format import format_cost, format_count, format_duration, session_tokens
 from retinue.core.permission import InboxItem
+from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
-from retinue.faces.feed.details import describe_result
-from retinue.faces.feed.feed import Feed
-from retinue.faces.feed.watch import RunStanding
 from retinue.faces.mcp.host import describe_item
-from retinue.faces.text import status
-from retinue.log.rows import RunRow
 from retinue.tools.delegation.frame import framed, one_line
 from retinue.tools.delegation.views import count_noun
 
@@ -59,8 +58,8 @@ async def run_result(feed: Feed, found: RunStanding, *, verbose: bool = False, n
     return CallToolResult(content=content, structured_content=details, is_error=not found.outcome.ok)
 
 
-def _headline(row: RunRow) -> str:
-    parts = [one_line(row.agent, 128), f"run {row.id}", status(row)]
+def _headline(row: RunState) -> str:
+    parts = [one_line(row.agent, 128), f"run {row.id}", row.status]
     if row.started_at is not None and row.ended_at is not None:
         parts.append(format_duration(round((row.ended_at - row.started_at) * 1000)))
     parts.append(count_noun(row.tool_uses, "tool use"))
@@ -112,7 +111,7 @@ def item_details(item: InboxItem) -> dict[str, Any]:
     }
 
 
-def _link(row: RunRow, what: str) -> ResourceLink:
+def _link(row: RunState, what: str) -> ResourceLink:
     kind = "text/x-diff" if what == "diff" else "application/json"
     return ResourceLink(
         type="resource_link", name=what, title=_TITLES[what], uri=f"{RUNS}/{row.id}/{what}", mime_type=kind

@@ -39,19 +39,19 @@ from mcp_types import (
 from mcp_types import Tool as ToolListing
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from retinue.agents.catalog import Catalog
+from retinue.app import details
+from retinue.app.agents import Catalog, describe_agent, list_agents
+from retinue.app.changes import list_changes, list_effects
+from retinue.app.feed import Feed
+from retinue.core.encode import dump
 from retinue.core.version import __version__
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.feed import details
-from retinue.faces.feed.feed import Feed
-from retinue.faces.feed.views import RunList, run_view
 from retinue.faces.mcp import tasks
 from retinue.faces.mcp.host import TASKS, HostCall, RequestContext, host_of
 from retinue.faces.mcp.offer import Offer, describe_tool, hints
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RUNS, error_result
 from retinue.faces.mcp.tools import TOOLS, HostTool, ToolResult, start_agent
-from retinue.log.encode import dump
 from retinue.tools.delegation.frame import one_line
 
 _LOOK_SECONDS = 2.0
@@ -289,25 +289,23 @@ async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
     match [scheme, *(unquote(part) for part in path.split("/"))]:
         case ["retinue", "agents"]:
             names = {entry.name for entry in await offer.entries(feed)}
-            found = await details.list_agents(feed)
+            found = list_agents((await feed.retinue()).agents)
             agents = [each for each in found.agents if each.name in names and each.shadowed_by is None]
             return _json({"agents": agents, "failed": found.failed}), _JSON
         case ["retinue", "agents", name]:
             entry = await offer.find(feed, name)
-            return _json(await details.describe_agent(feed, entry.name)), _JSON
+            return _json(describe_agent((await feed.retinue()).agents, entry.name)), _JSON
         case ["retinue", "runs"]:
-            snapshot = await feed.snapshot(limit=_MOST_RUNS)
-            runs = [run_view(row, snapshot.labels.get(row.id)) for row in snapshot.runs]
-            return _json(RunList(snapshot.cursor, runs)), _JSON
+            return _json(await feed.snapshot(limit=_MOST_RUNS)), _JSON
         case ["retinue", "runs", run_id]:
             return _json(await details.describe_run(feed, await feed.find(run_id))), _JSON
         case ["retinue", "runs", run_id, "transcript"]:
             row = await feed.find(run_id)
             return _json(await details.read_transcript(feed, row, after=0, limit=_MOST_EVENTS)), _JSON
         case ["retinue", "runs", run_id, "effects"]:
-            return _json(await details.list_effects(feed, await feed.find(run_id), tree=True)), _JSON
+            return _json(await list_effects(feed, await feed.find(run_id), tree=True)), _JSON
         case ["retinue", "runs", run_id, "diff"]:
-            changes = await details.list_changes(feed, await feed.find(run_id), tree=True)
+            changes = await list_changes(feed, await feed.find(run_id), tree=True)
             return "".join(file.diff for file in changes.files), _DIFF
         case _:
             raise MCPError(INVALID_PARAMS, "There is no such resource.", {"uri": uri})

@@ -23,7 +23,7 @@ from msgspec import Struct
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:
-    from retinue.faces.feed.feed import Feed
+    from retinue.app.feed import Feed
     from retinue.faces.mcp.offer import Offer
 
 
@@ -57,7 +57,7 @@ def claim_streams() -> WireStreams:
 async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended: bool = True) -> int:
     """Serve until the host goes away and the runs that were started here have ended. Return the exit code. Not
     `attended`: runs that ask a person are answered by the headless policy."""
-    from retinue.faces.feed.feed import Feed
+    from retinue.app.feed import Feed
 
     feed = Feed(cwd, attended=attended)
     ending = asyncio.Event()

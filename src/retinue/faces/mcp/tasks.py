@@ -14,13 +14,12 @@ from weakref import WeakValueDictionary
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
 
+from retinue.app.feed import ConflictError, Feed
+from retinue.app.watch import RunStanding, look_at
+from retinue.core.run_state import RunState
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
-from retinue.faces.feed.feed import ConflictError, Feed
-from retinue.faces.feed.watch import RunStanding, look_at
 from retinue.faces.mcp.host import TASKS, McpHost, answer_item, form_request
 from retinue.faces.mcp.result import error_result, run_result
-from retinue.faces.text import status
-from retinue.log.rows import RunRow
 from retinue.tools.delegation.views import count_noun
 
 _POLL_MILLISECONDS = 1000
@@ -35,17 +34,17 @@ class TaskUpdate(TaskQuery):
     input_responses: dict[str, dict[str, Any]]
 
 
-def create_task(row: RunRow) -> dict[str, Any]:
+def create_task(row: RunState) -> dict[str, Any]:
     """Return the result of a call that goes on as a task."""
     return {"resultType": "task", **_task(row, "working", f"{row.agent} works on it.")}
 
 
-def _task(row: RunRow, state: str, message: str = "") -> dict[str, Any]:
+def _task(row: RunState, state: str, message: str = "") -> dict[str, Any]:
     done = f"{count_noun(row.turns, 'turn')}, {count_noun(row.tool_uses, 'tool use')}"
     return {
         "taskId": row.id,
         "status": state,
-        "statusMessage": message or f"{row.agent}: {status(row)}, {done}",
+        "statusMessage": message or f"{row.agent}: {row.status}, {done}",
         "createdAt": _moment(row.created_at),
         "lastUpdatedAt": _moment(row.updated_at),
         # Runs stay in the log until their user prunes it.

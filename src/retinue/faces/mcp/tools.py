@@ -16,19 +16,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, ElicitRequest, InputRequiredResult
 from msgspec import Struct, to_builtins
 
+from retinue.app.feed import ConflictError, SpawnOrder, digest_of
+from retinue.app.text import clean_line
+from retinue.app.watch import RunStanding, RunWatch, look_at
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxItem
 from retinue.errors import UnknownRunError, UsageError
-from retinue.faces.feed.feed import ConflictError, SpawnOrder, digest_of
-from retinue.faces.feed.views import run_view
-from retinue.faces.feed.watch import RunStanding, RunWatch, look_at
 from retinue.faces.mcp import params
 from retinue.faces.mcp.host import HostCall, answer_item, form_of, form_request, take_answers
 from retinue.faces.mcp.offer import Offer
 from retinue.faces.mcp.params import WAIT_SECONDS
 from retinue.faces.mcp.result import RESULT_SCHEMA, run_result, text_result
 from retinue.faces.mcp.tasks import create_task, take_up
-from retinue.faces.text import clean_line, status
 from retinue.log.inbox import find as find_item
 from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import count_noun
@@ -222,9 +221,8 @@ async def list_runs(call: HostCall, offer: Offer, given: params.ListRunsParams) 
     if given.state is not None:
         filters["states"] = {given.state}
     found = await call.feed.snapshot(**filters)
-    runs = [run_view(row, found.labels.get(row.id)) for row in found.runs]
-    lines = [f"{row.id}  {status(row):<11}  {row.agent}: {clean_line(row.task, 100)}" for row in found.runs]
-    return text_result("\n".join(lines) or "No runs.", {"runs": to_builtins(runs)})
+    lines = [f"{row.id}  {row.status:<11}  {row.agent}: {clean_line(row.task, 100)}" for row in found.runs]
+    return text_result("\n".join(lines) or "No runs.", {"runs": to_builtins(found.runs)})
 
 
 async def get_result(call: HostCall, offer: Offer, given: params.GetResultParams) -> ToolResult:
@@ -233,7 +231,7 @@ async def get_result(call: HostCall, offer: Offer, given: params.GetResultParams
 
 
 async def steer(call: HostCall, offer: Offer, given: params.SteerParams) -> CallToolResult:
-    said = await call.feed.say(given.run, given.message, by=call.host.by)
+    said = await call.feed.say(given.run, given.message, by=call.host.by, verbatim=True)
     return text_result(said.text, {"runId": said.run_id, "text": said.text})
 
 

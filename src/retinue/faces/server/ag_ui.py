@@ -14,15 +14,19 @@ from typing import Any, Literal
 import orjson
 from msgspec import Struct
 
+from retinue.app.feed import Feed, SpawnOrder, id_of_key
+from retinue.app.frame_story import FrameStories
+from retinue.app.stream import FeedFrame
 from retinue.core.delegation import LIVE
+from retinue.core.encode import dump
+from retinue.core.events import Event, RunCreated, RunEnded
+from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
+from retinue.core.story import Step
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
-from retinue.faces.feed.feed import Feed, SpawnOrder, id_of_key
-from retinue.faces.feed.sent_text import SentText
 from retinue.faces.server.chat import ChatMessage
-from retinue.log.encode import dump
 from retinue.log.inbox import items, opening_number
 from retinue.log.overview import tree_usage
 from retinue.log.query import LogReader
@@ -58,13 +62,11 @@ class Thread(Struct, frozen=True):
 
 
 class _Speaker:
-    """What was passed on of one run of the tree."""
+    """One run of the tree: the id by which clients know it, and the message that is open."""
 
     def __init__(self, subagent: str | None) -> None:
         self.subagent = subagent
-        self.text = SentText()
         self.message: str | None = None
-        self.turn = 0
 
 
 class Translator:
@@ -74,36 +76,43 @@ class Translator:
         """`agents` are the names of the agents of runs that there are already."""
         self._root = root
         self._agents = agents
+        self._stories = FrameStories()
         self._speakers: dict[str, _Speaker] = {root: _Speaker(None)}
 
-    def take(self, kind: str, data: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what clients are told of one event."""
-        run_id = data.get("run_id")
-        if not run_id:
+    def take(self, frame: FeedFrame) -> list[dict[str, Any]]:
+        """Return what clients are told of one frame of the event stream."""
+        event, steps = self._stories.take(frame) or (None, [])
+        if event is None:
             return []
         found: list[dict[str, Any]] = []
-        if kind == "run.created" and run_id not in self._speakers:
-            self._speakers[run_id] = _Speaker(run_id)
-            return [self._started(data)]
+        run_id = event.run_id
         speaker = self._speakers.get(run_id)
         if speaker is None:
-            # It began before this response, and was suspended with the one before.
             speaker = self._speakers[run_id] = _Speaker(run_id)
+            if isinstance(event.body, RunCreated):
+                return [self._started(event, event.body)]
+            # It began before this response, and was suspended with the one before.
             name = self._agents.get(run_id, run_id)
             found.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": name})
-        found += self._said(speaker, kind, data)
-        if kind == "assistant.ended":
-            for part in data["message"]["content"]:
-                if part["type"] == "tool_call":
-                    found += _call(speaker, part)
-        elif kind == "tool.ended":
-            content = "\n".join(part["text"] for part in data["result"]["content"] if part["type"] == "text")
-            ids = {"messageId": f"{data['call_id']}-result", "toolCallId": data["call_id"]}
-            found.append(_of(speaker, {"type": "TOOL_CALL_RESULT", **ids, "content": content, "role": "tool"}))
-        elif kind == "run.ended" and run_id != self._root:
+        for step in steps:
+            found += self._told(run_id, speaker, step)
+        if isinstance(event.body, RunEnded) and run_id != self._root:
             del self._speakers[run_id]
-            found.append(_finished(run_id, data["outcome"]))
+            found.append(_finished(run_id, event.body.outcome))
         return found
+
+    def _told(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
+        entry = step.entry
+        if entry.kind == "answer":
+            return self._said(run_id, speaker, step)
+        if entry.call is not None and step.change == "added" and entry.state == "pending":
+            # Others were told with an earlier response.
+            return _call(speaker, entry.call)
+        if entry.result is not None and step.change == "ended":
+            ids = {"messageId": f"{entry.result.call_id}-result", "toolCallId": entry.result.call_id}
+            result = {"type": "TOOL_CALL_RESULT", **ids, "content": entry.result.text, "role": "tool"}
+            return [_of(speaker, result)]
+        return []
 
     def suspend(self, interrupts: list[str]) -> list[dict[str, Any]]:
         """Return what closes everything that is open, because the response ends before the run does."""
@@ -115,28 +124,26 @@ class Translator:
                 found.append({"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": outcome})
         return found
 
-    def _started(self, data: dict[str, Any]) -> dict[str, Any]:
-        options = data.get("options") or {}
-        event = {"type": "SUBAGENT_STARTED", "subagentRunId": data["run_id"], "name": data["agent"]}
-        if options.get("description"):
-            event["description"] = options["description"]
-        if data["parent_id"] and data["parent_id"] != self._root:
-            event["parentSubagentRunId"] = data["parent_id"]
-        if options.get("call_id"):
-            event["parentToolCallId"] = options["call_id"]
-        return event
+    def _started(self, event: Event, body: RunCreated) -> dict[str, Any]:
+        started = {"type": "SUBAGENT_STARTED", "subagentRunId": event.run_id, "name": body.agent}
+        if body.options.description:
+            started["description"] = body.options.description
+        if event.parent_id and event.parent_id != self._root:
+            started["parentSubagentRunId"] = event.parent_id
+        if body.options.call_id:
+            started["parentToolCallId"] = body.options.call_id
+        return started
 
-    def _said(self, speaker: _Speaker, kind: str, data: dict[str, Any]) -> list[dict[str, Any]]:
+    def _said(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
         found = []
-        new = speaker.text.take(kind, data)
-        if new:
+        if step.piece:
             if speaker.message is None:
-                speaker.message = f"{data['run_id']}-{data['seq']}"
+                speaker.message = f"{run_id}-{step.entry.seq}"
                 start = {"type": "TEXT_MESSAGE_START", "messageId": speaker.message, "role": "assistant"}
                 found.append(_of(speaker, start))
-            content = {"type": "TEXT_MESSAGE_CONTENT", "messageId": speaker.message, "delta": new}
+            content = {"type": "TEXT_MESSAGE_CONTENT", "messageId": speaker.message, "delta": step.piece}
             found.append(_of(speaker, content))
-        if kind in ("assistant.ended", "run.ended"):
+        if step.change in ("ended", "void"):
             found += self._close(speaker)
         return found
 
@@ -153,22 +160,24 @@ def _of(speaker: _Speaker, event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "subagentRunId": speaker.subagent}
 
 
-def _call(speaker: _Speaker, part: dict[str, Any]) -> list[dict[str, Any]]:
-    ids = {"toolCallId": part["id"]}
+def _call(speaker: _Speaker, call: ToolCall) -> list[dict[str, Any]]:
+    ids = {"toolCallId": call.id}
     return [
-        _of(speaker, {"type": "TOOL_CALL_START", **ids, "toolCallName": part["name"]}),
-        _of(speaker, {"type": "TOOL_CALL_ARGS", **ids, "delta": dump(part["arguments"]).decode()}),
+        _of(speaker, {"type": "TOOL_CALL_START", **ids, "toolCallName": call.name}),
+        _of(speaker, {"type": "TOOL_CALL_ARGS", **ids, "delta": dump(call.arguments).decode()}),
         _of(speaker, {"type": "TOOL_CALL_END", **ids}),
     ]
 
 
-def _finished(run_id: str, outcome: dict[str, Any]) -> dict[str, Any]:
-    if outcome["ended"] in ("completed", "steered"):
+def _finished(run_id: str, outcome: Outcome) -> dict[str, Any]:
+    if outcome.ok:
         success = {"type": "success"}
-        return {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "result": outcome["text"], "outcome": success}
-    failure = outcome.get("failure") or {}
-    message = failure.get("message") or f"It ended as {outcome['ended']}."
-    return {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": message, "code": outcome["ended"]}
+        return {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "result": outcome.text, "outcome": success}
+    return {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": _problem(outcome), "code": outcome.ended}
+
+
+def _problem(outcome: Outcome) -> str:
+    return outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
 
 
 def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
@@ -251,15 +260,15 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
         for frame in frames:
             if frame.number is not None:
                 after = feed.places[run_id] = frame.number
-            data = orjson.loads(frame.data)
-            for event in translator.take(frame.type, data):
+            for event in translator.take(frame):
                 yield _event(event)
             if frame.type == "run.ended" and frame.run_id == run_id:
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
                 yield _event(_end(ids, outcome, thread.used))
                 return
             if frame.type == "run.interrupted" and frame.run_id == run_id:
-                yield _event({"type": "RUN_ERROR", "message": data["detail"], "code": "interrupted"})
+                detail = orjson.loads(frame.data)["detail"]
+                yield _event({"type": "RUN_ERROR", "message": detail, "code": "interrupted"})
                 return
             if frame.type in ("inbox.opened", "inbox.waiting"):
                 waiting = await _waiting(feed, run_id, after)
@@ -292,8 +301,7 @@ async def _waiting(feed: Feed, run_id: str, told: int) -> list[InboxItem]:
 
 def _end(ids: dict[str, str], outcome: Outcome, before: Usage) -> dict[str, Any]:
     if not outcome.ok:
-        message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
-        return {"type": "RUN_ERROR", "message": message, "code": outcome.ended}
+        return {"type": "RUN_ERROR", "message": _problem(outcome), "code": outcome.ended}
     result = outcome.value if outcome.value is not None else outcome.text
     usage = [_spent(outcome.tree_usage or outcome.usage, before, outcome.model)]
     return {"type": "RUN_FINISHED", **ids, "result": result, "outcome": {"type": "success"}, "usage": usage}

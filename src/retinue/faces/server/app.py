@@ -31,16 +31,16 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import retinue.faces.web
+from retinue.app.feed import Feed
+from retinue.app.projects import Projects
+from retinue.core.encode import dump
 from retinue.errors import RetinueError
-from retinue.faces.feed.feed import Feed
-from retinue.faces.feed.projects import Projects
 from retinue.faces.server import handlers
 from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.security import Access, Guard
 from retinue.faces.server.table import ROUTES, Route
-from retinue.log.encode import dump
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -284,10 +284,9 @@ class McpRoute:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
         from mcp.server.transport_security import TransportSecuritySettings
 
-        from retinue.faces.mcp.offer import Offer
-        from retinue.faces.mcp.server import McpServer
+        from retinue.faces.mcp import make_server
 
-        server = McpServer(self._feed, Offer())
+        server = make_server(self._feed)
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         manager = StreamableHTTPSessionManager(server, security_settings=unchecked)
         async with manager.run():

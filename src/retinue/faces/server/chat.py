@@ -14,13 +14,14 @@ from typing import Any, Literal
 import orjson
 from msgspec import Struct
 
+from retinue.app.feed import ConflictError, Feed, SpawnOrder
+from retinue.app.frame_story import FrameStories
+from retinue.app.stream import FeedFrame
+from retinue.core.encode import dump
 from retinue.core.outcome import Outcome
+from retinue.core.story import Entry
 from retinue.errors import StateError, UsageError
-from retinue.faces.feed.feed import ConflictError, Feed, SpawnOrder
-from retinue.faces.feed.sent_text import SentText
-from retinue.faces.feed.stream import FeedFrame
 from retinue.faces.server.problem import RequestError
-from retinue.log.encode import dump
 
 BY = "openai"
 
@@ -182,19 +183,21 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
     words = schema_of(body.response_format) is None
     try:
         yield chunk({"role": "assistant", "content": ""})
-        sent, spoken = SentText(), False
+        stories = FrameStories()
+        speaking: Entry | None = None
         async for frame in _frames(feed, run_id):
             if frame.type == "run.ended":
                 outcome = await feed.read(lambda reader: reader.outcome(run_id))
             elif frame.type == "run.interrupted":
                 yield _failed(orjson.loads(frame.data)["detail"], "interrupted")
                 return
-            new = sent.take(frame.type, orjson.loads(frame.data))
-            if new and words:
-                # A blank line parts the texts of two turns.
-                first = sent.length == len(new)
-                yield chunk({"content": "\n\n" + new if first and spoken else new})
-                spoken = True
+            _, steps = stories.take(frame) or (None, [])
+            for step in steps:
+                if step.entry.kind == "answer" and step.piece and words:
+                    # A blank line parts two answers.
+                    parted = speaking is not None and speaking is not step.entry
+                    yield chunk({"content": "\n\n" + step.piece if parted else step.piece})
+                    speaking = step.entry
         assert outcome is not None
         if outcome.ok and not words:
             yield chunk({"content": _answer(outcome, body)})

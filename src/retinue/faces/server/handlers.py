@@ -10,23 +10,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
+from retinue.app import agent_files, agents, changes, details, history, models, reports, schedules, views
+from retinue.app.doctor import DoctorReport, diagnose
+from retinue.app.feed import Feed, ForkOrder, SpawnOrder
+from retinue.app.projects import Projects
+from retinue.app.snapshot import RunList, RunTree
 from retinue.core.delegation import LIVE
+from retinue.core.encode import dump
+from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
-from retinue.faces.feed import details, history, views
-from retinue.faces.feed.feed import Feed, ForkOrder, SpawnOrder
-from retinue.faces.feed.projects import Projects
 from retinue.faces.server import ag_ui, chat, params
 from retinue.faces.server.credentials import Credentials
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 from retinue.faces.server.sse import ByteStream, EventStream
 from retinue.log import activity
 from retinue.log.activity import Spending
-from retinue.log.encode import dump
-from retinue.log.overview import run_labels
-from retinue.log.rows import RunRow
 
 BY = "web"
 """Who asks, unless the client says so with the header X-Retinue-By."""
@@ -62,31 +63,38 @@ async def get_projects(call: ApiCall) -> views.ProjectList:
     return views.ProjectList(await call.projects.views())
 
 
-async def get_agents(call: ApiCall) -> views.AgentList:
-    return await details.list_agents(await call.projects.feed(call.params.project))
+async def get_agents(call: ApiCall) -> agents.AgentList:
+    retinue = await (await call.projects.feed(call.params.project)).retinue()
+    return agents.list_agents(retinue.agents)
 
 
-async def get_agent(call: ApiCall) -> views.AgentDetail:
-    return await details.describe_agent(await call.projects.feed(call.params.project), call.params.name)
+async def get_agent(call: ApiCall) -> agents.AgentDetail:
+    retinue = await (await call.projects.feed(call.params.project)).retinue()
+    return agents.describe_agent(retinue.agents, call.params.name)
 
 
-async def get_lint(call: ApiCall) -> views.LintList:
-    return await details.lint_agents(await call.projects.feed(call.params.project))
+async def get_lint(call: ApiCall) -> agent_files.LintList:
+    feed = await call.projects.feed(call.params.project)
+    project = (await feed.retinue()).supervisor.project
+    return await asyncio.to_thread(agent_files.lint_agents, feed.cwd, project=lambda: project)
 
 
-async def get_agent_prompt(call: ApiCall) -> views.PromptPreview:
-    return await details.preview_prompt(await call.projects.feed(call.params.project), call.params.name)
+async def get_agent_prompt(call: ApiCall) -> agents.PromptPreview:
+    feed = await call.projects.feed(call.params.project)
+    return await agents.preview_prompt((await feed.retinue()).supervisor.project, call.params.name)
 
 
-async def get_models(call: ApiCall) -> views.ModelList:
-    return await details.list_models(await call.projects.feed(call.params.project))
+async def get_models(call: ApiCall) -> models.OpenAIModelList:
+    retinue = await (await call.projects.feed(call.params.project)).retinue()
+    return await models.list_for_openai(retinue.supervisor.settings, retinue.agents)
 
 
-async def get_model(call: ApiCall) -> views.OpenAIModel:
-    return await details.find_model(await call.projects.feed(call.params.project), call.params.name)
+async def get_model(call: ApiCall) -> models.OpenAIModel:
+    retinue = await (await call.projects.feed(call.params.project)).retinue()
+    return models.find_for_openai(retinue.agents, call.params.name)
 
 
-async def get_runs(call: ApiCall) -> views.RunList:
+async def get_runs(call: ApiCall) -> RunList:
     wanted: params.RunFilter = call.params
     feed = await call.projects.feed(wanted.project)
     filters: dict[str, Any] = {"agent": wanted.agent, "depth": wanted.depth}
@@ -97,12 +105,11 @@ async def get_runs(call: ApiCall) -> views.RunList:
     if wanted.state is not None:
         filters["states"] = {wanted.state}
     found = await feed.snapshot(limit=wanted.limit, **filters)
-    runs = views.snapshot_views(found)
-    more = runs[-1].id if len(runs) == wanted.limit else None
-    return views.RunList(found.cursor, runs, more)
+    more = found.runs[-1].id if len(found.runs) == wanted.limit else None
+    return replace(found, next=more)
 
 
-async def post_run(call: ApiCall) -> views.RunView:
+async def post_run(call: ApiCall) -> RunState:
     body: params.SpawnBody = call.body
     key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
@@ -118,12 +125,7 @@ async def post_run(call: ApiCall) -> views.RunView:
         name=body.name,
     )
     row, _ = await feed.spawn(order, by=call.by, key=key)
-    return await _view(feed, row)
-
-
-async def _view(feed: Feed, row: RunRow) -> views.RunView:
-    labels = await feed.read(run_labels, [row.id])
-    return views.run_view(row, labels.get(row.id))
+    return row
 
 
 async def get_run(call: ApiCall) -> views.RunDetail:
@@ -131,10 +133,9 @@ async def get_run(call: ApiCall) -> views.RunDetail:
     return await details.describe_run(feed, row)
 
 
-async def get_tree(call: ApiCall) -> views.RunTree:
+async def get_tree(call: ApiCall) -> RunTree:
     feed, row = await call.projects.of_run(call.params.id)
-    found = await feed.tree(row.id)
-    return views.RunTree(found.cursor, views.snapshot_views(found))
+    return await feed.tree(row.id)
 
 
 async def get_transcript(call: ApiCall) -> views.TranscriptView:
@@ -157,14 +158,14 @@ async def get_timeline(call: ApiCall) -> history.TimelineView:
     return await history.draw_timeline(feed, row)
 
 
-async def get_effects(call: ApiCall) -> views.EffectList:
+async def get_effects(call: ApiCall) -> changes.EffectList:
     feed, row = await call.projects.of_run(call.params.id)
-    return await details.list_effects(feed, row, tree=call.params.tree)
+    return await changes.list_effects(feed, row, tree=call.params.tree)
 
 
-async def get_diff(call: ApiCall) -> views.DiffList:
+async def get_diff(call: ApiCall) -> changes.DiffList:
     feed, row = await call.projects.of_run(call.params.id)
-    return await details.list_changes(feed, row, tree=call.params.tree)
+    return await changes.list_changes(feed, row, tree=call.params.tree)
 
 
 async def post_steer(call: ApiCall) -> views.CommandView:
@@ -179,16 +180,16 @@ async def post_stop(call: ApiCall) -> views.CommandView:
     return views.CommandView(said.run_id, said.text)
 
 
-async def post_resume(call: ApiCall) -> views.RunView:
+async def post_resume(call: ApiCall) -> RunState:
     feed, row = await call.projects.of_run(call.params.id)
-    return await _view(feed, await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model))
+    return await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model)
 
 
-async def post_fork(call: ApiCall) -> views.RunView:
+async def post_fork(call: ApiCall) -> RunState:
     feed, row = await call.projects.of_run(call.params.id)
     body: params.ForkBody = call.body
     order = ForkOrder(at=body.at, edit=body.edit, model=body.model, keep_files=body.keep_files)
-    return await _view(feed, await feed.fork(row.id, order, by=call.by))
+    return await feed.fork(row.id, order, by=call.by)
 
 
 async def post_background(call: ApiCall) -> views.CommandView:
@@ -208,12 +209,15 @@ async def post_answer(call: ApiCall) -> views.InboxView:
     return views.inbox_view(await feed.answer(item.id, call.body.answer, call.body.message, by=call.by))
 
 
-async def get_schedules(call: ApiCall) -> views.ScheduleList:
-    return await details.list_schedules(await call.projects.feed(call.params.project))
+async def get_schedules(call: ApiCall) -> schedules.JobList:
+    feed = await call.projects.feed(call.params.project)
+    jobs: schedules.JobList = await feed.read(schedules.list_jobs)
+    return jobs
 
 
-async def get_cost(call: ApiCall) -> views.CostList:
-    return await details.add_up_cost(await call.projects.feed(call.params.project), call.params.by, call.params.since)
+async def get_cost(call: ApiCall) -> reports.CostReport:
+    feed = await call.projects.feed(call.params.project)
+    return await asyncio.to_thread(reports.read_cost, feed.folder, call.params.by, call.params.since)
 
 
 async def get_search(call: ApiCall) -> views.SearchList:
@@ -225,8 +229,8 @@ async def get_metrics(call: ApiCall) -> Response:
     return Response(await metrics_text(feed), media_type=MEDIA_TYPE)
 
 
-async def get_doctor(call: ApiCall) -> views.DoctorReport:
-    return await details.examine_installation(await call.projects.feed(call.params.project))
+async def get_doctor(call: ApiCall) -> DoctorReport:
+    return await asyncio.to_thread(diagnose, (await call.projects.feed(call.params.project)).cwd)
 
 
 async def get_events(call: ApiCall) -> EventStream:
@@ -289,20 +293,20 @@ class Metric(NamedTuple):
 
 async def metrics_text(feed: Feed) -> str:
     """Return the metrics of a project. Names of agents and models are labels; ids and paths never are."""
-    agents = await asyncio.to_thread(activity.spending, feed.folder, "agent")
-    models = await asyncio.to_thread(activity.spending, feed.folder, "model")
+    by_agent = await asyncio.to_thread(activity.spending, feed.folder, "agent")
+    spent = await asyncio.to_thread(activity.spending, feed.folder, "model")
     live = await feed.read(lambda reader: reader.list_runs(states=LIVE))
     waiting = await feed.inbox()
     states: dict[str, float] = {}
     for row in live:
         states[row.state] = states.get(row.state, 0) + 1
     found = [
-        _by("agent", "retinue_runs_total", "Runs that were started.", agents, "runs"),
-        _by("agent", "retinue_turns_total", "Answers of models.", agents, "turns"),
-        _by("agent", "retinue_tool_uses_total", "Calls of tools.", agents, "tool_uses"),
-        Metric("retinue_tokens_total", "counter", "Tokens that were used.", list(_tokens(models))),
-        _by("model", "retinue_cost_usd_total", "Dollars that were spent, where prices are known.", models, "cost_usd"),
-        _by("model", "retinue_unpriced_runs_total", "Runs whose price is not known.", models, "unpriced_runs"),
+        _by("agent", "retinue_runs_total", "Runs that were started.", by_agent, "runs"),
+        _by("agent", "retinue_turns_total", "Answers of models.", by_agent, "turns"),
+        _by("agent", "retinue_tool_uses_total", "Calls of tools.", by_agent, "tool_uses"),
+        Metric("retinue_tokens_total", "counter", "Tokens that were used.", list(_tokens(spent))),
+        _by("model", "retinue_cost_usd_total", "Dollars that were spent, where prices are known.", spent, "cost_usd"),
+        _by("model", "retinue_unpriced_runs_total", "Runs whose price is not known.", spent, "unpriced_runs"),
         Metric(
             "retinue_runs_live", "gauge", "Runs by state.", [({"state": key}, count) for key, count in states.items()]
         ),

@@ -146,9 +146,10 @@ class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`answer` is one of the item's options, or words for a question. `message` reaches the agent with a denial."""
+    """`answer` is one of the item's options, or words for a question; an empty one skips a question whose payload
+    has `skip`. `message` reaches the agent with a denial."""
 
-    answer: Text
+    answer: Annotated[str, Meta(max_length=200_000)]
     message: Annotated[str, Meta(max_length=10_000)] = ""
 
 

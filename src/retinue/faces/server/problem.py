@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from retinue.app.feed import ConflictError
+from retinue.app.projects import UnknownProjectError
 from retinue.errors import (
     AnsweredError,
     ConfigurationError,
@@ -18,8 +20,6 @@ from retinue.errors import (
     UnknownRunError,
     UsageError,
 )
-from retinue.faces.feed.feed import ConflictError
-from retinue.faces.feed.projects import UnknownProjectError
 
 TYPE = "application/problem+json"
 

@@ -22,15 +22,14 @@ import msgspec
 import uvicorn
 from msgspec import Struct
 
+from retinue.app.projects import Projects, private_folder, state_folder
 from retinue.core.process import start_of
 from retinue.errors import StateError, UsageError
-from retinue.faces.feed.projects import Projects
 from retinue.faces.server.app import make_app
 from retinue.faces.server.connections import ACCEPTED_AT_ONCE, GuardedConnection, UnprovenConnections
 from retinue.faces.server.credentials import LINK_SECONDS, Credentials, new_secret
 from retinue.faces.server.launcher import LAUNCH_SECONDS, open_in_browser, remove_launch_file, remove_launch_files
 from retinue.faces.server.security import Access
-from retinue.settings.places import private_folder, state_folder
 
 FILE = "serve.json"
 LOOPBACK = "127.0.0.1"

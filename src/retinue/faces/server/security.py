@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from retinue.core.encode import dump
 from retinue.faces.server.connections import PROVE
 from retinue.faces.server.credentials import Credentials, OneTimeCodes
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
-from retinue.log.encode import dump
 
 MOST_BODY = 2**20
 BODY_SECONDS = 15.0

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.types import Receive, Scope, Send
 
+from retinue.app.stream import BehindError, FeedFrame
+from retinue.core.encode import dump
 from retinue.errors import RetinueError
-from retinue.faces.feed.stream import BehindError, FeedFrame
-from retinue.log.encode import dump
 
 PING_SECONDS = 15.0
 RETRY_MS = 1000

@@ -9,34 +9,37 @@ from typing import Any
 from textual import work
 from textual.app import ComposeResult
 
+import retinue.faces.tui.report_commands  # noqa: F401 - it registers its commands
+from retinue.app.attached import Attached
+from retinue.app.conversation import read_end
+from retinue.app.modes import next_mode
+from retinue.app.progress import WorkProgress
+from retinue.app.prompt_history import History
+from retinue.app.retinue import Retinue
+from retinue.app.run_events import ProcessEvents, read_conversation
+from retinue.app.session import Session, Talk
+from retinue.app.text import optional
 from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.errors import RetinueError, StateError
-from retinue.faces.api import Retinue
-from retinue.faces.modes import next_mode
-from retinue.faces.text import optional
-from retinue.faces.tui import builtin_commands, report_commands  # noqa: F401 - they register
-from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.board import Board, BoardFeed, backfill_from, load_conversation, read_conversation
-from retinue.faces.tui.board.conversation import read_end
+from retinue.faces.tui.board.board import Board, backfill_from, load_conversation
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.panel_lines import Look
+from retinue.faces.tui.builtin_commands import edit_draft
 from retinue.faces.tui.chat.answer import Notice
 from retinue.faces.tui.chat.log import ChatLog
 from retinue.faces.tui.chat.notification import Waiting
 from retinue.faces.tui.chat.welcome import Welcome, welcome_facts
 from retinue.faces.tui.clipboard import copy_selection
 from retinue.faces.tui.editor.completion import Completer
-from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS, Frame, move_to_background, sentence
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
-from retinue.faces.tui.session import Session, Talk
 from retinue.faces.tui.shell import PersonShell
 from retinue.faces.tui.statusline import FactFinder, Facts
 from retinue.faces.tui.submission import ask_to_run, submit
-from retinue.faces.tui.working import WorkingLine, WorkLook, WorkProgress
+from retinue.faces.tui.working import WorkingLine, WorkLook
 
 _SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05
@@ -69,7 +72,7 @@ class RetinueApp(Frame):
         self.shell = PersonShell(self)
         self.talk: Talk = self.session
         self.first_mode = self.session.mode
-        self.board_feed = BoardFeed(self.project.log, self._take, self._fail)
+        self.board_feed = ProcessEvents(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self.first_model = first_model
@@ -84,7 +87,7 @@ class RetinueApp(Frame):
         self._waiting = Waiting()
         self._inbox: InboxWatch | None = None
         history = History(self.project.state / "history.jsonl", self.project.redactor)
-        editor = partial(builtin_commands.edit_draft, self)
+        editor = partial(edit_draft, self)
         self._prompt = Prompt(history, Completer(retinue, self.board), editor)
 
     # What is there
@@ -186,7 +189,7 @@ class RetinueApp(Frame):
 
     async def offer_model(self) -> None:
         """Offer to set up a model, unless the person came for something else or chose to go on without one."""
-        from retinue.models.setup import is_without_model
+        from retinue.app.model_choice import is_without_model
 
         busy = self._resume or self._viewed or self._choose or self._first_words
         if self.first_model and not busy and not is_without_model(self.project.environment):

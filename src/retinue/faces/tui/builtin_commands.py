@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from retinue.app.attached import Attached
+from retinue.app.text import plural
 from retinue.errors import RetinueError
-from retinue.faces.text import plural
-from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.frame import command, live_runs
 
 if TYPE_CHECKING:
@@ -33,19 +33,14 @@ async def model(app: RetinueApp, rest: str) -> None:
 async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool:
     """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
     return False where it cannot be done."""
-    from retinue.models.select import select_model
-    from retinue.models.setup import make_default
+    from retinue.app.model_choice import choose_model
 
     if isinstance(app.talk, Attached):
         app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
         return False
-    project = app.project
     try:
-        chosen = await select_model(
-            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
-        )
+        chosen = await choose_model(app.project, name, always=always)
         if always:
-            make_default(chosen.info.full_name, project.environment)
             app.retinue.supervisor.reload_settings()
     except RetinueError as error:
         app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
@@ -76,10 +71,9 @@ async def choose_theme(app: RetinueApp, rest: str) -> None:
         return
     if not rest:
         rest = "light" if app.current_theme.dark else "dark"
-    from retinue.settings.write import save_settings
+    from retinue.app.settings import save_setting
 
-    project = app.retinue.supervisor.project
-    saved = save_settings({"theme": rest}, cwd=project.cwd, target="user", environment=project.environment)
+    saved = save_setting(app.project, "theme", rest, "user")
     app.retinue.supervisor.reload_settings(persisted=saved.persisted)
     app.use_theme(rest)
 
@@ -94,7 +88,7 @@ async def stop(app: RetinueApp, rest: str) -> None:
     count = 0
     for node in live_runs(supervisor):
         # A run of the list may have been stopped together with one before it.
-        if node.live and node.id != app.talk.main_id and name in ("", node.name):
+        if node.live and node.id != app.talk.main_id and name in ("", node.state.name):
             count += supervisor.stop_tree(node, "Stopped by the user.")
     if count:
         app.tell(f"{count} stopping.")
@@ -136,7 +130,7 @@ async def edit_draft(app: RetinueApp, text: str) -> str:
 
 @command("copy", "the last answer to the clipboard, the one N before it, or its last code block", "[N|code]")
 async def copy(app: RetinueApp, rest: str) -> None:
-    from retinue.faces.tui.board.conversation import answers, code_blocks
+    from retinue.app.conversation import answers, code_blocks
     from retinue.faces.tui.clipboard import copy_text
 
     if rest and rest != "code" and not rest.isdecimal():
@@ -162,7 +156,7 @@ async def copy(app: RetinueApp, rest: str) -> None:
 
 @command("undo", "put back the files that were changed since your last message")
 async def undo(app: RetinueApp, rest: str) -> None:
-    from retinue.faces.tui.rewind import Rewinder
+    from retinue.app.rewind import Rewinder
     from retinue.faces.tui.screens.rewind import go_back, why_not
 
     refusal = why_not(app)

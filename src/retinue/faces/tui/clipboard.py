@@ -9,7 +9,7 @@ from typing import Any
 
 from textual.app import App
 
-from retinue.faces.text import plural
+from retinue.app.text import plural
 
 # Terminals drop longer sequences, some of them in silence.
 MOST_BYTES = 74_000

@@ -22,19 +22,18 @@ from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 
+from retinue.app.feed import Feed
+from retinue.app.retinue import Retinue
+from retinue.app.rich_text import fit, one_line
+from retinue.app.text import plural
 from retinue.errors import RetinueError
-from retinue.faces.api import Retinue
-from retinue.faces.feed.feed import Feed
-from retinue.faces.text import plural
-from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.chat.answer import Answer
 from retinue.faces.tui.chat.folded import Checklist, Folded
 from retinue.faces.tui.panels import Banner
 from retinue.faces.tui.theme import THEMES, theme_for, use_colours, wants_motion
 
 if TYPE_CHECKING:
-    from retinue.runs.node import RunNode
-    from retinue.runs.supervisor import Supervisor
+    from retinue.app.retinue import Run, Supervisor
 
 
 # Takes the app and the words after the command. The app is not named here: it imports this module.
@@ -204,7 +203,7 @@ def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def live_runs(supervisor: Supervisor) -> list[RunNode]:
+def live_runs(supervisor: Supervisor) -> list[Run]:
     """Return all runs of this process: they would end with it."""
     return [node for node in supervisor.members.values() if node.live]
 
@@ -213,20 +212,20 @@ def move_to_background(supervisor: Supervisor) -> int:
     """Let nobody wait for runs in the foreground any more. Return how many there were."""
     moved = 0
     for node in live_runs(supervisor):
-        if not node.background:
+        if not node.state.background:
             moved += supervisor.detach(node)
     return moved
 
 
-async def ask_how_to_leave(app: Frame, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
+async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -> Leaving | None:
     """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
     if not live:
         return "quit"
     rows = []
     for each in live[:SHOWN]:
         # The main agent has no description: it is known by what it was asked.
-        about = each.description or each.handle.launch.request.task
-        rows.append(fit(one_line(f"{each.name or each.handle.agent}: {about}"), 60))
+        about = each.state.description or each.launch.request.task
+        rows.append(fit(one_line(f"{each.state.name or each.agent}: {about}"), 60))
     if len(live) > SHOWN:
         rows.append(f"… and {len(live) - SHOWN} more")
     choices = [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]

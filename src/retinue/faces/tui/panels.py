@@ -19,12 +19,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
+from retinue.app.retinue import Project
+from retinue.app.rich_text import fit, fit_line, one_line
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.panel_lines import AgentSelection, Look, agent_lines, listed_agents, selectable
-from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
-from retinue.runs.project import Project
 
 # How often it changes while another screen lies over it: each time costs Textual a whole screen, drawn twice.
 COVERED_SECONDS = 1.0

@@ -6,28 +6,19 @@ It is shown as it works, and the model reads its output with the next words. Esc
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from retinue.core.programs import prepare
-from retinue.faces.text import optional
-from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import clean, one_line
+from retinue.app.attached import Attached
+from retinue.app.rich_text import STYLES, clean, one_line
+from retinue.app.shell import run_command
+from retinue.app.text import optional
 from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.chat.log import ChatLog
-from retinue.runs.person_prompt import PromptBlock
-from retinue.tools.capture import Capture
-from retinue.tools.processes import run_program
 
-SECONDS = 600.0
 SHOWN_LINES = 20
 _SHOWN_CHARACTERS = 8_000
-_QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""The command has no terminal: nothing may draw or wait for keys."""
 
 
 class ShellBlock(Folded):
@@ -96,39 +87,8 @@ class PersonShell:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, command: str) -> None:
-        project = self._app.project
         block = ShellBlock(command)
         self._app.query_one(ChatLog).add(block)
-        capture = Capture(project.state / "outputs" / "commands", "shell")
-        environment = {**os.environ, **project.environment, **_QUIET}
-        good = False
-        try:
-            ended = await run_program(
-                prepare(
-                    [_shell(environment), "-c", command],
-                    clearance="person",
-                    environment=environment,
-                    cwd=project.cwd,
-                ),
-                receive=lambda _, data: block.show(capture.feed(data)),
-                seconds=SECONDS,
-            )
-            good = ended.code == 0
-            end = f"exit code {ended.code}"
-            if ended.timed_out:
-                end = f"stopped after {SECONDS:g} s"
-        except asyncio.CancelledError:
-            end = "stopped by you"
-        except OSError as error:
-            end = f"cannot be started: {error.strerror or error}"
-        finally:
-            text = capture.text().rstrip()
-            capture.close()
-        block.finish(text or "(no output)", end, good=good)
-        output = project.redactor(f"{text}\n[{end}]".lstrip("\n"))
-        self._app.session.outputs.append(PromptBlock("command_output", command, output))
-
-
-def _shell(environment: dict[str, str]) -> str:
-    own = environment.get("SHELL", "")
-    return own if Path(own).is_file() else "/bin/sh"
+        done = await run_command(self._app.project, command, block.show)
+        block.finish(done.text or "(no output)", done.end, good=done.good)
+        self._app.session.outputs.append(done.block)

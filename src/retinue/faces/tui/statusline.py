@@ -27,21 +27,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 from rich.text import Text
 
+from retinue.app.modes import mode_words
+from retinue.app.rich_text import clean
+from retinue.app.text import optional, plural
+from retinue.app.windows import ModelWindows
 from retinue.core.files import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.core.programs import prepare, spawn
-from retinue.faces.modes import mode_words
-from retinue.faces.text import optional, plural
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.text import clean
-from retinue.faces.windows import ModelWindows
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
+    from retinue.app.models import ModelSelection
+    from retinue.app.retinue import Project, Retinue
+    from retinue.app.session import Session, Talk
     from retinue.faces.tui.board.board import Board
-    from retinue.faces.tui.session import Session, Talk
-    from retinue.models.select import ModelSelection
-    from retinue.runs.project import Project
 
 
 TEMPLATE = "{mode}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
@@ -298,18 +297,13 @@ class FactFinder:
     async def look_around(self) -> None:
         """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise
         RetinueError where the model that was named is not there."""
-        from retinue.faces.tui.chat.welcome import what_was_loaded
-        from retinue.models.select import select_model
+        from retinue.app.model_choice import choose_model
+        from retinue.app.startup import what_was_loaded
 
         project = self._app.project
         self.loaded = await asyncio.to_thread(what_was_loaded, project)
         self.looked = True
-        self.selection = await select_model(
-            self._app.session.model or self._app.retinue.model,
-            settings=project.settings.settings,
-            environment=project.environment,
-            transport=project.transport,
-        )
+        self.selection = await choose_model(project, self._app.session.model or self._app.retinue.model)
 
     @property
     def branch(self) -> str:
@@ -319,7 +313,7 @@ class FactFinder:
         node = self._app.retinue.supervisor.members.get(run_id or "")
         if node is None:
             return ""
-        return node.handle.launch.transcript or ""
+        return node.launch.transcript or ""
 
     def _look(self) -> None:
         """Look for the branch, in a thread, now and then."""

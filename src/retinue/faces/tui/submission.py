@@ -8,15 +8,11 @@ other words   go to the main agent, or to the agent that `@name` addresses
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from retinue.core.files import read_text
+from retinue.app.notes import append_note, note_files
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS
-from retinue.runs.person_prompt import explain_unknown, parse_call
-from retinue.runs.system_prompt import user_instruction_files
 
 # The app, which is not named here: it imports this module.
 App = Any
@@ -24,25 +20,18 @@ App = Any
 
 def submit(app: App, text: str) -> None:
     """Do what the person means by `text`."""
-    called = parse_call(text)
-    if called is not None and called[0] in COMMANDS:
-        app.run_command(*called)
-    elif called is not None:
-        _call(app, text, called[0])
-    elif text.startswith("!") and text[1:].strip():
-        app.shell.start(text[1:].strip())
-    elif text.startswith("#") and "\n" not in text and text.strip("# "):
-        app.run_worker(add_note(app, text.lstrip("#").strip()), group="note")
-    else:
-        app.say(text)
-
-
-def _call(app: App, text: str, name: str) -> None:
-    problem = explain_unknown(name, app.project.prompt_commands(), COMMANDS)
-    if problem is None:
-        app.say(text)
-    else:
-        app.tell(f"{problem} See /help.", "warning")
+    line = app.retinue.read_line(text, COMMANDS)
+    match line.kind:
+        case "command":
+            app.run_command(line.name, line.text)
+        case "unknown":
+            app.tell(f"{line.text} See /help.", "warning")
+        case "shell":
+            app.shell.start(line.text)
+        case "note":
+            app.run_worker(add_note(app, line.text), group="note")
+        case _:
+            app.say(text)
 
 
 async def ask_to_run(app: App, command: str, about: str) -> bool:
@@ -68,27 +57,3 @@ async def add_note(app: App, note: str) -> None:
         app.query_one(Prompt).put(f"#{note}")
         return
     app.tell(f"Noted in {path}. Agents that start from now on read it.")
-
-
-def note_files(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Return the files that a note can go into, the one of the project first, each with words for the list."""
-    shared = cwd / "AGENTS.md"
-    if not shared.exists() and (cwd / "CLAUDE.md").exists():
-        shared = cwd / "CLAUDE.md"
-    local = cwd / shared.name.replace(".md", ".local.md")
-    # Of the user's files only the first that exists is read.
-    candidates = list(user_instruction_files(environment))
-    own = next((path for path in candidates if path.exists()), candidates[0])
-    return [
-        (shared, f"{shared.name}: of this project, for all who work on it"),
-        (local, f"{local.name}: of this project, for you alone (keep it out of git)"),
-        (own, f"{own}: yours, for all projects"),
-    ]
-
-
-def append_note(path: Path, note: str) -> None:
-    """Add a line to a file, which is made if there is none."""
-    before = read_text(path) if path.exists() else ""
-    gap = "" if not before or before.endswith("\n") else "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{before}{gap}- {note}\n", encoding="utf-8")

@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from retinue.errors import StateError
-from retinue.faces.api import Retinue
-from retinue.faces.cli.console.output import (
+from retinue.app.output import (
     BELL,
     KEEP_TITLE,
     NO_SEQUENCE,
@@ -26,8 +24,10 @@ from retinue.faces.cli.console.output import (
     operating_system_command,
     send_control,
 )
+from retinue.app.retinue import Retinue
+from retinue.app.rich_text import fit, one_line
+from retinue.errors import StateError
 from retinue.faces.tui.app import RetinueApp
-from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.frame import Leaving, leaving_on_signals
 
 Standing = Literal["idle", "working", "waiting"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from textual.theme import Theme
 
-from retinue.faces.tui.board import marks
+from retinue.app import rich_text
 
 DARK = Theme(
     name="retinue-dark",
@@ -57,9 +57,9 @@ def theme_for(choice: str, environment: Mapping[str, str]) -> Theme:
 def use_colours(theme: Theme, *, colour: bool = True) -> None:
     """Draw the lines of the board in the colours of the theme."""
     if not colour:
-        marks.STYLES.update(accent="bold", success="", warning="bold", error="bold reverse", dim="dim")
+        rich_text.STYLES.update(accent="bold", success="", warning="bold", error="bold reverse", dim="dim")
         return
-    marks.STYLES.update(
+    rich_text.STYLES.update(
         accent=f"bold {theme.accent}",
         success=str(theme.success),
         warning=str(theme.warning),

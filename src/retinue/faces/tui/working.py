@@ -13,59 +13,18 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from retinue.core import events
-from retinue.core.format import format_count, format_wait
+from retinue.app.progress import State, WorkProgress
+from retinue.app.rich_text import STYLES, fit, fit_line, one_line
+from retinue.app.text import plural
+from retinue.core.format import format_wait
 from retinue.core.toolnames import canonical
-from retinue.faces.text import plural
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard, describe
-from retinue.faces.tui.board.marks import FRAMES, STILL, STYLES
-from retinue.faces.tui.board.text import fit, fit_line, one_line
+from retinue.faces.tui.board.marks import FRAMES, STILL
 from retinue.faces.tui.panels import LinesPanel
-from retinue.faces.tui.session import State
 
-# Characters of a token, for what has been streamed and not been counted by the provider yet.
-_CHARACTERS = 4
 _ANSWERED = re.compile(r"^.* answered \d+:? ?")
 _DELEGATING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result"})
-
-
-@dataclass(slots=True)
-class WorkProgress:
-    """What the main agent has done since it was last spoken to. Takes every event of the main run, in order."""
-
-    began: float = 0.0
-    sent: int = 0
-    received: int = 0
-    streamed: int = 0
-    """Characters of the answer that is being written."""
-    retry_at: float = 0.0
-    retry_reason: str = ""
-
-    def take(self, event: events.Event) -> None:
-        match event.body:
-            case events.RunCreated() | events.RunResumed():
-                self.began, self.sent, self.received, self.streamed = event.at, 0, 0, 0
-                self.retry_reason = ""
-            case events.TextDelta(text) | events.ThinkingDelta(text):
-                self.streamed += len(text)
-                self.retry_reason = ""
-            case events.TurnEnded():
-                self.sent += event.body.usage.input + event.body.usage.cache_write
-                self.received += event.body.usage.output
-                self.streamed, self.retry_reason = 0, ""
-            case events.Retrying(_, delay, failure):
-                self.streamed = 0
-                self.retry_at, self.retry_reason = event.at + delay, failure.message
-            case _:
-                pass
-
-    def tokens(self) -> str:
-        """Return `↑ 4.1k ↓ 380 tokens`; empty while nothing is known."""
-        received = self.received + self.streamed // _CHARACTERS
-        if not self.sent and not received:
-            return ""
-        return f"↑ {format_count(self.sent)} ↓ {format_count(received)} tokens"
 
 
 @dataclass(frozen=True, slots=True)

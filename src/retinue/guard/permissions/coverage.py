@@ -21,7 +21,7 @@ from msgspec import Struct
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
-from retinue.guard.permissions.protected import protected_name
+from retinue.guard.permissions.modes import protected_name
 from retinue.guard.permissions.rule import GLOB, HOLE, READING, WRITING, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell_commands import edited_paths, needs_outside, operands, read_paths
 from retinue.guard.permissions.shell_step import CARRIERS, Opened, Script, Step, has_option

@@ -30,10 +30,9 @@ from retinue.guard.permissions.coverage import (
 )
 from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.match import allowed_form, allows, restricts, starts_others
-from retinue.guard.permissions.modes import SOURCE
+from retinue.guard.permissions.modes import SOURCE, protected_name
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
-from retinue.guard.permissions.protected import protected_name
-from retinue.guard.permissions.rule import FETCHING, HOLE, MAYBE, NO, YES, Rule, is_known, shown
+from retinue.guard.permissions.rule import FETCHING, HOLE, MAYBE, NO, YES, Limit, Rule, is_known, match, shown
 from retinue.guard.permissions.shell_commands import operands
 from retinue.guard.permissions.shell_step import INTERPRETERS, SHELLS, Script, Step
 
@@ -155,7 +154,7 @@ class _Judgement:
 
     def _outside_limits(self, call: JudgedCall) -> Decision | None:
         for limit in self._policy.limits:
-            if limit.tool != call.tool:
+            if not _is_limited(limit, call):
                 continue
             if not _fits(call, limit.rules):
                 listed = ", ".join(rule.text for rule in limit.rules) or "no call of this tool"
@@ -234,7 +233,8 @@ class _Judgement:
     def _judge_tool(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         if doubtful is not None:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
-        if call.writes:
+        # A foreign tool that starts programs, or declares nothing, may write as well.
+        if "write" in (call.subjects if call.is_foreign else call.effects):
             for path in call.paths:
                 found = protected_name(path, call.folders)
                 if found is not None and not self._names(found, call):
@@ -304,6 +304,16 @@ def _about(rule: Rule, doubts: Sequence[str]) -> str:
 
 def _allows_all(rule: Rule) -> bool:
     return "bash" in rule.tools and rule.specifier is None
+
+
+def _is_limited(limit: Limit, call: JudgedCall) -> bool:
+    """Return whether a limit is about a call: by the name of its tool or, for a tool of a plugin or a program that the
+    file does not name, by its effect. Tools of servers have names that files can use."""
+    if limit.tool == call.tool:
+        return True
+    if not call.is_foreign or call.is_server or limit.effect not in call.possible:
+        return False
+    return all(match(pattern, call.tool.lower()) == NO for pattern in limit.named)
 
 
 def _fits(call: JudgedCall, rules: Sequence[Rule]) -> bool:

@@ -11,7 +11,7 @@ import shlex
 from functools import lru_cache
 
 from retinue.core.toolnames import STARTING
-from retinue.guard.permissions.call import CONTENT, JudgedCall
+from retinue.guard.permissions.call import CONTENT, JudgedCall, exists, holds_file, match_suspect
 from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.rule import (
     FETCHING,
@@ -42,6 +42,7 @@ from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries
 
 _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")
+_UNQUOTED = re.compile(r"[\\'\"]")
 
 
 def restricts(rule: Rule, call: JudgedCall) -> Match:
@@ -100,8 +101,6 @@ def _match_paths(rule: Rule, call: JudgedCall) -> Match:
     best: Match = max((match_path(rule, folders, path) for path in call.paths), default=NO)
     if best == YES or not call.is_foreign:
         return best
-    from retinue.guard.permissions.arguments import exists, holds_file, match_suspect
-
     best = max((best, *(match_suspect(rule, folders, text) for text in call.suspects)))
     if best != NO or not is_about_files(rule):
         return best
@@ -192,7 +191,8 @@ def _names(pattern: str, word: str) -> bool:
     """Return whether a word, or a part of it, is the program that a pattern is about, or hides it."""
     if " " in word and not set("$`|;&<>").isdisjoint(word):
         return True
-    parts = _WORDS.findall(word)
+    # The program may hand the word to a shell, which takes out quotes and backslashes.
+    parts = _WORDS.findall(word) + _WORDS.findall(_UNQUOTED.sub("", word))
     # The value of a short option stands right behind its letter.
     if word.startswith("-"):
         parts += _WORDS.findall(word[2:])
@@ -202,7 +202,9 @@ def _names(pattern: str, word: str) -> bool:
 def _mentions(pattern: str, text: str) -> bool:
     """Return whether code in a text may start what a pattern is about: it names all its words."""
     wanted = set(_WORDS.findall(pattern.removesuffix(":*").replace("*", " ")))
-    return bool(wanted) and wanted <= set(_WORDS.findall(re.sub(r"\\\w", " ", text)) + _WORDS.findall(text))
+    # A backslash may begin an escape of a string, or be one that a shell takes out, as it does quotes.
+    readings = (text, re.sub(r"\\\w", " ", text), _UNQUOTED.sub("", text))
+    return bool(wanted) and any(wanted <= set(_WORDS.findall(reading)) for reading in readings)
 
 
 @lru_cache(maxsize=512)

@@ -24,7 +24,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.tool_list import split_entries
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule, widest_rule, with_tools
+from retinue.guard.permissions.rule import YES, Kind, Limit, Rule, names_tool, parse_rule, widest_rule, with_tools
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
@@ -38,7 +38,11 @@ _MODES: Mapping[str, PermissionMode] = {
     "bypassPermissions": "bypassPermissions",
 }
 _KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
-_RULE_NAMES = ("permissions", *(f"permissions.{kind}" for kind in _KINDS))
+_BYPASS_NAMES = ("disableBypass", "disableBypassPermissionsMode")
+_NAMES = {
+    name.lower(): name
+    for name in ("permissions", *(f"permissions.{key}" for key in (*_KINDS, "defaultMode", *_BYPASS_NAMES)))
+}
 _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.json"}
 MAX_RULES = 5_000
 """Of one kind in one file. Every call is compared with each rule."""
@@ -91,7 +95,7 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
         if believed:
             _widen(block, found)
         # Any file may switch bypassing off, and none can switch it on again.
-        for key in ("disableBypass", "disableBypassPermissionsMode"):
+        for key in _BYPASS_NAMES:
             # Whatever else someone wrote there was meant to switch it off.
             off = block.content.get(key) not in (None, False, "enable")
             found.bypass_disabled = found.bypass_disabled or off
@@ -195,19 +199,19 @@ def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[B
 
 
 def _slips(path: Path, file: JsonObject) -> Iterator[str]:
-    """Yield what keeps rules from being read: a name that was probably meant to hold them, or one that stands twice.
+    """Yield what keeps limits from being read: a name that was probably meant for one, or one that stands twice.
     Other names of Claude Code's files are not Retinue's to judge."""
     from difflib import get_close_matches
 
     content = file.data.get("permissions")
     inner = content if isinstance(content, dict) else {}
     for name in (*file.data, *(f"permissions.{each}" for each in inner)):
-        for meant in get_close_matches(name.lower(), _RULE_NAMES, n=1, cutoff=0.8):
-            if name != meant:
-                line = line_of(path, name)
-                yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {meant}?"
+        near = () if name in _NAMES.values() else get_close_matches(name.lower(), _NAMES, n=1, cutoff=0.8)
+        for meant in near:
+            line = line_of(path, name)
+            yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {_NAMES[meant]}?"
     for name in file.repeated:
-        if name in ("permissions", "deny", "ask"):
+        if name in ("permissions", "deny", "ask", "defaultMode", *_BYPASS_NAMES):
             yield f"{path}: {name} stands twice in one object, and only one of them would count"
 
 
@@ -337,7 +341,6 @@ class PermissionPolicy:
         if not rules:
             return None
         from retinue.guard.permissions.locations import match_path
-        from retinue.guard.permissions.rule import YES
 
         folders = self.folders.now()
         return lambda path: any(match_path(rule, folders, path) == YES for rule in rules)

@@ -15,7 +15,7 @@ weaker entries. An entry that cannot become a rule restricts every call of its t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
 from retinue.core.tool_list import form_problem, misspelt_tool, shape_problem, split_entry
-from retinue.core.toolnames import STARTING, TOOLS, canonical, matching_tools
+from retinue.core.toolnames import STARTING, SUBJECTS, TOOLS, canonical, matching_tools
 
 HOLE = "\0"
 GLOB = "\1"
@@ -82,15 +82,6 @@ def _fits(pattern: str, text: str) -> bool:
 
 Kind = Literal["deny", "ask", "allow"]
 
-SUBJECTS: Mapping[str, EffectKind] = {
-    "read": "read",
-    "edit": "write",
-    "write": "write",
-    "bash": "execute",
-    "fetch_content": "network",
-    **dict.fromkeys(STARTING, "spawn"),
-}
-"""The effect that a rule of this name is about. One that forbids or asks holds for every tool that declares it."""
 SHELL = frozenset({"bash"})
 READING = frozenset(tool for tool, effects in TOOLS.items() if "read" in effects and effects <= READ_ONLY)
 WRITING = frozenset(tool for tool, effects in TOOLS.items() if "write" in effects and "execute" not in effects)
@@ -257,6 +248,10 @@ class Limit(Struct, frozen=True):
     tool: str
     rules: tuple[Rule, ...]
     agent: str = ""
+    effect: EffectKind | None = None
+    """Tools of plugins and programs with this effect are limited as well, unless the file has an entry for them."""
+    named: tuple[str, ...] = ()
+    """The tools that the file has entries for, as patterns of names."""
 
 
 EVERY = "*"
@@ -269,9 +264,10 @@ def rules_of_file(
     """Return what a file's `permission` map forbids, wants asked and leaves. Never raise."""
     rules: list[Rule] = []
     limits: list[Limit] = []
+    named = tuple(dict.fromkeys(entry.tool.lower() for entry in entries if entry.tool != EVERY))
     for tool in _tools_of(entries):
         chain = _from_last_for_all([each for each in entries if _is_about(each, tool)])
-        made = _Chain(tool, chain, source, base)
+        made = _Chain(tool, chain, source, base, named)
         rules += made.rules()
         limits += made.limits()
     return tuple(dict.fromkeys(rules)), tuple(limits)
@@ -280,8 +276,11 @@ def rules_of_file(
 class _Chain:
     """The entries about one tool. The first may be about every call of it; no other is."""
 
-    def __init__(self, tool: str, entries: Sequence[PermissionRule], source: str, base: str) -> None:
+    def __init__(
+        self, tool: str, entries: Sequence[PermissionRule], source: str, base: str, named: tuple[str, ...]
+    ) -> None:
         self._tool = tool
+        self._named = named
         self._entries = entries
         self._source = source
         self._base = base
@@ -290,7 +289,8 @@ class _Chain:
         """Return the limits: where everything is denied at first, only what later entries name is left."""
         if not self._entries or self._entries[0].pattern != EVERY or self._entries[0].verdict != "deny":
             return []
-        return [Limit(self._tool, self._permitting(self._entries[1:], ("allow", "ask")), self._source)]
+        left = self._permitting(self._entries[1:], ("allow", "ask"))
+        return [Limit(self._tool, left, self._source, SUBJECTS.get(self._tool), self._named)]
 
     def rules(self) -> list[Rule]:
         found: list[Rule] = []

@@ -377,7 +377,7 @@ class _Reader:
     def _inner(self, name: str, words: tuple[str, ...], depth: int) -> list[Step] | None:
         """Return the commands that this one starts; None where it does more, or that is unknown."""
         if name == "eval":
-            text = " ".join(words[1:])
+            text = " ".join(words[2:] if words[1:2] == ("--",) else words[1:])
             if GLOB in text:
                 raise UnreadableError("the text of a command is known only when it runs")
             return self.steps(text, depth + 1)

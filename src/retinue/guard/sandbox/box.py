@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
+from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
 from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.plan import Scratch, WritableFolder, is_current, make_plan
@@ -25,6 +26,7 @@ from retinue.guard.sandbox.policy import (
     find_stop,
     masking_arguments,
     restriction,
+    uncovered,
 )
 from retinue.guard.sandbox.view import in_python
 
@@ -64,8 +66,6 @@ class Box:
     def uncovered(self) -> str:
         """Return what of this policy the host cannot enforce, in sentences; empty if it can enforce
         all. Starts a program once per process to find out."""
-        from retinue.guard.sandbox.policy import uncovered
-
         return uncovered(self.policy)
 
     @property
@@ -118,6 +118,9 @@ class Box:
             self._forget_plan()
         if not self._plan["needed"]:
             return list(argv)
+        place = group_place() if self._plan["group"] is not None else None
+        if place is not None:
+            place.prepare_join()
         folder = os.path.realpath(cwd)
         launched = [*in_python("launcher"), str(self._plan_file), folder, *argv]
         if self._plan["namespaces"] == "bubblewrap":

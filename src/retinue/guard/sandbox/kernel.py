@@ -58,7 +58,7 @@ ptrace 101 117         quotactl 179 60        reboot 169 142         removexattr
 request_key 249 218    rt_sigaction 13 134    rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
 sched_setaffinity 203 122
 sched_setattr 314 274  sched_setparam 142 118 sched_setscheduler 144 119  semctl 66 191
-semget 64 190          semop 65 193           semtimedop 220 192
+semget 64 190          sendmsg 46 211         semop 65 193           semtimedop 220 192
 setdomainname 171 162
 sethostname 170 161    setns 308 268          setpriority 141 140    settimeofday 164 170
 setxattr 188 5         shmat 30 196           shmctl 31 195          shmget 29 194

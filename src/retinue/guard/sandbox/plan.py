@@ -27,6 +27,7 @@ from msgspec import Struct
 from retinue.core.files import read_text
 from retinue.core.process import start_of
 from retinue.errors import StateError
+from retinue.guard.sandbox.groups import GroupWords, group_place
 from retinue.guard.sandbox.holder import ScratchHolder
 from retinue.guard.sandbox.inside.watch import disarm, survey
 from retinue.guard.sandbox.kernel import (
@@ -136,6 +137,10 @@ class Scratch:
     def remove(self) -> None:
         """Remove the folder; safe to call twice. Folders that a program made unreadable are opened first."""
         _remove(self._location)
+        place = group_place()
+        # Of commands that were killed together with their launcher.
+        if place is not None:
+            place.remove_left(lambda name: name.startswith(self._location.name))
 
 
 @cache
@@ -161,9 +166,17 @@ def _base() -> Path:
 def _sweep(base: Path) -> None:
     """Remove what dead processes left, once per process."""
     for entry in base.iterdir():
-        parts = entry.name.split(".")
-        if len(parts) == 5 and parts[1] == _realm() and parts[2].isdigit() and start_of(int(parts[2])) != parts[3]:
+        if _is_left(entry.name):
             _remove(entry)
+    place = group_place()
+    if place is not None:
+        place.remove_left(_is_left)
+
+
+def _is_left(name: str) -> bool:
+    """Return whether the process is gone to which a scratch folder or group belongs."""
+    parts = name.split(".")
+    return len(parts) >= 5 and parts[1] == _realm() and parts[2].isdigit() and start_of(int(parts[2])) != parts[3]
 
 
 def _realm() -> str:
@@ -207,8 +220,8 @@ _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _LAUNCHER_CALLS = """
 capset close_range fcntl inotify_add_watch inotify_init1 ioctl landlock_add_rule landlock_create_ruleset
-landlock_restrict_self mount mount_setattr move_mount open_tree openat2 prctl prlimit64 rt_sigaction setns socket
-unshare
+landlock_restrict_self mount mount_setattr move_mount open_tree openat2 prctl prlimit64 rt_sigaction sendmsg setns
+socket socketpair unshare
 """.split()
 
 _POWERS_OVER_MASKS = sum(1 << number for number in (2, 16, 17, 19, 21, 22, 27, 32, 33, 38, 39, 40))
@@ -243,6 +256,7 @@ def make_plan(
         "scratch": view.scratch,
         "scratch_bytes": None,
         "memory_bytes": None,
+        "group": None,
         "workspaces": [],
         "absent": view.absent,
         "stand_ins": [],
@@ -255,7 +269,7 @@ def make_plan(
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
         plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
     else:
-        plan.update(_confinement(policy, machine, view, holder))
+        plan.update(_confinement(policy, machine, view, holder, void.parent.name))
     # Without mounts nothing can fall off.
     plan["watched"] = [] if policy.namespaces == "never" else list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
@@ -264,7 +278,9 @@ def make_plan(
     return plan
 
 
-def _confinement(policy: SandboxPolicy, machine: Machine, view: View, holder: ScratchHolder | None) -> dict[str, Any]:
+def _confinement(
+    policy: SandboxPolicy, machine: Machine, view: View, holder: ScratchHolder | None, scratch_name: str
+) -> dict[str, Any]:
     abi, isolated, own_processes = landlock_abi(), policy.network != "on", own_proc_works()
     families = () if isolated else (AF_INET, AF_INET6)
     landlock: dict[str, Any] = {}
@@ -295,6 +311,7 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View, holder: Sc
         "space": None if space is None else (space.process, space.user, space.mounts, space.root),
         "scratch_bytes": policy.limits.scratch_bytes,
         "memory_bytes": policy.limits.memory_bytes,
+        "group": _group(policy, scratch_name, in_memory=space is not None),
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
         "workspaces": [
             (kept.root, kept.known, kept.hook_folders) for kept in kept_workspaces(view.writable, policy.readonly)
@@ -302,11 +319,23 @@ def _confinement(policy: SandboxPolicy, machine: Machine, view: View, holder: Sc
     }
 
 
+def _group(policy: SandboxPolicy, scratch: str, *, in_memory: bool) -> GroupWords | None:
+    """Return the group for the memory of a command; None where it cannot be made or has no bound."""
+    place, most = group_place(), policy.limits.memory_bytes
+    # The launcher of bubblewrap starts where the groups are read-only.
+    if place is None or most is None or policy.namespaces == "bubblewrap":
+        return None
+    # What a command writes into a folder in memory counts as its memory.
+    return place.group_for(scratch, most + ((policy.limits.scratch_bytes or 0) if in_memory else 0))
+
+
 def is_current(plan: dict[str, Any]) -> bool:
     """Return whether the paths of a plan still lead where they led when it was made."""
     if plan["top_changed"] not in (None, os.stat("/").st_mtime_ns):  # noqa: PTH116 - quick
         return False
     if any(map(os.path.lexists, plan["absent"])):
+        return False
+    if plan["group"] is not None and not os.path.isdir(plan["group"][0]):  # noqa: PTH112 - quick
         return False
     known = chain(
         ((target, identity) for target, _, identity, _ in plan["mounts"]),

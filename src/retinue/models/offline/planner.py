@@ -1,262 +1,68 @@
 """The model that is always there: no weights, no network, no key.
 
-It plans searches with the agent's own tools and reports the best places, with quotations of lines that
-were really seen. It answers through the same protocol as a language model and never claims to be one. It
-keeps no state: each request is decided from its messages alone, so resuming, forking and replaying work.
+It plans searches with the agent's own tools and reports the best places, with quotations of lines that were really
+seen. It answers through the same protocol as a language model and never claims to be one. It keeps no state: each
+request is decided from its messages alone, so resuming, forking and replaying work.
 
-A schema is filled only as far as a search knows: a file, a line, a quotation, a list of places and the
-report itself. Where it requires anything else, nothing is submitted and the report says so.
+A schema is filled only as far as a search knows: a file, a line, a quotation, a list of places and the report itself.
+Where it requires anything else, nothing is submitted and the report says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from retinue.core.events import TextDelta
-from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall
+from retinue.core.messages import AssistantMessage, Text, ToolCall
 from retinue.core.outcome import Failure
-from retinue.models.offline.question import VOCABULARY, Query, Situation, Term, Wish, read
-from retinue.models.offline.rank import Ranked, Ranking
-from retinue.models.offline.search import SearchEvidence, Toolbox, Wanted, gather, inspect, survey, widen
-from retinue.models.offline.source import line_of
+from retinue.core.tool import ToolSpec
+from retinue.models.offline.question import VOCABULARY, Query, Situation, Wish, read
+from retinue.models.offline.ranking import RankedFile, Ranking
+from retinue.models.offline.search import (
+    PlannedCall,
+    SearchEvidence,
+    Toolbox,
+    find_tools,
+    gather,
+    inspect,
+    survey,
+    widen,
+)
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, Prices, ToolCallStarted
 
-QUOTES, PLACES, LONGEST = 4, 5, 160
-CLOSE = 0.85
-"""A second file this near to the first is quoted beside it."""
+MAX_QUOTES, MAX_PLACES, MAX_QUOTE_CHARACTERS = 4, 5, 160
 
-_WHAT = (
+_ABOUT = (
     "This comes from Retinue's offline search planner, not from a language model: it looks for words and ranks "
     "where they occur, and understands nothing."
 )
 _REMEDY = (
-    "`retinue models add` sets up a real model: a provider's key, a server or a GGUF file; `retinue models list` shows "
-    "every way."
+    "`retinue models add` sets up a real model: a provider's key or a server; `retinue models list` shows every way."
 )
 _NOT_DONE = "The task was not done: only the offline search planner was asked, which is not a language model."
 _NO_MODEL = "No language model is set up: no model is named, no key is set and no server answers."
 _SEARCHERS = "Without one, only Explore and explorer run: they search files."
-_CANNOT: dict[Wish, str] = {
+_NO_TOOLS = (
+    "I am Retinue's offline search planner, not a language model. I work only through tools that search and read "
+    "files, and this run has none of them. `retinue models add` sets up a real model."
+)
+_NO_SCHEMA = (
+    "A structured result is asked for that a search cannot fill honestly, so nothing is submitted. "
+    "A language model could: `retinue models add` sets one up."
+)
+_REFUSALS: dict[Wish, str] = {
     "act": "I cannot do this: I am Retinue's offline search planner, not a language model. I only search and read; "
     "I write no code, change no files and run nothing.",
     "judge": "I cannot do this: I am Retinue's offline search planner, not a language model. I find places in files; "
     "I cannot explain, summarise or judge what is there.",
     "talk": "I am Retinue's offline search planner, not a language model, so I cannot hold a conversation. "
     'I can look for things in files: ask "where is … handled?".',
-    "find": "",
 }
-
-_PROPERTIES = {kind: frozenset(names.split()) for kind, names in VOCABULARY["properties"].items()}
-
-
-class Findings(Struct, frozen=True):
-    """What a run came to know. `cut` says that a limit ended the search early."""
-
-    query: Query
-    evidence: SearchEvidence
-    ranked: list[Ranked]
-    wish: Wish = "find"
-    cut: bool = False
-
-    @property
-    def searchable(self) -> bool:
-        query = self.query
-        return self.wish != "talk" and bool(query.terms or query.exact or query.places)
-
-
-class PlannerReport(Struct, frozen=True):
-    """The last words of a run. `answers` is False where the task was not a search, so that it is not done."""
-
-    text: str
-    answers: bool
-
-
-class MissingModel:
-    """What stands in for a model where none is set up and the agent does more than search: it refuses every task."""
-
-    @property
-    def info(self) -> ModelInfo:
-        return INFO
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        failure = Failure("no-model", _NO_MODEL, f"{_REMEDY} {_SEARCHERS}")
-        yield Finished(AssistantMessage((), "refusal", model=INFO.full_name, failure=failure))
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-def report(findings: Findings) -> str:
-    if not findings.searchable:
-        return f"{_CANNOT['talk']} {_REMEDY}"
-    cannot = _CANNOT[findings.wish]
-    parts = []
-    if cannot:
-        parts.append(cannot)
-    if findings.ranked:
-        parts += _likely(findings), *_further(findings)
-    else:
-        parts.append(_nothing(findings))
-    return "\n\n".join([*parts, _how(findings, cannot)])
-
-
-def fill(schema: Mapping[str, Any], findings: Findings) -> dict[str, Any] | None:
-    """Return arguments that match a simple schema, or None where they would have to be made up."""
-    if not findings.ranked or findings.wish != "find":
-        return None
-    return _object(schema, findings, findings.ranked[0]) or None
-
-
-def _likely(findings: Findings) -> str:
-    first, *others = findings.ranked
-    if findings.wish != "find":
-        found = f"What the search found that may relate: `{first.path}`"
-        return "\n".join([found, *_quotes(first, findings.evidence, 2)])
-    lines = [f"Most likely: `{first.path}`{_reason(first, findings)}", *_quotes(first, findings.evidence, QUOTES)]
-    if others and others[0].score >= CLOSE * first.score:
-        lines += [f"\nA close second: `{others[0].path}`", *_quotes(others[0], findings.evidence, 2)]
-    return "\n".join(lines)
-
-
-def _reason(one: Ranked, findings: Findings) -> str:
-    """Say where the words were: what can be checked, not how sure anyone is."""
-    seen = findings.evidence.lines.get(one.path, {})
-    names: dict[str, None] = {}
-    for number in sorted(number for _, number in one.best[:12]):
-        line = line_of(seen[number])
-        if line.kind in ("type", "function"):
-            names[f"`{line.name}`"] = None
-    path = one.path.lower()
-    words = []
-    for term in findings.query.terms:
-        if any(len(stem) > 2 and stem in path for stem in term.stems):
-            words.append(term.word)
-    said = []
-    if words:
-        said.append(f"its path has {_join_words(words)}")
-    if names:
-        said.append(f"it defines {_join_words(list(names)[:3])}")
-    return f" ({'; '.join(said)})" if said else ""
-
-
-def _quotes(one: Ranked, evidence: SearchEvidence, most: int) -> list[str]:
-    """Quote the best lines in file order. A line without a letter (a bracket) says nothing."""
-    seen = {}
-    for number, text in evidence.lines.get(one.path, {}).items():
-        if any(map(str.isalpha, text)):
-            seen[number] = text
-    numbers = [number for _, number in one.best if number in seen] or sorted(seen)[:1]
-    quotes = []
-    for number in sorted(numbers[:most]):
-        text = _quote(seen[number])
-        code = f"`` {text} ``" if "`" in text else f"`{text}`"
-        quotes.append(f"- `{one.path}:{number}`: {code}")
-    return quotes
-
-
-def _quote(line: str) -> str:
-    text = " ".join(line.split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-def _further(findings: Findings) -> list[str]:
-    """Return the block about other files that are not far behind, if there are any."""
-    first, *others = findings.ranked
-    lines = ["Further places:"]
-    for one in others[:PLACES]:
-        if one.score >= 0.25 * first.score:
-            lines += _quotes(one, findings.evidence, 1) or [f"- `{one.path}`"]
-    return ["\n".join(lines)] if len(lines) > 1 else []
-
-
-def _nothing(findings: Findings) -> str:
-    evidence = findings.evidence
-    if evidence.errors:
-        failed = "\n".join(f"- {problem}" for problem in dict.fromkeys(evidence.errors[:3]))
-        return f"Nothing was found, and searches failed:\n{failed}"
-    looked = f" in {evidence.total_files:,} files" if evidence.total_files else ""
-    return f"Nothing was found{looked}. That says only that these words do not occur where I could look."
-
-
-def _how(findings: Findings, cannot: str) -> str:
-    parts = []
-    words = [_words(term) for term in findings.query.terms]
-    words += findings.query.exact
-    if words:
-        parts.append(f"Searched for: {'; '.join(words)}.")
-    if findings.cut:
-        parts.append("A limit ended the search early, so it is incomplete.")
-    errors = findings.evidence.errors
-    if errors and findings.ranked:
-        parts.append(f"{len(errors)} searches failed ({errors[0][:120]}).")
-    if not cannot:
-        parts.append(_WHAT)
-    return " ".join([*parts, _REMEDY])
-
-
-def _words(term: Term) -> str:
-    others = [f"{stem}…" for stem in list(term.stems)[1:4]]
-    return f"{term.word} ({', '.join(others)})" if others else term.word
-
-
-def _join_words(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def _object(schema: Mapping[str, Any], findings: Findings, one: Ranked) -> dict[str, Any] | None:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return None
-    filled: dict[str, Any] = {}
-    for name, part in properties.items():
-        value = _value(str(name), part if isinstance(part, Mapping) else {}, findings, one)
-        if value is not None:
-            filled[str(name)] = value
-    return filled if filled.keys() >= set(schema.get("required") or ()) else None
-
-
-def _value(name: str, schema: Mapping[str, Any], findings: Findings, one: Ranked) -> Any:
-    kind = schema.get("type")
-    kinds = set(kind) if isinstance(kind, list) else {kind}
-    plain = name.lower().replace("_", "").replace("-", "")
-    if schema.keys() & {"enum", "const", "pattern"}:
-        return None
-    if "object" in kinds:
-        return _object(schema, findings, one)
-    if "array" in kinds:
-        return _array(schema, findings) if plain in _PROPERTIES["many"] else None
-    if kinds & {"integer", "number"}:
-        return one.best[0][1] if plain in _PROPERTIES["line"] and one.best else None
-    if "boolean" in kinds:
-        return True if plain in _PROPERTIES["found"] else None
-    if "string" not in kinds:
-        return None
-    if plain in _PROPERTIES["quote"] and one.best:
-        return _quote(findings.evidence.lines[one.path][one.best[0][1]])
-    if plain in _PROPERTIES["report"]:
-        return report(findings)
-    return one.path if plain in _PROPERTIES["file"] else None
-
-
-def _array(schema: Mapping[str, Any], findings: Findings) -> list[Any] | None:
-    items = schema.get("items")
-    if not isinstance(items, Mapping):
-        return None
-    places = findings.ranked[: min(PLACES, int(schema.get("maxItems") or PLACES))]
-    if items.get("type") == "string":
-        return [one.path for one in places]
-    found = []
-    for one in places:
-        filled = _object(items, findings, one)
-        if filled:
-            found.append(filled)
-    return found or None
-
+_PROPERTIES = {meaning: frozenset(names.split()) for meaning, names in VOCABULARY["properties"].items()}
 
 INFO = ModelInfo(
     provider="offline",
@@ -270,85 +76,211 @@ INFO = ModelInfo(
 
 
 class OfflineModel:
-    """Deterministic: the same request has the same answer, and no tokens are counted because
-    none are used."""
+    """Deterministic: the same request has the same answer, and no tokens are counted because none are used."""
 
-    @property
-    def info(self) -> ModelInfo:
-        return INFO
+    info = INFO
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         try:
-            decided = await asyncio.to_thread(decide, request)
+            message = await asyncio.to_thread(decide, request)
         except Exception as error:  # noqa: BLE001 - the protocol allows nothing but cancellation to be raised
             failure = Failure("internal", f"The offline planner failed: {type(error).__name__}: {error}")
-            yield Finished(AssistantMessage((), "error", model=INFO.full_name, failure=failure))
-            return
-        if isinstance(decided, PlannerReport):
-            for line in decided.text.splitlines(keepends=True):
-                yield TextDelta(line)
-            refusal = None if decided.answers else Failure("no-model", _NOT_DONE, _REMEDY)
-            stop: StopReason = "end" if decided.answers else "refusal"
-            yield Finished(AssistantMessage((Text(decided.text),), stop, model=INFO.full_name, failure=refusal))
-            return
-        for call in decided:
+            message = AssistantMessage((), "error", model=INFO.full_name, failure=failure)
+        for line in message.text.splitlines(keepends=True):
+            yield TextDelta(line)
+        for call in message.tool_calls:
             yield ToolCallStarted(call.name)
-        yield Finished(AssistantMessage(tuple(decided), "tool_use", model=INFO.full_name))
+        yield Finished(message)
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-def decide(request: ModelRequest) -> PlannerReport | list[ToolCall]:
-    """Return the next tool calls, or the final report."""
+class MissingModel(OfflineModel):
+    """Refuses every task: no model is set up, and the agent does more than search."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        failure = Failure("no-model", _NO_MODEL, f"{_REMEDY} {_SEARCHERS}")
+        yield Finished(AssistantMessage((), "refusal", model=INFO.full_name, failure=failure))
+
+
+class Findings(Struct, frozen=True):
+    """The result of the searches so far."""
+
+    query: Query
+    situation: Situation
+    evidence: SearchEvidence
+    files: list[RankedFile]
+
+    @property
+    def searchable(self) -> bool:
+        query = self.query
+        return self.situation.wish != "talk" and bool(query.terms or query.exact or query.places)
+
+
+def decide(request: ModelRequest) -> AssistantMessage:
+    """Return a message with the next tool calls, or with the final report."""
     situation = read(request.messages)
-    toolbox = Toolbox.of(() if request.tool_choice == "none" else request.tools)
+    tools = find_tools(() if request.tool_choice == "none" else request.tools)
     query = Query.of(situation.task)
-    evidence = gather(chain.from_iterable(situation.turns), toolbox, query)
-    ranked = Ranking(query, evidence).rank()
-    findings = Findings(query, evidence, ranked, situation.wish, situation.last_call)
-    if findings.searchable and not situation.last_call:
-        wanted = _next(len(situation.turns), findings, toolbox)
-        if wanted:
-            turn = sum(isinstance(message, AssistantMessage) for message in request.messages) + 1
-            found = []
-            for number, (tool, values) in enumerate(wanted, 1):
-                found.append(ToolCall(f"offline_{turn}_{number}", tool.spec.name, tool.arguments(**values)))
-            return found
-    return _final(request, situation, findings, toolbox)
+    evidence = gather(situation.results, tools, query)
+    findings = Findings(query, situation, evidence, Ranking(query, evidence).rank())
+    calls = _next_calls(findings, tools) or _submit(request, findings)
+    if calls:
+        turn = sum(isinstance(message, AssistantMessage) for message in request.messages) + 1
+        numbered = [ToolCall(f"offline_{turn}_{i}", name, arguments) for i, (name, arguments) in enumerate(calls, 1)]
+        return AssistantMessage(tuple(numbered), "tool_use", model=INFO.full_name)
+    answers = findings.searchable and situation.wish == "find"
+    text = report(findings)
+    if answers and not tools and not situation.turns:
+        answers, text = False, _NO_TOOLS
+    elif _result_tool(request) is not None:
+        answers, text = False, f"{_NO_SCHEMA}\n\n{text}"
+    content = (Text(text),)
+    if answers:
+        return AssistantMessage(content, "end", model=INFO.full_name)
+    return AssistantMessage(content, "refusal", model=INFO.full_name, failure=Failure("no-model", _NOT_DONE, _REMEDY))
 
 
-def _next(turns: int, findings: Findings, toolbox: Toolbox) -> list[Wanted]:
+def _next_calls(findings: Findings, tools: Toolbox) -> list[PlannedCall]:
     """Return the calls of the next turn: survey, widen if that found nothing, inspect; then none."""
+    turns = findings.situation.turns
+    if not findings.searchable or findings.situation.last_call:
+        return []
     if turns == 0:
-        return survey(findings.query, toolbox)
-    if not findings.ranked:
-        return widen(findings.query, toolbox, findings.evidence) if turns == 1 else []
+        return survey(findings.query, tools)
+    if not findings.files:
+        return widen(findings.query, tools, findings.evidence) if turns == 1 else []
     if findings.evidence.inspected:
         return []
-    return inspect(findings.query, toolbox, [one.path for one in findings.ranked])
+    return inspect(findings.query, tools, [file.path for file in findings.files])
 
 
-def _final(
-    request: ModelRequest, situation: Situation, findings: Findings, toolbox: Toolbox
-) -> PlannerReport | list[ToolCall]:
-    if not toolbox.tools and situation.wish == "find" and not situation.turns:
-        return PlannerReport(_NO_TOOLS, answers=False)
-    offered = next((spec for spec in request.tools if spec.ends_run or spec.name == "submit_result"), None)
-    if offered is None or request.tool_choice == "none":
-        return PlannerReport(report(findings), answers=findings.searchable and findings.wish == "find")
-    refused = any(call.name == offered.name for call, _ in chain.from_iterable(situation.turns))
-    filled = None if refused else fill(offered.parameters, findings)
-    if filled is None:
-        return PlannerReport(f"{_NO_SCHEMA}\n\n{report(findings)}", answers=False)
-    return [ToolCall("submit_1", offered.name, filled)]
+def _result_tool(request: ModelRequest) -> ToolSpec | None:
+    """Return the tool that takes the result of the run, if it wants one."""
+    if request.tool_choice == "none":
+        return None
+    return next((spec for spec in request.tools if spec.ends_run or spec.name == "submit_result"), None)
 
 
-_NO_TOOLS = (
-    "I am Retinue's offline search planner, not a language model. I work only through tools that search and read "
-    "files, and this run has none of them. `retinue models add` sets up a real model."
-)
-_NO_SCHEMA = (
-    "A structured result is asked for that a search cannot fill honestly, so nothing is submitted. "
-    "A language model could: `retinue models add` sets one up."
-)
+def _submit(request: ModelRequest, findings: Findings) -> list[PlannedCall]:
+    """Return the call with the structured result, once; none where values would have to be made up."""
+    tool = _result_tool(request)
+    if tool is None or not findings.files or findings.situation.wish != "find":
+        return []
+    filled = _fill_object(tool.parameters, findings, findings.files[0])
+    if not filled or any(call.name == tool.name for call, _ in findings.situation.results):
+        return []
+    return [(tool.name, filled)]
+
+
+def _fill_object(schema: Mapping[str, Any], findings: Findings, file: RankedFile) -> dict[str, Any] | None:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return None
+    filled: dict[str, Any] = {}
+    for name, child in properties.items():
+        value = _fill_value(str(name), child if isinstance(child, Mapping) else {}, findings, file)
+        if value is not None:
+            filled[str(name)] = value
+    return filled if filled.keys() >= set(schema.get("required") or ()) else None
+
+
+def _fill_value(name: str, schema: Mapping[str, Any], findings: Findings, file: RankedFile) -> Any:
+    types = schema.get("type")
+    types = types if isinstance(types, list) else [types]
+    name = name.lower().replace("_", "").replace("-", "")
+    if schema.keys() & {"enum", "const", "pattern"}:
+        return None
+    if "object" in types:
+        return _fill_object(schema, findings, file)
+    if "array" in types:
+        return _fill_array(schema, findings) if name in _PROPERTIES["many"] else None
+    number = file.best_lines[0] if file.best_lines else None
+    for meaning, kind, value in (
+        ("line", "integer", number),
+        ("line", "number", number),
+        ("found", "boolean", True),
+        ("quote", "string", number and _shorten(findings.evidence.lines[file.path][number])),
+        ("report", "string", report(findings)),
+        ("file", "string", file.path),
+    ):
+        if kind in types and name in _PROPERTIES[meaning] and value is not None:
+            return value
+    return None
+
+
+def _fill_array(schema: Mapping[str, Any], findings: Findings) -> list[Any] | None:
+    items = schema.get("items")
+    if not isinstance(items, Mapping):
+        return None
+    files = findings.files[: min(MAX_PLACES, int(schema.get("maxItems") or MAX_PLACES))]
+    if items.get("type") == "string":
+        return [file.path for file in files]
+    filled = [_fill_object(items, findings, file) for file in files]
+    return [item for item in filled if item] or None
+
+
+def report(findings: Findings) -> str:
+    refusal = _REFUSALS.get(findings.situation.wish)
+    if not findings.searchable:
+        return f"{_REFUSALS['talk']} {_REMEDY}"
+    lines = [f"{refusal}\n"] if refusal else []
+    if findings.files:
+        first, *others = findings.files
+        lines.append(f"{'May relate' if refusal else 'Most likely'}: `{first.path}`")
+        lines += _quote(first, findings, 2 if refusal else MAX_QUOTES)
+        others = [file for file in others[:MAX_PLACES] if file.score >= 0.25 * first.score]
+        if others:
+            lines.append("\nFurther places:")
+        for file in others:
+            lines += _quote(file, findings, 1) or [f"- `{file.path}`"]
+    else:
+        lines.append(_report_nothing(findings.evidence))
+    return "\n".join([*lines, "", _report_search(findings)])
+
+
+def _quote(file: RankedFile, findings: Findings, most: int) -> list[str]:
+    """Quote the best lines in file order. A line without a letter (a bracket) says nothing."""
+    lines = {}
+    for number, text in findings.evidence.lines.get(file.path, {}).items():
+        if any(map(str.isalpha, text)):
+            lines[number] = _shorten(text)
+    numbers = [number for number in file.best_lines if number in lines] or sorted(lines)[:1]
+    quotes = []
+    for number in sorted(numbers[:most]):
+        code = f"`` {lines[number]} ``" if "`" in lines[number] else f"`{lines[number]}`"
+        quotes.append(f"- `{file.path}:{number}`: {code}")
+    return quotes
+
+
+def _shorten(line: str) -> str:
+    text = " ".join(line.split())
+    return text if len(text) <= MAX_QUOTE_CHARACTERS else text[: MAX_QUOTE_CHARACTERS - 1] + "…"
+
+
+def _report_nothing(evidence: SearchEvidence) -> str:
+    if evidence.errors:
+        problems = "\n".join(f"- {problem}" for problem in dict.fromkeys(evidence.errors[:3]))
+        return f"Nothing was found, and searches failed:\n{problems}"
+    files = f" in {evidence.total_files:,} files" if evidence.total_files else ""
+    return f"Nothing was found{files}. That says only that these words do not occur where I could look."
+
+
+def _report_search(findings: Findings) -> str:
+    sentences = []
+    words = []
+    for term in findings.query.terms:
+        others = [f"{stem}…" for stem in list(term.stems)[1:4]]
+        words.append(f"{term.word} ({', '.join(others)})" if others else term.word)
+    words += findings.query.exact
+    if words:
+        sentences.append(f"Searched for: {'; '.join(words)}.")
+    if findings.situation.last_call:
+        sentences.append("A limit ended the search early, so it is incomplete.")
+    errors = findings.evidence.errors
+    if errors and findings.files:
+        sentences.append(f"{len(errors)} searches failed ({errors[0][:120]}).")
+    if findings.situation.wish == "find":
+        sentences.append(_ABOUT)
+    return " ".join([*sentences, _REMEDY])

@@ -20,9 +20,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
 
-Turn = tuple[tuple[ToolCall, ToolResult], ...]
 Wish = Literal["find", "act", "judge", "talk"]
 """find: what the planner can do. act: change or run something. judge: write, explain, review.
 talk: nothing that could be searched for."""
@@ -35,13 +34,12 @@ _IRREGULAR: dict[str, str] = {}
 for _word, _forms in VOCABULARY["irregular"].items():
     _IRREGULAR |= dict.fromkeys(_forms.split(), _word)
 
-MOST_TERMS = 8
-LONG_TASK = 60
+MAX_TERMS = 8
+MAX_TASK_WORDS = 60
 """Words from which on a task is reduced to the sentences that ask."""
-LONGEST_TASK = 2_000
-"""Characters of a task that are looked at."""
-SYNONYM = 0.5
-"""What a synonym counts, compared with the word itself."""
+MAX_TASK_CHARACTERS = 2_000
+SYNONYM_WEIGHT = 0.5
+"""Compared with the word itself."""
 
 _TASK = re.compile(r"(?im)^#{0,6}[ \t]*your task(?: \(below\))?:?[ \t]*$|^task:[ \t]*")
 _CLOSING_TAG = re.compile(r"</([a-z][\w-]*)>")
@@ -68,12 +66,13 @@ _TOKEN = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}]+")
 
 
 class Situation(Struct, frozen=True):
+    """The current task, with the tool turns since it was last said or steered. `last_call`: a limit is reached."""
+
     task: str
-    turns: tuple[Turn, ...] = ()
-    """The tool turns since the task was last said or steered."""
-    last_call: bool = False
-    """A limit is reached: answer now."""
-    wish: Wish = "find"
+    results: list[tuple[ToolCall, ToolResult]]
+    turns: int
+    last_call: bool
+    wish: Wish
 
 
 class Term(Struct, frozen=True):
@@ -81,68 +80,57 @@ class Term(Struct, frozen=True):
 
     word: str
     stems: dict[str, float]
-    weak: bool = False
 
     def match(self, part: str) -> float:
-        """Return how well one stem of a name stands for this word: 1 for the word itself. Names
-        written without a break (`cookiejar`) still name their parts."""
+        """Return how well one stem of a name stands for this word: 1 for the word itself. Names written without a
+        break (`cookiejar`) still name their parts."""
         if part in self.stems:
             return self.stems[part]
-        best = 0.0
-        for stem, weight in self.stems.items():
-            if len(stem) > 4 and stem in part:
-                best = max(best, 0.7 * weight)
-        return best
+        inside = [weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in part]
+        return 0.7 * max(inside, default=0.0)
 
 
 class Query(Struct, frozen=True):
     text: str
-    terms: tuple[Term, ...] = ()
-    exact: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    terms: tuple[Term, ...]
+    exact: tuple[str, ...]
+    """Identifiers and quotations."""
+    places: tuple[str, ...]
+    """Paths that the task names."""
 
     @classmethod
     def of(cls, task: str) -> Query:
         text = " ".join(task.split())
         exact: dict[str, None] = {}
-        for found in (*_QUOTED.finditer(text), *_IDENTIFIER.finditer(text)):
-            item = (found[found.lastindex or 0]).strip().removesuffix("()")
+        for match in (*_QUOTED.finditer(text), *_IDENTIFIER.finditer(text)):
+            item = match[match.lastindex or 0].strip().removesuffix("()")
             if len(item) > 3:
                 exact[item] = None
-        places = [found.group().rstrip(".,;:") for found in _FOLDERS.finditer(text)]
-        return cls(
-            text=text,
-            terms=_terms(_words(_FOLDERS.sub(_words_of_path, text))),
-            exact=tuple(exact)[:4],
-            places=tuple(dict.fromkeys(places))[:4],
-        )
+        places = dict.fromkeys(place.rstrip(".,;:") for place in _FOLDERS.findall(text))
+        terms = _terms(_words(_FOLDERS.sub(_words_of_path, text)))
+        return cls(text, terms, tuple(exact)[:4], tuple(places)[:4])
 
 
 def read(messages: Sequence[Message]) -> Situation:
-    """Return where the conversation stands. Later tasks replace earlier ones; steering is read
-    together with its task."""
+    """Return what the conversation asks for now. Later tasks replace earlier ones; steering is read together with its
+    task."""
     task = earlier = ""
-    turns: list[Turn] = []
+    results: list[tuple[ToolCall, ToolResult]] = []
+    calls: dict[str, ToolCall] = {}
+    turns = 0
     last_call = False
-    waiting: tuple[ToolCall, ...] = ()
     for message in messages:
         if isinstance(message, AssistantMessage):
-            waiting = message.tool_calls
+            calls = {call.id: call for call in message.tool_calls}
         elif isinstance(message, ToolMessage):
-            results = {result.call_id: result for result in message.results}
-            turn = []
-            for call in waiting:
-                if call.id in results:
-                    turn.append((call, results[call.id]))
-            turns.append(tuple(turn))
-            waiting = ()
-        elif not isinstance(message, UserMessage):
-            continue
+            turns += 1
+            results += [(calls[result.call_id], result) for result in message.results if result.call_id in calls]
         elif message.origin in ("task", "follow-up"):
             task, earlier = _own_words(message.text), task
-            turns, last_call = [], False
+            results, turns, last_call = [], 0, False
         elif message.origin == "steer":
-            task, turns = f"{task}\n{_own_words(message.text)}", []
+            task = f"{task}\n{_own_words(message.text)}"
+            results, turns = [], 0
         elif message.origin == "wrap-up":
             last_call = True
     question = the_question(task)
@@ -150,22 +138,17 @@ def read(messages: Sequence[Message]) -> Situation:
     # "and the tests?" needs what came before.
     if wish == "find" and earlier and len(question.split()) < 4:
         question = f"{question} {the_question(earlier)}"
-    return Situation(question, tuple(turns), last_call, wish)
+    return Situation(question, results, turns, last_call, wish)
 
 
 def the_question(task: str) -> str:
     """Return the task, or of a long one the sentences that ask for something."""
-    if len(task.split()) <= LONG_TASK:
-        return task.strip()[:LONGEST_TASK]
-    sentences = []
-    asking = []
-    for found in _SENTENCE.finditer(task):
-        text = found.group().strip()
-        sentences.append(text)
-        if text.endswith(("?", "？")) or PATTERNS["asks"].match(text):
-            asking.append(text)
+    if len(task.split()) <= MAX_TASK_WORDS:
+        return task.strip()[:MAX_TASK_CHARACTERS]
+    sentences = [sentence.strip() for sentence in _SENTENCE.findall(task)]
+    asking = [text for text in sentences if text.endswith(("?", "？")) or PATTERNS["asks"].match(text)]
     words = " ".join(asking or sentences).split()
-    return " ".join(words[:LONG_TASK])[:LONGEST_TASK]
+    return " ".join(words[:MAX_TASK_WORDS])[:MAX_TASK_CHARACTERS]
 
 
 def wish_of(question: str) -> Wish:
@@ -212,15 +195,8 @@ def subwords(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=50_000)
-def stems_of(text: str) -> tuple[str, ...]:
-    """Return the stems of all words, and of neighbours in one name taken together: `open_api`
-    is also `openapi`, as people write it."""
-    found: list[str] = []
-    for name in re.findall(r"\w+", text):
-        parts = subwords(name)
-        found += [stem(part) for part in parts]
-        found += [stem(first + second) for first, second in pairwise(parts)]
-    return tuple(found)
+def stems_of(text: str) -> frozenset[str]:
+    return frozenset(map(stem, subwords(text)))
 
 
 def _words_of_path(place: re.Match[str]) -> str:
@@ -238,8 +214,6 @@ def _words(text: str) -> list[str]:
             plain = plain.replace(word, f" {english} ")
     for filler in VOCABULARY["fillers"].split():
         plain = plain.replace(filler, " ")
-    for phrase, word in VOCABULARY["phrases"].items():
-        plain = re.sub(rf"\b{phrase}\b", word, plain)
     words: list[str] = []
     for token in _TOKEN.findall(plain):
         # Overlapping pairs: the usual index unit of such scripts.
@@ -251,43 +225,35 @@ def _words(text: str) -> list[str]:
 
 
 def _terms(words: list[str]) -> tuple[Term, ...]:
-    chosen: dict[str, Term] = {}
+    terms: dict[str, Term] = {}
     before = ""
     for word in words:
         root = stem(word)
-        if word not in _STOP and root not in chosen and 1 < len(word) <= 40 and not word.isdigit():
+        if word not in _STOP and root not in terms and 1 < len(word) <= 40 and not word.isdigit():
             stems = {root: 1.0}
             if len(before) > 2 and before not in _STOP:
                 # "host name" is also written hostname.
                 stems[stem(before + word)] = 1.0
-            stems = stems | dict.fromkeys(_synonyms(root), SYNONYM) | stems
-            chosen[root] = Term(word, stems, root in _weak_stems())
+            terms[root] = Term(word, stems | dict.fromkeys(_synonyms(root), SYNONYM_WEIGHT) | stems)
         before = word
-    strongest = sorted(chosen.values(), key=lambda term: term.weak)[:MOST_TERMS]
-    return tuple(term for term in chosen.values() if term in strongest)
+    return tuple(terms.values())[:MAX_TERMS]
 
 
 def _synonyms(root: str) -> list[str]:
-    known = _synonyms_by_stem()
+    synonyms = _synonyms_by_stem()
     # A long word of another language: Authentifizierung.
-    if root not in known and len(root) >= 9:
-        for other in known:
+    if root not in synonyms and len(root) >= 9:
+        for other in synonyms:
             if len(other) >= 7 and root.startswith(other[:7]):
-                return [other, *known[other]]
-        return [root]
-    return known.get(root, [])
-
-
-@cache
-def _weak_stems() -> frozenset[str]:
-    return frozenset(stem(word) for word in VOCABULARY["weak"].split())
+                return [other, *synonyms[other]]
+    return synonyms.get(root, [])
 
 
 @cache
 def _synonyms_by_stem() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    synonyms: dict[str, list[str]] = {}
     for group in VOCABULARY["synonyms"]:
-        members = list(dict.fromkeys(stem(word) for word in group.split()))
-        for place, member in enumerate(members):
-            found.setdefault(member, []).extend(members[:place] + members[place + 1 :])
-    return found
+        stems = dict.fromkeys(map(stem, group.split()))
+        for member in stems:
+            synonyms.setdefault(member, []).extend(other for other in stems if other != member)
+    return synonyms

@@ -102,7 +102,7 @@ class AgentTool(DelegationTool):
         extra = _ignored(found, ignored, given)
         if found.live:
             return ok(self._started(found, call, extra))
-        return await self._ended(found, extra, context)
+        return await self._ended(found, extra, context, call_id)
 
     async def _schedule(self, call: SpawnCall) -> ToolOutput:
         found = await self.delegation.schedule(call)
@@ -125,10 +125,10 @@ class AgentTool(DelegationTool):
             lines.append(queue_line(view, self.live().max_concurrent))
         return "\n".join([*lines, *notes((*view.notes, *extra)), "", _AFTER])
 
-    async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext) -> ToolOutput:
+    async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext, call_id: str) -> ToolOutput:
         """Return the result of a foreground run: everything it said, and the id that resumes it."""
         # The result is in this text, so no notification may bring it again.
-        self.delegation.consume(view.id)
+        self.delegation.consume(view.id, call_id)
         head = [*identity(view), *notes((*view.notes, *extra)), ""]
         note = status_note(view)
         if has_succeeded(view):

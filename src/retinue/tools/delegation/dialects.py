@@ -16,7 +16,7 @@ from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
-from retinue.loop.result import ErrorCode, RunReport, refused, result_object
+from retinue.loop.finish import ErrorCode, RunReport, refused, result_object
 from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import DelegationTool, Items, bound_text, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.describe import Wording, fill
@@ -88,7 +88,7 @@ class SubagentTool(DelegationTool):
             return _output(self._refused(found))
         if found.live:
             return _output(_detached(found))
-        self.delegation.consume(found.id)
+        self.delegation.consume(found.id, call_id)
         return _output(self._result(found, task))
 
     def _refusal(self) -> dict[str, Any] | None:
@@ -199,7 +199,7 @@ class DispatchAgentTool(DelegationTool):
             return failed(_dispatch_refused(found, agent))
         if found.live:
             return ok(f"The subagent goes on in the background as {found.id}. You will be notified when it ends.")
-        self.delegation.consume(found.id)
+        self.delegation.consume(found.id, call_id)
         return await _ended(found, context)
 
 

@@ -16,7 +16,6 @@ from retinue.tools.capture import clean
 FRAME_TAGS = (
     "task-notification",
     "agent-question",
-    "observer-report",
     "activity-digest",
     "system-reminder",
     "sub_agent_context",

@@ -230,7 +230,7 @@ class GetSubagentResultTool(DelegationTool):
         if verbose:
             body += await self._conversation(view, context)
         if not view.live:
-            self.delegation.consume(view.id)
+            self.delegation.consume(view.id, call_id)
         return ok("\n".join([*header(view, show_cost=live.show_cost), "", body]))
 
     async def _peek(self, view: ChildView, peek: Peek, context: ToolContext) -> str:

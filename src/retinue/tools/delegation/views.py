@@ -24,8 +24,8 @@ from retinue.core.tool import ToolContext
 from retinue.tools.base import Arguments, ToolError
 from retinue.tools.delegation.base import MOST
 from retinue.tools.delegation.frame import framed, one_line
+from retinue.tools.grep import ripgrep
 from retinue.tools.processes import in_thread
-from retinue.tools.ripgrep import ripgrep
 
 NO_OUTPUT = "No output."
 _LISTED = 10

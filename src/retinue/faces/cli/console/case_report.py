@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
+from retinue.app.agent_tests import CaseResult, Trial, Unmet
+from retinue.app.output import workflow_command
 from retinue.core.format import format_cost, format_duration, replace_unprintable
-from retinue.evidence.case_run import Trial
-from retinue.evidence.expect import Unmet
-from retinue.evidence.suite import CaseResult
-from retinue.faces.cli.console.output import workflow_command
 
 _SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "~", "unusable": "!"}
 
@@ -58,42 +55,6 @@ def summary_line(results: Sequence[CaseResult], seconds: float) -> str:
     cost = sum(result.usd or 0.0 for result in results if result.live)
     spent = f", {format_cost(cost)}" if cost else ""
     return f"{', '.join(counts) or 'no cases'} in {format_duration(round(seconds * 1000))}{spent}"
-
-
-def as_document(results: Sequence[CaseResult], problems: Sequence[str]) -> dict[str, Any]:
-    """Return the one JSON document of `retinue test --json`."""
-    counts: dict[str, int] = {}
-    for result in results:
-        counts[result.verdict] = counts.get(result.verdict, 0) + 1
-    return {"counts": counts, "problems": list(problems), "cases": [_case(result) for result in results]}
-
-
-def _case(result: CaseResult) -> dict[str, Any]:
-    return {
-        "file": str(result.tests.path),
-        "line": result.tests.line_of(result.number),
-        "agent": result.tests.agent,
-        "case": result.case.name,
-        "verdict": result.verdict,
-        "policy": result.case.policy,
-        "wanted": result.wanted,
-        "problem": result.problem,
-        "usd": result.usd,
-        "trials": [_trial(trial) for trial in result.trials],
-    }
-
-
-def _trial(trial: Trial) -> dict[str, Any]:
-    record = trial.record
-    return {
-        "status": trial.status,
-        "seconds": round(trial.seconds, 3),
-        "model": trial.model,
-        "usd": trial.usd,
-        "turns": record.outcome.turns if record is not None else 0,
-        "notes": list(trial.notes),
-        "unmet": [{"assertion": each.name, "reason": each.reason, "ledger": list(each.ledger)} for each in trial.unmet],
-    }
 
 
 def junit(results: Sequence[CaseResult], problems: Sequence[str] = ()) -> bytes:

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
-
+from retinue.app.recordings import CallPair, ComparisonReport, RecordingFacts
 from retinue.core.controls import in_line, visible
 from retinue.core.format import format_cost, format_count
-from retinue.evidence.compare import CallPair, Comparison, RecordingFacts
 
 _WIDEST = 160
 _MOST_CALLS = 60
 _MOST_ANSWER = 3
 
 
-def comparison_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
+def comparison_lines(report: ComparisonReport, names: tuple[str, str]) -> list[str]:
     """Return a comparison as lines for a terminal."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     column = max((width - 14) // 2, 20)
-    lines = [_row("", *names, column), *_fact_rows(found.left, found.right, column), ""]
-    lines += _call_rows(found.calls, column)
-    lines += difference_lines(found)
+    lines = [_row("", *names, column), *_fact_rows(report.left, report.right, column), ""]
+    lines += _call_rows(report.calls, column)
+    lines += difference_lines(report)
     return [visible(line).rstrip() for line in lines]
 
 
-def difference_lines(found: Comparison) -> list[str]:
+def difference_lines(report: ComparisonReport) -> list[str]:
     """Return what differs, one line each."""
-    lines = [f"note: {note}" for note in found.notes]
-    for each in found.differences:
+    lines = [f"note: {note}" for note in report.notes]
+    for each in report.differences:
         where = f"{each.agent} turn {each.turn}" if each.turn else each.agent
         lines.append(f"≠ {where}: {each.kind}: {in_line(each.text)}")
-    if found.same:
+    if report.same:
         lines.append("No differences.")
     return lines
 
@@ -74,9 +71,3 @@ def _row(name: str, left: str, right: str, column: int) -> str:
 def _cut(text: str, width: int) -> str:
     line = in_line(text)
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def comparison_document(found: Comparison) -> dict[str, Any]:
-    """Return a comparison for `--json`."""
-    document: dict[str, Any] = msgspec.to_builtins(found)
-    return {"same": found.same, **document}

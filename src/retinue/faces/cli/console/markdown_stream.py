@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from retinue.app.output import write_span
 from retinue.core.controls import escape_controls
-from retinue.faces.cli.console.output import write_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,7 @@ class MarkdownStream:
         self._text, self._drawn = "", False
 
     def _draw(self, text: str) -> None:
-        from retinue.faces.tui.board.markdown import markdown_lines
+        from retinue.app.markdown import markdown_lines
 
         if not text.strip():
             return

@@ -7,9 +7,9 @@ import select
 import stat
 import sys
 
+from retinue.core.person_prompt import PromptBlock
 from retinue.errors import UsageError
 from retinue.faces.cli.project import say
-from retinue.runs.person_prompt import PromptBlock
 
 _PATIENCE_SECONDS = 3
 """How long a pipe that nobody closes may stay silent: other programs leave one open without meaning anything."""

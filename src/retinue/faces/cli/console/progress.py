@@ -10,18 +10,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from retinue.app.output import write_span
+from retinue.app.text import MARKS, one_line, optional, plural
 from retinue.core import events
 from retinue.core.controls import visible
-from retinue.core.format import format_duration, format_tokens, format_used, retry_text
-from retinue.core.outcome import RECORD
+from retinue.core.format import format_duration, format_tokens, format_used
+from retinue.core.outcome import RECORD, Outcome
+from retinue.core.story import Entry, Step, Story, Topic
 from retinue.faces.cli.console.markdown_stream import MarkdownStream, can_style, has_colour
-from retinue.faces.cli.console.output import write_span
-from retinue.faces.text import MARKS, one_line, optional, plural
 
 _COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
 """By the mark a line begins with; other lines that are indented are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
+NOTE_SIGNS: Mapping[Topic | None, str] = {
+    "compacted": "⇊",
+    "limit": "!",
+    "mode": "!",
+    "moved": "!",
+    "plan": "!",
+    "pruned": "…",
+    "retry": "…",
+    "warning": "!",
+}
+"""The notes that are printed, each with the sign before it."""
 
 
 class Progress:
@@ -52,9 +64,7 @@ class Progress:
             self._markdown = MarkdownStream(self.stream)
         self._answers = answers
         self._streamed: list[str] = []
-        # The newest answer ended at the output limit: the next one may be the rest of it.
-        self._cut_off = False
-        self._goes_on = False
+        self._stories: dict[str, Story] = {}
 
     def has_shown(self, text: str) -> bool:
         """Return whether `text` has just been streamed whole, for people to read."""
@@ -67,13 +77,21 @@ class Progress:
 
     def show(self, event: events.Event) -> None:
         self.learn(event)
-        if isinstance(event.body, events.InboxOpened):
-            line = self._question_line(event, event.body)
-        elif self.run_id and event.run_id != self.run_id:
-            line = self._child_line(event)
-        else:
-            line = self._line(event.body)
-        if line:
+        is_below = bool(self.run_id) and event.run_id != self.run_id
+        if is_below and isinstance(event.body, events.TRANSIENT):
+            return
+        story = self._stories.setdefault(event.run_id, Story())
+        lines: list[str | None] = []
+        for step in story.take(event.body, event.seq, event.at):
+            if step.entry.topic == "asked":
+                lines.append(self._question_line(event.run_id, step.entry))
+            elif is_below:
+                lines.append(self._child_line(event.run_id, step.entry))
+            else:
+                lines.append(self._line(step))
+        if isinstance(event.body, events.RunStarted) and not is_below and not self.quiet:
+            lines.append(f"▸ {self.agent} · {event.body.model} · {_tools(event.body.tools)}")
+        for line in filter(None, lines):
             self._close_line()
             self._print(visible(line))
 
@@ -87,99 +105,62 @@ class Progress:
             self.stream.write("\n")
         self.stream.flush()
 
-    def _child_line(self, event: events.Event) -> str | None:
+    def _child_line(self, run_id: str, entry: Entry) -> str | None:
         """Return that a run below this one started, what goes wrong there, or how it ended."""
-        body = event.body
-        name = self._names.get(event.run_id, event.run_id[:8])
-        if isinstance(body, events.RunCreated) and not self.quiet:
-            about = body.options.get("description") or body.task
-            return f"  ▸ {name}: {one_line(str(about), 80)}"
-        if isinstance(body, events.RunResumed) and not self.quiet:
-            return f"  ▸ {name} goes on: {one_line(body.prompt, 80)}"
-        if isinstance(body, events.Warned):
-            return f"  ! {name}: {body.text}"
-        if isinstance(body, events.RunEnded) and not self.quiet:
-            return f"  {name} {self._ended(body)}"
+        name = self._names.get(run_id, run_id[:8])
+        if entry.topic == "warning":
+            return f"  ! {name}: {entry.text}"
+        if self.quiet:
+            return None
+        if entry.kind == "task":
+            return f"  ▸ {name}: {one_line(entry.detail or entry.text, 80)}"
+        if entry.topic == "resumed":
+            return f"  ▸ {name} goes on: {one_line(entry.detail, 80)}"
+        if entry.outcome is not None:
+            return f"  {name} {_ended(entry.outcome)}"
         return None
 
-    def _question_line(self, event: events.Event, body: events.InboxOpened) -> str | None:
+    def _question_line(self, run_id: str, entry: Entry) -> str | None:
         """Return that someone is asked elsewhere; on a terminal the question itself appears."""
         if self.live:
             return None
-        unnamed = self.agent if event.run_id == self.run_id else event.run_id[:8]
-        who = self._names.get(event.run_id, unnamed)
-        return f"? {who} waits for an answer: {one_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
+        unnamed = self.agent if run_id == self.run_id else run_id[:8]
+        return (
+            f"? {self._names.get(run_id, unnamed)} {one_line(entry.text, 121)} (retinue inbox answer {entry.detail} …)"
+        )
 
-    def _line(self, body: events.Body) -> str | None:
-        if isinstance(body, events.Warned):
-            self._warned.add(body.text)
-            return f"! {body.text}"
-        if isinstance(body, events.RunEnded):
-            return self._last_lines(body)
-        if self.quiet:
+    def _line(self, step: Step) -> str | None:
+        entry = step.entry
+        if entry.topic == "warning":
+            self._warned.add(entry.text)
+        elif entry.outcome is not None:
+            return self._last_lines(entry.outcome)
+        elif self.quiet:
             return None
-        match body:
-            case events.RunStarted():
-                return f"▸ {self.agent} · {body.model} · {_tools(body.tools)}"
-            case events.ToolStarted(call) if call.name in SPAWNING:
-                # The agent's own line says it.
-                return None
-            case events.ToolStarted():
-                return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
-            case events.ToolEnded() if body.result.is_error:
-                return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
-            case events.Retrying():
-                return f"  … {retry_text(body.failure.message, body.delay, body.attempt, body.most)}"
-            case events.LimitReached():
-                return f"! {body.detail}"
-            case events.Compacted():
-                return f"  ⇊ context compacted: {body.tokens_before} → {body.tokens_after} tokens"
-            case _:
-                self._stream(body)
-        return None
+        if entry.kind == "answer":
+            self._stream(step)
+        return note_line(entry) or call_line(step)
 
-    def _last_lines(self, body: events.RunEnded) -> str | None:
+    def _last_lines(self, outcome: Outcome) -> str | None:
         """Return how it ended, and what the outcome notes that was not said before, such as denials."""
         lines = []
         if not self.quiet:
-            lines.append(f"{self._ended(body)}{optional(' · {}', self.run_id[:8])}")
-        for note in body.outcome.notes:
+            lines.append(f"{_ended(outcome)}{optional(' · {}', self.run_id[:8])}")
+        for note in outcome.notes:
             # The record is left out: each call was shown as it ran.
             if note not in self._warned and not note.startswith(RECORD):
                 lines.append(f"! {note}")
         return "\n".join(lines) or None
 
-    def _ended(self, body: events.RunEnded) -> str:
-        outcome = body.outcome
-        mark = MARKS.get(outcome.ended, "✗")
-        if outcome.shortfall:
-            mark = "!"
-        how = optional(", {}", outcome.shortfall)
-        if outcome.evidence.denials:
-            how += f", {plural(len(outcome.evidence.denials), 'call')} denied"
-        parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
-        parts.append(format_used(outcome.usage, outcome.turns, outcome.model))
-        if outcome.tree_usage is not None:
-            parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
-        return " · ".join([*parts, format_duration(outcome.duration_ms)])
-
-    def _stream(self, body: events.Body) -> None:
-        match body:
-            case events.TextDelta(text):
-                self._write(text)
-            case events.AssistantEnded():
-                # An answer that was cut off at the output limit goes on in the next turn: its line stays open.
-                self._cut_off = body.message.stop == "length" and not body.message.tool_calls
-            case events.MessageAdded():
-                self._goes_on = self._cut_off and body.message.origin == "correction"
-            case events.TurnEnded():
-                if not self._cut_off:
-                    self._close_line()
-            case events.TurnStarted():
-                if not self._goes_on:
-                    self._streamed.clear()
-                    self._close_line()
-                self._cut_off = self._goes_on = False
+    def _stream(self, step: Step) -> None:
+        match step.change:
+            case "added" if step.entry.continues is None:
+                self._streamed.clear()
+                self._close_line()
+            case "grew":
+                self._write(step.piece)
+            case "ended" | "void" if not step.entry.cut_off:
+                self._close_line()
 
     def _write(self, text: str) -> None:
         if not self.live:
@@ -203,6 +184,41 @@ class Progress:
             self._markdown.close()
         else:
             self.stream.write("\n")
+
+
+def note_line(entry: Entry) -> str | None:
+    """Return a note as a line: those about the conversation itself are indented below it."""
+    if entry.topic not in NOTE_SIGNS:
+        return None
+    sign = NOTE_SIGNS[entry.topic]
+    return f"{'' if sign == '!' else '  '}{sign} {entry.text}"
+
+
+def call_line(step: Step) -> str | None:
+    """Return that a call began, or how it failed."""
+    entry = step.entry
+    if entry.call is None:
+        return None
+    if step.change == "began" and entry.call.name not in SPAWNING:
+        # Of a call that starts an agent, the agent's own line says it.
+        return f"  {entry.call.name} {summary(entry.call.arguments)}".rstrip()
+    if step.change == "ended" and entry.result is not None and entry.result.is_error:
+        return f"  ✗ {entry.call.name}: {one_line(entry.result.text, 160)}"
+    return None
+
+
+def _ended(outcome: Outcome) -> str:
+    mark = MARKS.get(outcome.ended, "✗")
+    if outcome.shortfall:
+        mark = "!"
+    how = optional(", {}", outcome.shortfall)
+    if outcome.evidence.denials:
+        how += f", {plural(len(outcome.evidence.denials), 'call')} denied"
+    parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
+    parts.append(format_used(outcome.usage, outcome.turns, outcome.model))
+    if outcome.tree_usage is not None:
+        parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
+    return " · ".join([*parts, format_duration(outcome.duration_ms)])
 
 
 def _tools(names: Sequence[str]) -> str:

@@ -15,25 +15,16 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from retinue.app.approvals import ALLOWING, CHOICES, body, headline
+from retinue.app.text import indent, optional
 from retinue.core.controls import in_line
 from retinue.core.permission import InboxAnswer, InboxItem
-from retinue.faces.cli.inbox import ALLOWING, body, headline
-from retinue.faces.text import indent, optional
 
 BY = "terminal"
 _LOOK_SECONDS = 0.5
 _PAGE_ROWS = 60
 _NARROWEST = 20
-_KEYS = {"y": "allow", "r": "allow-run", "a": "allow-agent", "A": "always", "n": "deny"}
-_WORDS = {
-    "allow": "y once",
-    "allow-run": "r for this run",
-    "allow-agent": "a for this agent",
-    "always": "A always",
-    "deny": "n deny, or say why not",
-}
-
-
+_KEYS = {choice.key: option for option, choice in CHOICES.items()}
 _SPELT = {"yes": "allow", "no": "deny"}
 
 
@@ -163,7 +154,8 @@ def _choices(item: InboxItem) -> list[str]:
     if item.kind == "question":
         numbered = [f"  {number}. {in_line(option)}" for number, option in enumerate(item.options, 1)]
         return [*numbered, f"  [{item.id}]"]
-    words = " · ".join(_WORDS[option] for option in item.options if option in _WORDS)
+    choices = [CHOICES[option] for option in item.options if option in CHOICES]
+    words = " · ".join(f"{choice.key} {choice.short}" for choice in choices) + ", or say why not"
     rule = optional("\n  as a rule: {}", in_line(item.rule or ""))
     return [f"  {words}   [{item.id}]{rule}"]
 
@@ -175,16 +167,14 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     source, out = source or sys.stdin, out or sys.stderr
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
-    from retinue.capabilities.trust import subjects
-    from retinue.engine import open_project
+    from retinue.app.trust import OpenConsent
 
-    project = open_project(cwd)
-    new = [subject for subject in subjects(project) if subject.answer(project.trust) == "unknown"]
-    if not new:
+    consent = OpenConsent(cwd)
+    if not consent.files:
         return False
     lines = ["", "The files of this project bring these along:"]
-    for subject in new:
-        lines += [f"  {in_line(str(subject.path))}", *indent(subject.what, "      ")]
+    for file in consent.files:
+        lines += [f"  {in_line(file.path)}", *indent(file.brings, "      ")]
     question = "Let them take effect? y yes, and remember it / o only this time / n no, and remember it"
     pages = Pages(lines, [question])
     out.write(f"{pages.turn()}\n")
@@ -196,13 +186,8 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
         if answer and pages.more and word not in ("n", "no"):
             out.write(f"{pages.turn()}\n")
             continue
-        if word in ("y", "yes"):
-            for subject in new:
-                project.trust.grant(subject.path, *subject.contents, what=subject.what)
-            return False
-        if word in ("n", "no"):
-            for subject in new:
-                project.trust.refuse(subject.path, *subject.contents, what=subject.what)
+        if word in ("y", "yes", "n", "no"):
+            consent.decide(allow=word in ("y", "yes"))
             return False
         if word in ("o", "once"):
             return True

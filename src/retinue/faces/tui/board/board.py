@@ -5,22 +5,18 @@ Runs that this process did not see begin are filled in from the log.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.delegation import LIVE
-from retinue.core.events import Event, MessageAdded, RunCreated, RunResumed, ToolStarted
-from retinue.errors import RetinueError, StateError
+from retinue.core.events import Event, MessageAdded, RunResumed, ToolStarted
+from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
 
 if TYPE_CHECKING:
-    from retinue.log.follow import Subscription
-    from retinue.log.query import LogReader
-    from retinue.log.rows import RunRow
+    from retinue.core.run_state import RunState
     from retinue.log.store import Log
 
 
@@ -54,7 +50,7 @@ class Board:
         if card is None:
             card = self._meet(event)
         was_live = card.live
-        card.take(event)
+        card.apply(event)
         if event.run_id == self.main_id:
             self._age(event)
         if was_live and not card.live:
@@ -129,9 +125,9 @@ class Board:
         return card.id == self.main_id or card.is_main
 
     def _meet(self, event: Event) -> RunCard:
-        card = RunCard(event.run_id, event.parent_id, event.root_id, queued_at=event.at)
+        card = RunCard(event.run_id, event.parent_id, event.root_id, created_at=event.at)
         self.cards[card.id] = card
-        if self.backfill is None or isinstance(event.body, RunCreated):
+        if self.backfill is None or event.seq == 1:
             return card
         # A run that is taken up again comes with its counts; of others these are in the events.
         self.backfill(card, isinstance(event.body, RunResumed))
@@ -187,7 +183,7 @@ def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tu
         return min([own, *(rank(child, above | {card.id}) for child in below.get(card.id, ()))])
 
     def walk(parent: str | None, level: int) -> None:
-        for card in sorted(below.get(parent, ()), key=lambda each: (rank(each), each.began or each.queued_at)):
+        for card in sorted(below.get(parent, ()), key=lambda each: (rank(each), each.began or each.created_at)):
             if card.id in seen:
                 continue
             seen.add(card.id)
@@ -219,93 +215,17 @@ def backfill_from(log: Log) -> Backfill:
             # A run can be watched without its past.
             return
         for _, event in past:
-            card.take(event)
-        card.parent_id, card.root_id = row.parent_id, row.root_id
+            card.apply(event)
         if with_counts:
-            card.turns, card.tool_uses, card.compactions, card.usage = (
-                row.turns,
-                row.tool_uses,
-                row.compactions,
-                row.usage,
-            )
+            card.turn = card.turns = row.turns
+            card.tool_uses, card.compactions, card.usage = row.tool_uses, row.compactions, row.usage
         if row.state == "interrupted":
             card.mark_lost(time.time())
 
     return backfill
 
 
-# From the log
-
-
-Take = Callable[[Event], None]
-REMEMBERED = 50
-SUMMARY = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
-# Events taken in one go before the keyboard gets its turn again.
-BATCH = 100
-
-
-class BoardFeed:
-    """Of all runs of this process, and of a tree of another one while it is watched. `take` is
-    called for every event and must be quick; what it raises goes to `failed`, since nobody would
-    see a feed that stands still."""
-
-    def __init__(self, log: Log, take: Take, failed: Callable[[Exception], object] | None = None) -> None:
-        self._log = log
-        self._take = take
-        self._failed = failed
-        self._subscription: Subscription | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._watching: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        self._subscription = self._log.subscribe()
-        self._tasks.append(asyncio.create_task(self._follow(self._subscription), name="feed of the terminal app"))
-
-    def watch(self, folder: Path, root_id: str) -> None:
-        """From now on also the runs below `root_id`, which another process runs."""
-        from retinue.log.follow import follow_tree
-
-        self.unwatch()
-        self._watching = asyncio.create_task(self._follow(follow_tree(folder, root_id)), name="feed of another process")
-
-    def unwatch(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            self._tasks.append(self._watching)
-            self._watching = None
-
-    async def close(self) -> None:
-        self.unwatch()
-        if self._subscription is not None:
-            self._subscription.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _follow(self, events: AsyncIterator[Event]) -> None:
-        taken = 0
-        try:
-            async for event in events:
-                self._take(event)
-                taken += 1
-                if taken % BATCH == 0:
-                    await asyncio.sleep(0)
-        except StateError:
-            # A log that cannot be read is reported by those who write runs.
-            return
-        except Exception as error:
-            if self._failed is None:
-                raise
-            self._failed(error)
-
-
-def read_conversation(reader: LogReader, root_id: str) -> list[tuple[RunRow, list[Event]]]:
-    """Return a conversation of the log and its newest agents, oldest first, with what the board shows of each."""
-    rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
-    if all(row.id != root_id for row in rows):
-        rows.append(reader.run(root_id))
-    return [(row, [event for _, event in reader.ordered(row.id, SUMMARY)]) for row in reversed(rows)]
-
-
-def load_conversation(board: Board, found: list[tuple[RunRow, list[Event]]]) -> None:
+def load_conversation(board: Board, found: list[tuple[RunState, list[Event]]]) -> None:
     """Show the board a conversation as it stands."""
     for row, events in found:
         if row.state in LIVE and row.id in board.cards:

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.text import Text
 
+from retinue.app.rich_text import STYLES, clean, cut_lines, fit, one_line
+from retinue.app.text import clip, optional
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import CUT_OFF
 from retinue.core.tool import Todo
 from retinue.core.toolnames import canonical
-from retinue.faces.text import clip, optional
 from retinue.faces.tui.board.cards import RunCard, Window
-from retinue.faces.tui.board.marks import STYLES, icon, stats
-from retinue.faces.tui.board.text import clean, cut_lines, fit, one_line
+from retinue.faces.tui.board.marks import icon, stats
 from retinue.runs.notification_text import LABELS
 
 LONGEST = 100

@@ -3,16 +3,15 @@ badge that can be read on any theme."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from rich.color import Color, ColorParseError
 from rich.text import Text
 
+from retinue.app.rich_text import STYLES
+from retinue.app.text import optional, plural
 from retinue.core.delegation import Status
-from retinue.core.format import format_cost, format_count, format_duration, urgency
-from retinue.faces.text import optional, plural
+from retinue.core.format import format_cost, format_duration, format_tokens, urgency
 from retinue.faces.tui.board.cards import RunCard, Window
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -28,16 +27,6 @@ _ICONS: dict[Status, tuple[str, str]] = {
     "steered": ("✓", "warning"),
     "stopped": ("■", "dim"),
     "interrupted": ("■", "warning"),
-}
-
-# By meaning. The app replaces them by those of its theme.
-STYLES = {
-    "accent": "bold cyan",
-    "success": "green",
-    "warning": "yellow",
-    "error": "bold red",
-    "dim": "dim",
-    "": "",
 }
 
 # Which number goes first where there is no room for all.
@@ -74,7 +63,7 @@ def stats(
 
 def _parts(card: RunCard, now: float, window: Window, *, cost: bool, time: bool) -> dict[str, Text]:
     parts: dict[str, Text] = {}
-    turns = card.turns or int(card.at_work)
+    turns = card.turn or int(card.at_work)
     if turns:
         parts["turns"] = Text(f"↻{turns}{optional('≤{}', card.max_turns)}")
     if card.tool_uses:
@@ -89,7 +78,7 @@ def _parts(card: RunCard, now: float, window: Window, *, cost: bool, time: bool)
 
 
 def _tokens(card: RunCard, window: Window) -> Text:
-    text = Text(f"{format_count(card.usage.total_tokens)} token")
+    text = Text(format_tokens(card.usage.total_tokens))
     percent = card.context_percent(window)
     notes = []
     if percent is not None:
@@ -99,25 +88,6 @@ def _tokens(card: RunCard, window: Window) -> Text:
     if not notes:
         return text
     return Text.assemble(text, " (", Text(SEPARATOR).join(notes), ")")
-
-
-def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Window:
-    """Return a function from a model to its window: None for one that neither the table of known models nor
-    `overrides`, the setting `models`, has. A share of a guess would be a guess."""
-    return lru_cache(maxsize=None)(lambda model: _window(model, overrides or {}))
-
-
-def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
-    from retinue.models.known import known_model
-
-    provider, _, name = model.partition("/")
-    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
-    if isinstance(said, int) and said > 0:
-        return said
-    info = known_model(provider, name)
-    if not name or info is None:
-        return None
-    return info.window
 
 
 # The names that agent files use, as colours that differ on light and on dark screens.

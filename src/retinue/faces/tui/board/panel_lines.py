@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
-from retinue.faces.text import optional
+from retinue.app.rich_text import STYLES, fit, fit_line, one_line
+from retinue.app.text import optional
 from retinue.faces.tui.board.board import Board, counts, tree
 from retinue.faces.tui.board.cards import RunCard, Window
-from retinue.faces.tui.board.marks import STYLES, badge, icon, stats
-from retinue.faces.tui.board.text import fit, fit_line, one_line
+from retinue.faces.tui.board.marks import badge, icon, stats
 
 if TYPE_CHECKING:
-    from retinue.settings.table import Settings
+    from retinue.app.settings import Settings
 
 MOST_LINES = 12
 RICH_WIDTH = 88
@@ -114,7 +114,7 @@ def _choose(
     known = {card.id: card for card in cards}
     chosen: dict[str, RunCard] = {}
     left = room - 1
-    for card in sorted(cards, key=lambda each: (each.id != selected, not each.at_work, each.began or each.queued_at)):
+    for card in sorted(cards, key=lambda each: (each.id != selected, not each.at_work, each.began or each.created_at)):
         if card.id in chosen or left <= 0:
             continue
         needed = [each for each in _with_ancestors(card, known) if each.id not in chosen]
@@ -200,11 +200,11 @@ class _Rows:
         mark, style = icon(card, self.frame, motion=look.motion)
         if card.id == look.selected:
             line = Text.assemble((prefix[:-1], STYLES["dim"]), ("❯", STYLES["accent"]), (mark, STYLES[style]), " ")
-            line.append(one_line(card.name), "bold reverse")
+            line.append(one_line(card.label), "bold reverse")
         else:
             line = Text.assemble((prefix, STYLES["dim"]), (mark, STYLES[style]), " ")
             line.append_text(name_of(card))
-        if card.twin:
+        if card.inherits_prompt:
             line.append(" (twin)", STYLES["dim"])
         if orphan:
             line.append(" ⚠ orphan", STYLES["warning"])
@@ -228,15 +228,15 @@ def name_of(card: RunCard) -> Text:
     """Return the name of a run; one that lives wears the colour of its file."""
     style = badge(card.color)
     if card.live and style:
-        return Text(f" {one_line(card.name)} ", style)
-    return Text(one_line(card.name), "bold")
+        return Text(f" {one_line(card.label)} ", style)
+    return Text(one_line(card.label), "bold")
 
 
 def description_of(card: RunCard) -> str:
     """Return what a run works on, where that is not its name."""
-    if card.description == card.name:
+    if card.about == card.label:
         return ""
-    return one_line(card.description)
+    return one_line(card.about)
 
 
 def _is_last(drawn: list[tuple[RunCard, int, bool]], index: int, level: int) -> bool:
@@ -249,7 +249,7 @@ def _is_last(drawn: list[tuple[RunCard, int, bool]], index: int, level: int) -> 
 
 
 def _queue(queued: list[RunCard], *, last: bool) -> Text:
-    names = ", ".join(one_line(card.description or card.name) for card in queued[:20])
+    names = ", ".join(one_line(card.about or card.label) for card in queued[:20])
     dim = STYLES["dim"]
     branch = "└─ " if last else "├─ "
     return Text.assemble((branch, dim), ("◦ ", dim), f"{len(queued)} queued", (f"  {names}", dim))

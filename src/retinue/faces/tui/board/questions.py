@@ -1,8 +1,4 @@
-"""Questions as people see them: those of agents, read back from the frame that the harness wrote for the model, and
-those that the main agent puts to the person with `ask_user`.
-
-Only the harness can write such a frame: what an agent said is escaped in it.
-"""
+"""Questions as people see them: those of agents, and those that the main agent puts to the person with `ask_user`."""
 
 from __future__ import annotations
 
@@ -13,13 +9,11 @@ from typing import Any
 
 from rich.text import Text
 
+from retinue.app.markdown import plain_text
+from retinue.app.rich_text import STYLES, clean, fit, one_line
 from retinue.core.messages import ToolCall
-from retinue.faces.tui.board.markdown import plain_text
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import clean, fit, one_line
+from retinue.core.notice import ChildAsked
 
-_FRAME = re.compile(r"\A<agent-question>\n(.*?)^</agent-question>$", re.MULTILINE | re.DOTALL)
-_FIELD = re.compile(r"^<([a-z-]+)>(.*?)</\1>$", re.MULTILINE | re.DOTALL)
 _TAG = re.compile(r"</?[a-z][a-z_-]*>")
 LONGEST = 400
 
@@ -38,20 +32,9 @@ class AskedQuestion:
     agent_id: str = ""
 
 
-def agent_question(text: str) -> AskedQuestion | None:
-    """Return the question of an agent that a message tells of; None for any other message."""
-    found = _FRAME.match(text)
-    if found is None:
-        return None
-    fields: dict[str, str] = {}
-    options = []
-    for match in _FIELD.finditer(found[1]):
-        if match[1] == "option":
-            options.append(unescape(match[2]))
-        else:
-            fields.setdefault(match[1], unescape(match[2]))
-    agent, run = fields.get("agent", "An agent"), fields.get("agent-id", "")
-    return AskedQuestion(fields.get("question", ""), tuple(options), agent=agent, agent_id=run)
+def asked_question(asked: ChildAsked) -> AskedQuestion:
+    """Return the question that an agent has put to the one that started it."""
+    return AskedQuestion(asked.question, asked.options, agent=asked.agent, agent_id=asked.run_id)
 
 
 def questions_of(call: ToolCall) -> tuple[AskedQuestion, ...]:

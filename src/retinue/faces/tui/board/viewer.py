@@ -16,12 +16,12 @@ from typing import Literal, assert_never, cast, get_args
 from rich.cells import cell_len
 from rich.text import Text
 
-from retinue.faces.text import optional
+from retinue.app.rich_text import STYLES, Row, exact, fit, fit_line, one_line, plain_of, text_of
+from retinue.app.text import optional
 from retinue.faces.tui.board.cards import RunCard, Window
-from retinue.faces.tui.board.marks import STYLES, icon, stats
+from retinue.faces.tui.board.marks import icon, stats
 from retinue.faces.tui.board.panel_lines import NARROWEST, description_of, name_of
 from retinue.faces.tui.board.story import RunStory
-from retinue.faces.tui.board.text import Row, exact, fit, fit_line, one_line, plain_of, text_of
 from retinue.faces.tui.board.viewer_pages import Transcript, effects_lines, info_lines, output_lines, prompt_lines
 
 View = Literal["transcript", "prompt", "effects", "output", "info"]
@@ -275,7 +275,7 @@ class Pages:
             case "prompt":
                 return (story.created is not None,)
             case "effects":
-                return (len(story.effects), story.card.live)
+                return (len(story.blocks), len(story.card.tools), story.card.live)
             case "info":
                 if story.card.live:
                     return (story.version, int(moment.now * 10))
@@ -329,7 +329,7 @@ def box_rows(
 def _header(card: RunCard, width: int, moment: Moment) -> Text:
     mark, style = icon(card, moment.frame, motion=moment.motion)
     line = Text.assemble((mark, STYLES[style]), " ", name_of(card))
-    if card.twin:
+    if card.inherits_prompt:
         line.append(" (twin)", STYLES["dim"])
     ending = Text()
     if not card.live and card.status != "completed":

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.text import Text
 
-from retinue.capabilities.audit.report import CallEffect, effects_of
+from retinue.app.rich_text import STYLES, Row, diff_of, fit, one_line, plain_of, wrap
+from retinue.app.text import EFFECT_SIGNS, clip, effect_notes, local_time, optional, reads_text, short_path
+from retinue.capabilities.audit.report import CallEffect, call_effects
 from retinue.core.format import format_cost, format_duration, format_tokens
-from retinue.core.messages import ToolCall
-from retinue.faces.text import EFFECT_SIGNS, clip, effect_notes, local_time, optional, reads_text, short_path
+from retinue.core.messages import ToolCall, UserMessage
+from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.story import Step
 from retinue.faces.tui.board.calls import arguments, subject
 from retinue.faces.tui.board.cards import Window
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.story import Entry, RunStory
-from retinue.faces.tui.board.text import Row, diff_of, fit, one_line, plain_of, wrap
+from retinue.faces.tui.board.questions import without_frames
+from retinue.faces.tui.board.story import RunStory
 
 # Of one block: more is in the log and in the transcript file.
 MOST_CHARACTERS = 40_000
@@ -48,49 +50,82 @@ class Transcript:
         """Return the lines so far, with those of an unfinished answer at the end. They are not to be changed."""
         themed = tuple(STYLES.values())
         # Everything is drawn again only for another width or theme, or where a run began anew.
-        if width != self.width or themed != self.themed or self.drawn > len(story.entries):
+        if width != self.width or themed != self.themed or self.drawn > len(story.blocks):
             self.width, self.themed, self.lines, self.drawn = width, themed, [], 0
         left = SLICE_CHARACTERS
-        for entry in story.entries[self.drawn : self.drawn + SLICE_ENTRIES]:
+        for step in story.blocks[self.drawn : self.drawn + SLICE_ENTRIES]:
             if left <= 0:
                 break
-            self.lines += entry_lines(entry, width, first=not self.lines)
+            self.lines += block_lines(step, width, first=not self.lines)
             self.drawn += 1
-            left -= len(entry.text)
-        self.behind = self.drawn < len(story.entries)
+            left -= len(step.entry.text)
+        self.behind = self.drawn < len(story.blocks)
         if self.behind:
             return self.lines
         return self.lines + _live(story, width, first=not self.lines)
 
 
-def entry_lines(entry: Entry, width: int, *, first: bool = False) -> list[Row]:
+def block_lines(step: Step, width: int, *, first: bool = False) -> list[Row]:
     """Return a rule, who it is, and what they said."""
-    if entry.kind == "notice":
-        return _notice(entry, width)
-    lines: list[Row] = []
-    if not first:
-        lines.append((RULE, STYLES["dim"]))
-    match entry.kind:
-        case "user":
-            lines += [head("User", entry.note), *_text(entry.text, width)]
-        case "assistant":
-            lines += [head("Assistant", entry.note, "success"), *_text(entry.text, width)]
-        case "thinking":
-            lines += [head("Thinking", "", "dim"), *_text(entry.text, width, "dim")]
-        case "tool" if entry.call is not None:
-            lines += _tool_call(entry.call, width)
-        case "result":
-            style = "error" if entry.bad else "dim"
-            lines += [head("Result", entry.note, style)]
-            lines += _text(entry.text, width, style)
-            if entry.more:
-                lines.append(_more(entry.more))
+    entry = step.entry
+    if entry.kind == "note":
+        partial = optional(" What it had said: {}", entry.detail) if entry.topic == "retry" else ""
+        return _notice(entry.text + partial, width, bad=entry.topic in ("retry", "failed"))
+    if entry.outcome is not None:
+        return _ending(entry.outcome, width)
+    lines = _content(step, width)
+    return lines if first else [(RULE, STYLES["dim"]), *lines]
+
+
+def _content(step: Step, width: int) -> list[Row]:
+    entry = step.entry
+    if entry.message is not None:
+        return [head("User", _origin_note(entry.message)), *_text(_words(entry.message), width)]
+    if entry.kind == "answer":
+        return _said(entry.text, width)
+    if entry.kind == "thinking":
+        return _thought(entry.text, width)
+    assert entry.call is not None, "only calls have nothing of this"
+    if entry.result is None or step.change == "added":
+        return _tool_call(entry.call, width)
+    style = "error" if entry.result.is_error else "dim"
+    lines = [head("Result", entry.call.name, style), *_text(entry.result.text, width, style)]
+    if entry.detail:
+        lines.append((entry.detail, STYLES["dim"]))
     return lines
 
 
-def _notice(entry: Entry, width: int) -> list[Row]:
-    style = STYLES["error"] if entry.bad else STYLES["warning"]
-    lines: list[Row] = [(f"  {line}", style) for line in wrap(entry.text, width - 2)]
+def _origin_note(message: UserMessage) -> str:
+    return "" if message.origin == "task" else message.origin
+
+
+def _words(message: UserMessage) -> str:
+    return without_frames(message.text) if message.origin == "notification" else message.text
+
+
+def _said(text: str, width: int) -> list[Row]:
+    return [head("Assistant", "", "success"), *_text(text.strip("\n"), width)]
+
+
+def _thought(text: str, width: int) -> list[Row]:
+    return [head("Thinking", "", "dim"), *_text(text.strip(), width, "dim")]
+
+
+def _ending(outcome: Outcome, width: int) -> list[Row]:
+    """Return how a run ended, where that is worth a word."""
+    if outcome.truncated:
+        return _notice(f"{outcome.ended}, {CUT_OFF}: the end is missing", width, bad=True)
+    if outcome.ok and outcome.ended == "completed":
+        return []
+    text: str = outcome.ended
+    if outcome.failure is not None:
+        text += f": {outcome.failure.message} {outcome.failure.remedy}".rstrip()
+    return _notice(text, width, bad=not outcome.ok)
+
+
+def _notice(text: str, width: int, *, bad: bool) -> list[Row]:
+    style = STYLES["error"] if bad else STYLES["warning"]
+    lines: list[Row] = [(f"  {line}", style) for line in wrap(text, width - 2)]
     lines[0] = (f"! {plain_of(lines[0])[2:]}", style)
     return lines
 
@@ -101,9 +136,11 @@ def _live(story: RunStory, width: int, *, first: bool) -> list[Row]:
         return []
     lines: list[Row] = []
     if story.saying.strip():
-        lines = entry_lines(Entry("assistant", story.saying.strip("\n")), width, first=first)
+        lines = _said(story.saying, width)
     elif story.thinking.strip():
-        lines = entry_lines(Entry("thinking", story.thinking.strip()), width, first=first)
+        lines = _thought(story.thinking, width)
+    if lines and not first:
+        lines.insert(0, (RULE, STYLES["dim"]))
     for text in story.progress.values():
         newest = text.rstrip().rpartition("\n")[2]
         if newest:
@@ -122,12 +159,8 @@ def head(word: str, note: str = "", style: str = "accent") -> Text:
 def _text(text: str, width: int, style: str = "", most: int = MOST_CHARACTERS) -> list[Row]:
     lines: list[Row] = [(line, STYLES[style]) for line in wrap(text[:most], width)]
     if len(text) > most:
-        lines.append(_more(len(text) - most))
+        lines.append((f"… {len(text) - most:,} more characters", STYLES["dim"]))
     return lines
-
-
-def _more(characters: int) -> Row:
-    return (f"… {characters:,} more characters", STYLES["dim"])
 
 
 def _tool_call(call: ToolCall, width: int) -> list[Row]:
@@ -188,26 +221,23 @@ def output_lines(story: RunStory, width: int) -> list[Text]:
 
 
 def _last_answer(story: RunStory) -> str:
-    for entry in reversed(story.entries):
-        if entry.kind == "assistant":
-            return entry.text
-    return ""
+    return next((step.entry.text for step in reversed(story.blocks) if step.entry.kind == "answer"), "")
 
 
 def effects_lines(story: RunStory, width: int) -> list[Text]:
     """Return what its tools read, wrote, ran and reached, turn by turn, and who let them."""
     first = story.started or story.created
     cwd = first.cwd if first is not None else ""
-    effects = effects_of(story.effects, story.card.id, story.card.agent, live=story.card.live)
+    turns = call_effects(story.calls, live=story.card.live)
     lines: list[Text] = []
-    for turn in effects.turns:
+    for turn in turns:
         lines.append(head(f"Turn {turn.turn}"))
         reads = reads_text(turn, cwd)
         if reads:
             lines += _fact("read", reads, width)
         for call in turn.calls:
             lines += _effect(call, cwd, width)
-    for undone in effects.undone:
+    for undone in story.undone:
         count = len(undone.restored) + len(undone.removed)
         lines += _plain(f"undone by {undone.by}: {count} files put back, {len(undone.kept)} kept", width, "warning")
     return lines or [_dim("No tool calls.")]
@@ -258,7 +288,7 @@ def _stand(story: RunStory, now: float) -> dict[str, str]:
     card, started = story.card, story.started
     facts = {
         "run": card.id,
-        "agent": card.agent + optional(" @{}", card.handle),
+        "agent": card.agent + optional(" @{}", card.name),
         "status": card.status,
         "parent": card.parent_id or "",
         "depth": str(card.depth),
@@ -268,7 +298,7 @@ def _stand(story: RunStory, now: float) -> dict[str, str]:
     }
     if started is not None:
         facts |= {"folder": started.cwd, "tools": ", ".join(started.tools)}
-    for name, at in (("queued", card.queued_at), ("began", card.began), ("ended", card.ended_at)):
+    for name, at in (("queued", card.created_at), ("began", card.began), ("ended", card.ended_at)):
         if at:
             facts[name] = local_time(at)
     if card.began is not None:
@@ -284,17 +314,17 @@ def _used(story: RunStory, window: Window) -> dict[str, str]:
         cost = "not known"
     tokens = format_tokens(usage.total_tokens, card.context_percent(window), card.compactions)
     # A turn is counted when it has ended.
-    if not usage.is_counted(card.turns - card.at_work, card.model):
+    if not usage.is_counted(card.turn - card.at_work, card.model):
         tokens = "unknown"
     facts = {
-        "turns": f"{card.turns}{optional(' of at most {}', card.max_turns)}",
+        "turns": f"{card.turn}{optional(' of at most {}', card.max_turns)}",
         "tool uses": str(card.tool_uses),
         "tokens": tokens,
         "in detail": " · ".join(f"{count:,} {name}" for name, count in parts.items() if count),
         "cost": cost,
     }
     tree = card.outcome.tree_usage if card.outcome is not None else None
-    if tree is not None and tree.is_counted(card.turns, card.model):
+    if tree is not None and tree.is_counted(card.turn, card.model):
         facts["with agents"] = format_tokens(tree.total_tokens)
     return facts
 

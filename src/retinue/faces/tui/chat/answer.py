@@ -25,12 +25,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
+from retinue.app.markdown import parse, token_lines
+from retinue.app.rich_text import STYLES, clean, cut_lines, one_line
+from retinue.app.text import optional
 from retinue.core.format import format_bytes
-from retinue.faces.text import optional
-from retinue.faces.tui.board.markdown import parse, token_lines
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import clean, cut_lines, one_line
-from retinue.runs.person_prompt import describe_blocks, words_of
+from retinue.core.person_prompt import describe_blocks, words_of
 
 # Characters that one step takes: a few milliseconds, so that keys are heard meanwhile.
 STEP = 1_000

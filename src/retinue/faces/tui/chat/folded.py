@@ -14,11 +14,13 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from retinue.app.markdown import markdown_lines
+from retinue.app.rich_text import STYLES, changes_files, clean, cut_lines, diff_of, ends, styled
+from retinue.app.text import optional
 from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Todo
-from retinue.faces.text import optional
 from retinue.faces.tui.board.calls import (
     SPAWNING,
     agent_lines,
@@ -29,9 +31,6 @@ from retinue.faces.tui.board.calls import (
     todo_lines,
 )
 from retinue.faces.tui.board.cards import RunCard, Window
-from retinue.faces.tui.board.markdown import markdown_lines
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import changes_files, clean, cut_lines, diff_of, ends, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from textual import work
@@ -12,43 +12,21 @@ from textual.containers import VerticalScroll
 from textual.widget import AwaitMount, Widget
 
 from retinue.core.delegation import ChildView
-from retinue.core.events import (
-    MODE_CHANGED,
-    AssistantEnded,
-    Body,
-    Compacted,
-    Event,
-    InboxClosed,
-    InboxOpened,
-    LimitReached,
-    MessageAdded,
-    Retrying,
-    Rewound,
-    RunEnded,
-    RunResumed,
-    TextDelta,
-    ThinkingDelta,
-    TodosUpdated,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-    Warned,
-)
-from retinue.core.format import retry_text
-from retinue.core.messages import AssistantMessage, ToolCall, UserMessage
-from retinue.core.messages import Thinking as Thought
+from retinue.core.events import Event, TextDelta
+from retinue.core.messages import ToolCall, UserMessage
+from retinue.core.notice import ChildAsked, ChildrenEnded, ModeNotice
 from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.story import Entry, Step, Story, Topic
 from retinue.core.tool import Todo
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.calls import SPAWNING, tool_of
 from retinue.faces.tui.board.cards import RunCard, Window
-from retinue.faces.tui.board.questions import agent_question, without_frames
+from retinue.faces.tui.board.questions import asked_question, without_frames
 from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import AgentBlock, Checklist, Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import EndKey, NotificationBox
 from retinue.faces.tui.chat.question import QuestionBlock, QuestionBox
-from retinue.runs.notification_text import notification
-from retinue.runs.plan_mode import is_mode_notice
+from retinue.runs.notification_text import ending
 from retinue.runs.record import RESUME_PROMPT
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
@@ -57,6 +35,15 @@ CUT = 100
 # Parts that are put on the screen in one go.
 AT_ONCE = 20
 MOUNT_PAUSE = 0.02
+# The notes that are shown, each with its kind.
+NOTES: Mapping[Topic | None, str] = {
+    "compacted": "info",
+    "limit": "warning",
+    "plan": "warning",
+    "retry": "warning",
+    "rewound": "info",
+    "warning": "warning",
+}
 EARLIER = "Earlier parts of the conversation are not shown here; the viewer has all of it."
 
 
@@ -71,11 +58,11 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._board = board or Board()
         self._checklist: Checklist | None = None
         self._questions: list[QuestionBox] = []  # of agents that still wait for an answer
-        self._answer: Answer | None = None
-        # The newest answer, where it was cut off at the output limit.
-        self._cut_off: Answer | None = None
-        self._thinking: Thinking | None = None
-        self._tools: dict[str, ToolBlock] = {}
+        self._story = Story()
+        # Entries that may still change. One widget may show an answer that was cut off and its rest.
+        self._answers: dict[Entry, Answer] = {}
+        self._thoughts: dict[Entry, Thinking] = {}
+        self._tools: dict[Entry, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
         # Parts of a conversation from the log: only those that stay are put on the screen.
@@ -92,32 +79,40 @@ class ChatLog(VerticalScroll, can_focus=False):
         self.anchor()
 
     async def take(self, event: Event) -> None:
-        match event.body:
-            case TextDelta(text):
-                self._open_answer().write(text)
-            case ThinkingDelta(text):
-                self._open_thinking().write(text)
-            case AssistantEnded(message=message):
-                await self._answered(message)
-            case Retrying(attempt, delay, failure, most=most):
-                await self._withdraw_answer()
-                self.add(Notice(retry_text(failure.message, delay, attempt, most), "warning"))
-            case ToolStarted(call):
-                self._start_call(call)
-            case TodosUpdated(todos):
-                await self._show_todos(todos)
-            case MessageAdded(message):
-                self._said(message)
-            case RunEnded(outcome):
-                await self._close_answer(None)
-                self._tools.clear()
-                self._ended(outcome)
-            case ToolProgress() | ToolEnded() | InboxOpened() | InboxClosed() | RunResumed():
-                self._tool_news(event.body)
+        for step in self._story.take(event.body, event.seq, event.at):
+            if step.change == "grew":
+                self._grow(step)
+            else:
+                await self._take_step(step)
+
+    def _grow(self, step: Step) -> None:
+        entry = step.entry
+        if entry.kind == "answer":
+            self._answers[entry].write(step.piece)
+        elif entry.kind == "thinking":
+            self._thoughts[entry].write(step.piece)
+        elif entry in self._tools:
+            self._tools[entry].progress(step.piece)
+
+    async def _take_step(self, step: Step) -> None:
+        entry = step.entry
+        match entry.kind:
+            case "answer":
+                await self._take_answer(step)
+            case "thinking":
+                await self._take_thought(step)
+            case "call":
+                self._take_call(step)
+            case "todos":
+                await self._show_todos(entry.todos)
+            case "message" if entry.message is not None:
+                self._said(entry.message)
+            case "note" if entry.topic in NOTES:
+                self.add(Notice(entry.text, NOTES[entry.topic]))
+            case "ended" if entry.outcome is not None:
+                self._ended(entry.outcome)
             case _:
-                notice = _notice(event.body)
-                if notice is not None:
-                    self.add(notice)
+                pass
 
     async def show(self, events: Sequence[Event]) -> None:
         """Show an earlier conversation, or its end, in place of this one."""
@@ -165,9 +160,9 @@ class ChatLog(VerticalScroll, can_focus=False):
         """Show completions that the main agent has yet to hear of, each once."""
         if not news:
             return
-        text = notification([*news], group=len(news) > 1, show_cost=show_cost)
-        box = NotificationBox.from_text(text, without=self._early)
-        if box is not None and box.ends:
+        told = ChildrenEnded(tuple(map(ending, news)), group=len(news) > 1)
+        box = NotificationBox(told, without=self._early)
+        if box.ends:
             self._early |= box.ends
             self.add(box)
 
@@ -179,8 +174,9 @@ class ChatLog(VerticalScroll, can_focus=False):
         return self.unfolded
 
     async def empty(self) -> None:
-        self._answer, self._cut_off, self._thinking, self._checklist = None, None, None, None
-        self._tools.clear()
+        self._story, self._checklist = Story(), None
+        for open_entries in (self._answers, self._thoughts, self._tools):
+            open_entries.clear()
         self._early.clear()
         self._questions.clear()
         self._waiting.clear()
@@ -215,7 +211,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._cutting = True
         try:
             # What is still at work stays: its next event must find it.
-            at_work = {self._answer, self._thinking, *self._tools.values()}
+            at_work = {*self._answers.values(), *self._thoughts.values(), *self._tools.values()}
             with self.app.batch_update():
                 await self.remove_children([each for each in self.children[:-MOST_BLOCKS] if each not in at_work])
                 await self.mount(Notice(EARLIER), before=0)
@@ -243,13 +239,6 @@ class ChatLog(VerticalScroll, can_focus=False):
             if box.is_settled:
                 self._questions.remove(box)
 
-    def _start_call(self, call: ToolCall) -> None:
-        block = _block(call)
-        self._tools[call.id] = block
-        # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
-        if tool_of(call) != "todo":
-            self._add_folded(block)
-
     async def _show_todos(self, todos: Sequence[Todo]) -> None:
         """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
         last = self._checklist
@@ -274,113 +263,110 @@ class ChatLog(VerticalScroll, can_focus=False):
         block.unfolded = block.unfolded or self.unfolded
         self.add(block)
 
-    def _open_answer(self) -> Answer:
-        if self._answer is None:
-            self._answer = Answer()
-            self.add(self._answer)
-        return self._answer
+    async def _take_answer(self, step: Step) -> None:
+        entry = step.entry
+        match step.change:
+            case "added":
+                self._answers[entry] = self._open_answer(entry)
+            case "ended":
+                answer = self._answers.pop(entry, None) or self._open_answer(entry)
+                await answer.finish(entry.text)
+                if entry.continues is not None:
+                    self._answers.pop(entry.continues, None)
+                if entry.cut_off:
+                    self._answers[entry] = answer
+            case "void":
+                await self._withdraw_answer(self._answers.pop(entry))
+            case _:
+                pass
 
-    def _open_thinking(self) -> Thinking:
-        if self._thinking is None:
-            self._thinking = Thinking()
-            self._add_folded(self._thinking)
-        return self._thinking
+    def _open_answer(self, entry: Entry) -> Answer:
+        """Return what shows an answer: of the rest of one that was cut off, the same widget."""
+        beginning = self._answers.get(entry.continues) if entry.continues is not None else None
+        if beginning is not None:
+            beginning.go_on()
+            return beginning
+        answer = Answer()
+        self.add(answer)
+        return answer
 
-    async def _answered(self, message: AssistantMessage) -> None:
-        thought = "\n".join(part.text for part in message.content if isinstance(part, Thought) and part.text)
-        if self._thinking is None and self._answer is None and thought:
-            self._add_folded(Thinking(thought))
-        was_cut = message.stop == "length" and not message.tool_calls
-        if was_cut and self._answer is None:
-            # It is drawn by the time that its rest comes.
-            self._answer = Answer()
-            await self.add(self._answer)
-        answer = self._answer
-        await self._close_answer(message.text)
-        if was_cut:
-            self._cut_off = answer
-
-    async def _close_answer(self, text: str | None) -> None:
-        """Finish the answer. `text` is the whole of it; where that is None, what was streamed stays."""
-        answer, self._answer, self._thinking, self._cut_off = self._answer, None, None, None
-        if answer is None and text and text.strip():
-            self.add(Answer(text))
-        elif answer is not None:
-            await answer.finish(text)
-
-    async def _withdraw_answer(self) -> None:
+    async def _withdraw_answer(self, answer: Answer) -> None:
         """Take back what was streamed of an answer that is asked for again: the model never said it. What it said
         before the output limit cut it off stays."""
-        if self._thinking is not None:
-            await self._take_away(self._thinking)
-            self._thinking = None
-        if self._answer is None:
-            return
-        await self._answer.finish("")
-        if self._answer.source:
-            self._answer.go_on()
-        else:
-            await self._take_away(self._answer)
-            self._answer = None
+        await answer.finish("")
+        if not answer.source:
+            await self._take_away(answer)
 
-    def _tool_news(self, body: ToolProgress | ToolEnded | InboxOpened | InboxClosed | RunResumed) -> None:
-        if isinstance(body, RunResumed):
-            # Of a killed process: no answer reaches these calls any more.
-            for cut in self._tools.values():
-                cut.cut_off()
-            self._tools.clear()
-            return
-        block = self._tools.get(body.call_id or "")
-        if block is None:
-            return
-        match body:
-            case ToolProgress(text=text):
-                block.progress(text)
-            case ToolEnded():
-                del self._tools[body.call_id]
-                self._finish_call(block, body)
-            case InboxOpened():
-                block.asking(True)
-            case InboxClosed():
-                block.asking(False)
+    async def _take_thought(self, step: Step) -> None:
+        entry = step.entry
+        match step.change:
+            case "added":
+                self._thoughts[entry] = Thinking()
+                self._add_folded(self._thoughts[entry])
+            case "ended" if self._thoughts.pop(entry, None) is None:
+                self._add_folded(Thinking(entry.text))
+            case "void":
+                await self._take_away(self._thoughts.pop(entry))
+            case _:
+                pass
 
-    def _finish_call(self, block: ToolBlock, body: ToolEnded) -> None:
+    def _take_call(self, step: Step) -> None:
+        entry = step.entry
+        if step.change == "began" and entry.call is not None:
+            block = self._tools[entry] = _block(entry.call)
+            # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
+            if tool_of(entry.call) != "todo":
+                self._add_folded(block)
+            return
+        shown = self._tools.get(entry)
+        if shown is None:
+            return
+        match step.change:
+            case "asked" | "answered":
+                shown.asking(step.change == "asked")
+            case "ended":
+                del self._tools[entry]
+                self._finish_call(shown, entry)
+            case _:
+                pass
+
+    def _finish_call(self, block: ToolBlock, entry: Entry) -> None:
+        if entry.result is None:
+            # Its process was killed, or the run ended: no answer reaches the call any more.
+            block.cut_off()
+            return
         if isinstance(block, AgentBlock):
-            card = self._card_of(body.call_id)
+            card = self._card_of(block.call.id)
             if card is not None and not card.live:
                 block.paint(card, card.ended_at or 0.0, self._window)
-        block.finish(body.result, body.effect, body.duration_ms)
-        if body.result.is_error and tool_of(block.call) == "todo":
+        block.finish(entry.result, entry.effect, entry.duration_ms)
+        if entry.result.is_error and tool_of(block.call) == "todo":
             self._add_folded(block)
 
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification":
-            self._told(message.text)
-        elif message.origin == "correction" and self._cut_off is not None:
-            # The model is asked for the rest: both parts are one answer.
-            self._cut_off.go_on()
-            self._answer, self._cut_off = self._cut_off, None
+            self._told(message)
         elif message.text == RESUME_PROMPT:
             self.add(Notice("It goes on from where it was."))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
 
-    def _told(self, text: str) -> None:
+    def _told(self, message: UserMessage) -> None:
         """Show what a notification tells, without the ends that were shown before."""
-        if is_mode_notice(text) or text.startswith("<observer-report>"):
-            # The person chose the mode, which the status line shows; a report was shown when it came.
-            return
-        asked = agent_question(text)
-        if asked is not None:
-            question = QuestionBox(asked)
-            self._questions.append(question)
-            self.add(question)
-            return
-        box = NotificationBox.from_text(text, without=self._early)
-        if box is None:
-            self.add(Notice(without_frames(text)))
-        elif box.ends:
-            self.add(box)
+        match message.notice:
+            case ModeNotice():
+                # The person chose the mode, which the status line shows.
+                return
+            case ChildAsked() as asked:
+                question = QuestionBox(asked_question(asked))
+                self._questions.append(question)
+                self.add(question)
+            case ChildrenEnded() as told:
+                box = NotificationBox(told, without=self._early)
+                if box.ends:
+                    self.add(box)
+            case _:
+                self.add(Notice(without_frames(message.text)))
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.truncated:
@@ -399,20 +385,3 @@ def _block(call: ToolCall) -> ToolBlock:
     if tool_of(call) == "ask_user":
         return QuestionBlock(call)
     return ToolBlock(call)
-
-
-def _notice(body: Body) -> Notice | None:
-    match body:
-        case Warned(code=code) if code == MODE_CHANGED:
-            # The status line shows the mode.
-            return None
-        case Warned(text=text):
-            return Notice(text, "warning")
-        case LimitReached(detail=detail):
-            return Notice(detail, "warning")
-        case Rewound():
-            return Notice("You went back to here. What came after it stays in the log: /rewind lists it.")
-        case Compacted(tokens_before=before, tokens_after=after):
-            return Notice(f"The conversation was shortened: {before:,} to {after:,} tokens.")
-        case _:
-            return None

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.widgets import Static
 
+from retinue.app.rich_text import STYLES, clean, one_line
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.questions import (
     AskedQuestion,
     answers_of,
@@ -20,7 +20,6 @@ from retinue.faces.tui.board.questions import (
     questions_of,
     settled_line,
 )
-from retinue.faces.tui.board.text import clean, one_line
 from retinue.faces.tui.chat.folded import ToolBlock
 
 

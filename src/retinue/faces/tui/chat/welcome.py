@@ -13,15 +13,14 @@ from rich.table import Table
 from rich.text import Text
 from textual.widgets import Static
 
-from retinue.faces.modes import mode_words
-from retinue.faces.text import plural
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import one_line
+from retinue.app.modes import mode_words
+from retinue.app.projects import home
+from retinue.app.rich_text import STYLES, one_line
 
 if TYPE_CHECKING:
+    from retinue.app.models import ModelSelection
+    from retinue.app.retinue import Project
     from retinue.faces.tui.statusline import FactFinder
-    from retinue.models.select import ModelSelection
-    from retinue.runs.project import Project
 
 TIPS = (
     "@name speaks to one agent; ↓ in an empty prompt goes to the list of agents.",
@@ -90,7 +89,6 @@ class Welcome(Static):
 def welcome_facts(project: Project, finder: FactFinder, mode: str) -> WelcomeFacts:
     """Return what is known now."""
     from retinue.core.version import __version__
-    from retinue.settings.places import home
 
     model, key = "", ""
     if finder.selection is not None or finder.looked:
@@ -119,29 +117,6 @@ def model_and_key(selection: ModelSelection | None) -> tuple[str, str]:
     if provider.problem:
         return selection.info.full_name, provider.problem
     return selection.info.full_name, "no key needed"
-
-
-def what_was_loaded(project: Project) -> tuple[str, ...]:
-    """Return what the main agent starts with, in a few words each. It reads files: call it in a thread."""
-    from retinue.capabilities.mcp.servers import project_servers
-    from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.system_prompt import instruction_files
-
-    parts = [plural(len(project.catalog().agents), "agent")]
-    names = [path.name for path in instruction_files(project.cwd, project.environment)]
-    if not project.settings.settings.instructions_enabled:
-        parts.append("no instructions (setting instructions.enabled)")
-    elif names:
-        parts.append(", ".join(dict.fromkeys(names)))
-    else:
-        parts.append("no AGENTS.md or CLAUDE.md")
-    servers = project_servers(project).servers
-    if servers:
-        parts.append(plural(len(servers), "server"))
-    library = library_of(project)
-    if library is not None and library.all():
-        parts.append(plural(len(library.all()), "skill"))
-    return tuple(parts)
 
 
 def tip_for(now: float) -> str:

@@ -5,28 +5,23 @@ The files of the project are found in a thread and remembered for a moment.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import shutil
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from retinue.core.programs import TimeoutExpired, prepare, run
-from retinue.faces.text import optional
+from retinue.app.project_files import FRESH_SECONDS, MOST, Files, rank
+from retinue.app.text import optional
 from retinue.faces.tui.frame import COMMANDS
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
+    from retinue.app.retinue import Retinue
+    from retinue.core.person_prompt import PromptCommand
     from retinue.faces.tui.board.board import Board
-    from retinue.runs.person_prompt import PromptCommand
 
 
 Kind = Literal["command", "model", "mention", "history"]
-MOST = 8
 _COMMAND = re.compile(r"/([\w.:-]*)")
 _MODEL = re.compile(r"/model +(\S*)")
 _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
@@ -66,27 +61,6 @@ def wanted(line: str, column: int, *, first_line: bool) -> Wanted | None:
     return Wanted("mention", mention[1], mention.start(), first=first_line and mention.start() == 0)
 
 
-def rank(word: str, names: Iterable[str], most: int = MOST) -> list[str]:
-    """Return the names that fit, best first: those that begin with it, whose last part does, that have
-    it somewhere, that have its letters in order. Shorter ones go first."""
-    if not word:
-        return sorted(names, key=lambda name: (name.rstrip("/").count("/"), name))[:most]
-    low = word.lower()
-    scored = [(score, len(name), name) for name in names if (score := _score(low, name.lower())) is not None]
-    return [name for _, _, name in sorted(scored)[:most]]
-
-
-def _score(word: str, name: str) -> int | None:
-    if name.startswith(word):
-        return 0
-    if name.rstrip("/").rpartition("/")[2].startswith(word):
-        return 1
-    if word in name:
-        return 2
-    letters = iter(name)
-    return 3 if all(sign in letters for sign in word) else None
-
-
 @dataclass(slots=True)
 class Choices:
     """The list that is open, and what is chosen in it."""
@@ -120,80 +94,6 @@ class Choices:
         self.found, self.place, self.at, self.moved = (), None, 0, False
 
 
-MOST_FILES = 50_000
-FRESH_SECONDS = 10.0
-PATIENCE_SECONDS = 5.0
-_SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
-
-
-class Files:
-    """Paths relative to `folder`, without what git ignores."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._found: list[str] = []
-        self._at = -FRESH_SECONDS
-        self._lock = asyncio.Lock()
-
-    async def like(self, word: str, most: int) -> list[str]:
-        # One listing at a time, however fast someone types.
-        async with self._lock:
-            if time.monotonic() - self._at > FRESH_SECONDS:
-                self._found = await asyncio.to_thread(_listed, self._folder)
-                self._at = time.monotonic()
-        return await asyncio.to_thread(rank, word.removeprefix("./"), self._found, most)
-
-
-def _listed(folder: Path) -> list[str]:
-    """Return all files, and the folders they lie in, which end with a slash."""
-    files = _known_to_git(folder) or _known_to_ripgrep(folder) or _walked(folder)
-    folders = {f"{parent}/" for path in files for parent in _parents(path)}
-    return [*files, *folders]
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
-
-
-def _known_to_git(folder: Path) -> list[str]:
-    from retinue.guard.git import Git, GitError
-
-    try:
-        listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=PATIENCE_SECONDS)
-    except GitError:
-        return []
-    return _paths(listed)
-
-
-def _known_to_ripgrep(folder: Path) -> list[str]:
-    if shutil.which("rg") is None:
-        return []
-    try:
-        program = prepare(["rg", "--no-config", "--files"], clearance="own", environment=os.environ, cwd=folder)
-        done = run(program, seconds=PATIENCE_SECONDS)
-    except (OSError, TimeoutExpired):
-        return []
-    return _paths(done.stdout) if done.returncode == 0 else []
-
-
-def _paths(output: bytes) -> list[str]:
-    lines = output.decode("utf-8", "replace").splitlines()[:MOST_FILES]
-    # Git quotes names with odd characters, which nobody could type or read here.
-    return [line for line in lines if not line.startswith('"') and line.isprintable()]
-
-
-def _walked(folder: Path) -> list[str]:
-    found: list[str] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
-        found += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
-        if len(found) >= MOST_FILES or time.monotonic() > deadline:
-            break
-    return found[:MOST_FILES]
-
-
 class Completer:
     def __init__(self, retinue: Retinue, board: Board) -> None:
         self._retinue = retinue
@@ -224,11 +124,10 @@ class Completer:
 
     async def _models(self, word: str) -> list[Candidate]:
         """Return models of the one list. Servers are asked for theirs at most once in a while."""
-        from retinue.models.inventory import list_models
+        from retinue.app.model_choice import find_models
 
         if self._model_names is None or time.monotonic() - self._models_at > FRESH_SECONDS:
-            project = self._retinue.supervisor.project
-            listed = await list_models(project.settings.settings, project.environment, project.transport)
+            listed = await find_models(self._retinue.supervisor.project)
             self._model_names = {each.full_name: each.name for each in listed.models}
             self._models_at = time.monotonic()
         return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MOST]]
@@ -246,9 +145,9 @@ class Completer:
         if settings.agent_mentions == "off":
             return []
         notes = {
-            card.handle: f"agent {card.status} · {card.name} · {card.description}"
+            card.name: f"agent {card.status} · {card.label} · {card.about}"
             for card in self._board.agents()
-            if card.handle and card.parent_id == self._board.main_id
+            if card.name and card.parent_id == self._board.main_id
         }
         if settings.agent_mentions == "direct":
             taken = {name.casefold() for name in notes}

@@ -15,23 +15,28 @@ from rich.text import Text
 from textual import work
 from textual.binding import Binding, BindingType
 
-from retinue.agents import manage
-from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
-from retinue.agents.files import OWN, Removed, agents_folder, file_name, own_files, remove, reset
-from retinue.agents.folders import PluginFolder
-from retinue.agents.precedence import shadows
-from retinue.faces.cli.agents import tools_text
-from retinue.faces.text import optional
+from retinue.app.agent_files import (
+    OWN,
+    PluginFolder,
+    Removed,
+    agents_folder,
+    file_name,
+    manage,
+    own_files,
+    remove,
+    reset,
+)
+from retinue.app.agents import Catalog, FailedFile, LoadedAgent, named_tools, shadows, tools_text
+from retinue.app.model_choice import ModelLabels, providers_of
+from retinue.app.rich_text import STYLES, one_line
+from retinue.app.text import optional
 from retinue.faces.tui.board.board import counts
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.marks import STYLES, icon
-from retinue.faces.tui.board.text import one_line
+from retinue.faces.tui.board.marks import icon
 from retinue.faces.tui.screens.dialogs import Pick, confirm
 from retinue.faces.tui.screens.external_editor import edit_agent
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
 from retinue.faces.tui.screens.wizard import PLACES, create_on
-from retinue.models.providers import Providers
-from retinue.models.resolve import Resolver
 
 # How the id of a row begins that is a file which could not be loaded.
 FAILED = "failed: "
@@ -70,12 +75,12 @@ def counted(cards: Sequence[RunCard]) -> str:
 
 def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
     """Return the agents as rows: the live ones first, the newest of each first."""
-    ordered = sorted(cards, key=lambda card: (not card.live, -(card.began or card.queued_at)))
+    ordered = sorted(cards, key=lambda card: (not card.live, -(card.began or card.created_at)))
     rows = []
     for card in ordered:
         sign, meaning = icon(card, 0, motion=False)
         doing = card.activity() if card.at_work else card.status
-        cells = [(sign, 1, meaning), (card.name, 18, ""), (doing, 24, "dim"), (card.description, 0, "")]
+        cells = [(sign, 1, meaning), (card.label, 18, ""), (doing, 24, "dim"), (card.about, 0, "")]
         rows.append((card.id, columns(cells, room)))
     return rows
 
@@ -130,27 +135,6 @@ def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
     return [(action, _WORDS[action]) for action in [*found, "show"]]
 
 
-def model_labels(resolver: Resolver) -> Label:
-    """Return a function that says `inherit`, the model that a file's name means here, or that there is none."""
-    known: dict[str, str] = {}
-
-    def label(entry: LoadedAgent) -> str:
-        policy = entry.spec.model
-        name = policy.name
-        if name is None or name == "inherit":
-            return "inherit"
-        if name not in known:
-            known[name] = f"{name} (unavailable)"
-            for each in (name, *policy.fallbacks):
-                found = resolver.find(each)
-                if found:
-                    known[name] = found.info.id
-                    break
-        return known[name]
-
-    return label
-
-
 def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text:
     """Return what there is to know about an agent before one changes it."""
     spec, parsed = entry.spec, entry.parsed
@@ -158,7 +142,7 @@ def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text
     text = Text()
     text.append(one_line(spec.description) or "(no description)")
     text.append(f"\n{entry.source}, {parsed.dialect}{state} · {one_line(near(entry.path, cwd))}", STYLES["dim"])
-    text.append(f"\ntools {one_line(tools_text(entry))} · model {label(entry)}", STYLES["dim"])
+    text.append(f"\ntools {one_line(tools_text(named_tools(entry)))} · model {label(entry)}", STYLES["dim"])
     if spec.readonly:
         text.append(" · read-only", STYLES["dim"])
     for each in shadows(catalog.entries, entry):
@@ -249,21 +233,14 @@ class TypesScreen(ListSheet[None]):
         self._ask_servers()
 
     @cached_property
-    def _providers(self) -> Providers:
-        return Providers(self.project.settings.settings, self.project.environment)
-
-    @cached_property
-    def _label(self) -> Label:
-        return model_labels(Resolver(self._providers))
+    def _label(self) -> ModelLabels:
+        return ModelLabels(providers_of(self.project))
 
     @work
     async def _ask_servers(self) -> None:
         """Show the models again once the servers have said which ones they have."""
-        from retinue.models.inventory import ask_named_servers
-
-        await ask_named_servers(self._providers, self.project.transport)
+        await self._label.ask_servers(self.project.transport)
         if self.is_mounted:
-            self.__dict__.pop("_label", None)
             self.draw()
 
     def on_option_list_option_selected(self) -> None:

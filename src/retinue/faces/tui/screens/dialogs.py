@@ -19,16 +19,16 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from retinue.faces.text import optional
-from retinue.faces.tui.board.text import one_line
+from retinue.app.rich_text import one_line
+from retinue.app.text import optional
 from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
 from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
 from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS, Key
 from retinue.faces.tui.screens.sheet import Row, Rows
 
 if TYPE_CHECKING:
+    from retinue.core.person_prompt import PromptCommand
     from retinue.faces.tui.app import RetinueApp
-    from retinue.runs.person_prompt import PromptCommand
 
 
 # What is given back, the key that chooses it, and the words.

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import SuspendNotSupported
 
-from retinue.agents.edit import write_atomically
-from retinue.agents.lint.runner import lint_paths
+from retinue.app.agent_files import lint_paths, write_atomically
+from retinue.app.text import optional
 from retinue.core.files import read_file
 from retinue.core.programs import prepare, run
 from retinue.errors import ConfigurationError
-from retinue.faces.text import optional
 from retinue.faces.tui.screens.dialogs import Write
 from retinue.faces.tui.screens.sheet import near
 

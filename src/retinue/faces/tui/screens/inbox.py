@@ -16,50 +16,41 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from retinue.app.approvals import (
+    ALLOWING,
+    CHOICES,
+    ApprovalChoice,
+    body,
+    closed_text,
+    interrupted_text,
+    kind_text,
+    shown,
+    when_text,
+    who,
+)
+from retinue.app.markdown import plain_text
+from retinue.app.rich_text import DIFF_STYLES, STYLES, clean
+from retinue.app.text import INBOX_MARKS, optional
 from retinue.core.controls import in_line
 from retinue.core.format import format_wait
-from retinue.core.permission import InboxItem
+from retinue.core.permission import InboxItem, InboxRow
 from retinue.errors import AnsweredError
-from retinue.faces.cli.inbox import ALLOWING, body, closed_text, interrupted_text, kind_text, shown, when_text, who
-from retinue.faces.text import INBOX_MARKS, optional
-from retinue.faces.tui.board.markdown import plain_text
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import DIFF_STYLES, clean
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
 from retinue.faces.tui.screens.sheet import LongText, Rows, Sheet, columns
-from retinue.log.inbox import InboxRow, items, waiting_ids
 
-# The choice, the key that chooses it, and the words for it.
-Answer = tuple[str, str, str]
 MESSAGE = "deny-message"
-
-_ANSWERS: tuple[Answer, ...] = (
-    ("allow", "y", "once"),
-    ("allow-run", "r", "this run"),
-    ("allow-agent", "a", "this agent"),
-    ("always", "A", "always"),
-    ("deny", "n", "deny"),
-    (MESSAGE, "m", "deny and say why"),
-)
-_LONG = {
-    "allow": "Allow this call, once",
-    "allow-run": "Allow calls like it in this run and below it",
-    "allow-agent": "Allow calls like it in every run of this agent",
-    "always": "Allow calls like it always, by a rule in the settings",
-    "deny": "Deny",
-    MESSAGE: "Deny, with a message to the agent",
-}
+_CHOICES = {**CHOICES, MESSAGE: ApprovalChoice("m", "deny and say why", "Deny, with a message to the agent")}
 _RISKS = {"low": "dim", "medium": "warning", "high": "error"}
 
 
-def answers(item: InboxItem) -> list[Answer]:
+def answers(item: InboxItem) -> dict[str, ApprovalChoice]:
     """Return the answers that the item takes: no keys for a question, which takes words."""
     if item.kind == "question" or item.state != "waiting":
-        return []
+        return {}
     taken = set(item.options)
     if "deny" in taken:
         taken.add(MESSAGE)
-    return [each for each in _ANSWERS if each[0] in taken]
+    return {option: choice for option, choice in _CHOICES.items() if option in taken}
 
 
 def takes_several(item: InboxItem) -> bool:
@@ -79,7 +70,10 @@ def keys_line(item: InboxItem | None, was_read: bool = True) -> str:
     if item.kind == "question":
         numbers = optional("1–{} choose · ", min(len(item.options), 9))
         return f"{numbers}Enter answer in words\n{rest}"
-    offered = [f"{key} {words}" for choice, key, words in answers(item) if was_read or choice not in ALLOWING]
+    offered = []
+    for option, choice in answers(item).items():
+        if was_read or option not in ALLOWING:
+            offered.append(f"{choice.key} {choice.short}")
     if not was_read:
         offered.insert(0, "PgDn shows the rest, then it can be allowed")
     return " · ".join(offered) + f"\n{rest}"
@@ -167,7 +161,6 @@ def _style(line: str) -> str:
 
 
 BY = "terminal app"
-LOOK_SECONDS = 0.25
 OTHER = "other"
 # How often what an item says of its run is read again, if nothing else changes.
 READ_SECONDS = 5.0
@@ -227,7 +220,12 @@ class InboxScreen(Sheet[None]):
     def on_mount(self) -> None:
         self.query_one(Rows).focus()
         self._look()
-        self.set_interval(LOOK_SECONDS, self._look)
+        self._leave = self.retinue.inbox.listen(self._look)
+        # The ages of items, and what expires.
+        self.set_interval(1.0, self._look)
+
+    def on_unmount(self) -> None:
+        self._leave()
 
     def on_resize(self) -> None:
         self._draw()
@@ -246,7 +244,7 @@ class InboxScreen(Sheet[None]):
         item = self._item
         if item is None or event.character is None:
             return
-        choices = {key: choice for choice, key, _ in answers(item)}
+        choices = {choice.key: option for option, choice in answers(item).items()}
         if item.kind == "question":
             choices = dict(zip("123456789", item.options, strict=False))
         choice = choices.get(event.character)
@@ -309,14 +307,14 @@ class InboxScreen(Sheet[None]):
 
     def _look(self) -> None:
         """Show what has changed in the inbox of the log, by whichever process."""
-        reader = self.project.log.reader
-        ids, second = waiting_ids(reader), int(time.monotonic())
+        inbox = self.retinue.inbox
+        ids, second = inbox.waiting_ids(), int(time.monotonic())
         if ids == self._ids and second == self._second:
             return
         self._second = second
         if ids != self._ids or time.monotonic() - self._read_at >= READ_SECONDS:
             self._ids, self._read_at = ids, time.monotonic()
-            found = items(reader, everything=self._everything, limit=MOST)
+            found = inbox.rows(MOST, everything=self._everything)
             self._listed = {each.item.id: each for each in found}
         waiting = len(ids)
         # Nothing is left to do here; what is typed next is meant for the conversation.
@@ -368,7 +366,8 @@ class InboxScreen(Sheet[None]):
 
     async def _choose(self, item: InboxItem) -> None:
         if item.kind != "question":
-            choices = [(choice, key, _LONG[choice]) for choice, key, _ in answers(item) if self._may_choose(choice)]
+            offered = answers(item).items()
+            choices = [(option, each.key, each.label) for option, each in offered if self._may_choose(option)]
             chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]

@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING
 
 from textual.css.query import NoMatches
 
+from retinue.app.approvals import shown
+from retinue.app.text import optional
 from retinue.core.events import Event, InboxClosed, InboxOpened
 from retinue.core.permission import InboxItem
 from retinue.errors import RetinueError
-from retinue.faces.cli.inbox import shown
-from retinue.faces.text import optional
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import sentence
-from retinue.log.inbox import closed, items, waiting_ids
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
-LOOK_SECONDS = 0.5
-# How often items are read again although none came or went: they may expire.
 READ_SECONDS = 5.0
 
 
@@ -41,7 +38,10 @@ class InboxWatch:
         self._read_at = 0.0
         self._known: set[str] = set()
         self._project.inbox_service.attended += 1
-        self._timer = app.set_interval(LOOK_SECONDS, self.look)
+        self._inbox = app.retinue.inbox
+        self._leave = self._inbox.listen(self.look)
+        # They may expire, although none came or went.
+        self._timer = app.set_interval(READ_SECONDS, self.look)
         app.call_after_refresh(self.look)
 
     def take(self, event: Event) -> None:
@@ -49,17 +49,18 @@ class InboxWatch:
             self._app.call_after_refresh(self.look)
 
     def close(self) -> None:
+        self._leave()
         self._timer.stop()
         self._project.inbox_service.attended -= 1
 
     def look(self) -> None:
         """Show what waits, of every process: all of it is in the log."""
         try:
-            ids, now = waiting_ids(self._project.log.reader), time.monotonic()
+            ids, now = self._inbox.waiting_ids(), time.monotonic()
             if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
-            rows = items(self._project.log.reader) if ids else ()
-            gone = closed(self._project.log.reader, tuple(self._known.difference(ids)))
+            rows = self._inbox.rows() if ids else ()
+            gone = self._inbox.closed(tuple(self._known.difference(ids)))
         except RetinueError:
             # A log that cannot be read is reported by those who write runs.
             return

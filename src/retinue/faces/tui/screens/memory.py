@@ -15,12 +15,11 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.app.notes import instruction_files, note_files
+from retinue.app.rich_text import one_line
+from retinue.app.text import plural
 from retinue.core.files import MAX_FILE_BYTES, read_head
-from retinue.faces.text import plural
-from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
-from retinue.faces.tui.submission import note_files
-from retinue.runs.system_prompt import instruction_files
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

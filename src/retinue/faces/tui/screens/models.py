@@ -7,7 +7,7 @@ a field that does not show it, is tried with one small request, and is kept outs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual import work
@@ -18,21 +18,16 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.app.model_choice import find_models, go_without_model, providers_of, try_provider, ways_to_a_model
+from retinue.app.models import KEY_PAGES, ModelInfo, model_line, view_model
+from retinue.app.rich_text import fit, one_line
 from retinue.errors import RetinueError
-from retinue.faces.cli.models import line
-from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.builtin_commands import use_model
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick
-from retinue.models.inventory import ask_servers, list_models
-from retinue.models.presets import PRESETS
-from retinue.models.providers import Providers
-from retinue.models.resolve import OFFLINE
-from retinue.models.setup import KEY_PAGES, add_provider, go_without_model
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.models.protocol import ModelInfo
 
 ADD = "add"
 HINT = "Enter uses it from your next message on · Ctrl+D for good · Esc closes"
@@ -65,8 +60,7 @@ class ModelsScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
         self._now = app.status_facts().model
-        settings = app.project.settings.settings
-        self._models = Providers(settings, app.project.environment).models
+        self._models = providers_of(app.project).models
         self._fill()
         search = self.query_one(Input)
         search.cursor_blink = app.motion
@@ -95,7 +89,7 @@ class ModelsScreen(ModalScreen[str | None]):
     @work
     async def _ask(self) -> None:
         project = cast("RetinueApp", self.app).project
-        found = await list_models(project.settings.settings, project.environment, project.transport)
+        found = await find_models(project)
         if not self.is_mounted:
             return
         self._models = found.models
@@ -141,7 +135,7 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
     """Return the models that have all the words, as (full name, line); the last row leads to another."""
     rows = []
     for info in models:
-        text = line(info)
+        text = model_line(view_model(info))
         if all(word in text.lower() for word in words):
             mark = "*" if info.full_name == now else " "
             rows.append((info.full_name, Text(fit(f"{mark} {one_line(text)}", width), no_wrap=True)))
@@ -151,30 +145,6 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
 
 
 # A first model
-
-
-class ModelRow(NamedTuple):
-    """One way to a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
-
-    value: str
-    words: str
-
-
-def ways_to_a_model(providers: Providers) -> list[ModelRow]:
-    """Return every way to a model from here: servers of this machine, keys, files, none."""
-    found = []
-    for provider in providers.configured():
-        served = providers.served(provider) or ()
-        if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
-            for model in served[:3]:
-                found.append(ModelRow(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
-    for name, page in KEY_PAGES.items():
-        found.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
-    for info in providers.local_models:
-        found.append(ModelRow(f"use:{info.full_name}", f"{info.full_name} · {info.name}, a file on this machine"))
-    found.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
-    found.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
-    return found
 
 
 class FirstModelScreen(Pick):
@@ -197,11 +167,8 @@ class FirstModelScreen(Pick):
 
     @work
     async def _look(self) -> None:
-        project = self.host.project
-        providers = Providers(project.settings.settings, project.environment)
-        await ask_servers(providers, project.transport)
+        ways = await ways_to_a_model(self.host.project)
         if self.is_mounted:
-            ways = ways_to_a_model(providers)
             self.show([(way.value, way.words) for way in ways])
 
     def take(self, value: str) -> None:
@@ -243,17 +210,9 @@ class FirstModelScreen(Pick):
 
     async def _add(self, name: str, *, key: str = "", url: str = "") -> None:
         """Try it, keep it and use it; what goes wrong is said here, and the list stays."""
-        project = self.host.project
         self._wrong(f"Trying {name} with one small request …")
         try:
-            added = await add_provider(
-                name,
-                key=key,
-                url=url,
-                settings=project.settings.settings,
-                environment=project.environment,
-                transport=project.transport,
-            )
+            added = await try_provider(self.host.project, name, key=key, url=url)
         except RetinueError as error:
             self._wrong(sentence(error))
             return
@@ -262,12 +221,3 @@ class FirstModelScreen(Pick):
             self.host.tell(f"The key is kept in {added.where}.")
         await use_model(self.host, added.model)
         self.dismiss(added.model)
-
-
-def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Return rows for a small list: (full name, words), without the planner."""
-    rows = []
-    for info in models:
-        if info.full_name != OFFLINE.full_name:
-            rows.append((info.full_name, line(info)))
-    return rows

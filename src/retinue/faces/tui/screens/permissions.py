@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from retinue.capabilities.permissions.attach import gather_rules
+from retinue.app.modes import BY_MODE, MODES, ModeEntry, offered_modes
+from retinue.app.permissions import Kind, Rule, Target, add_rule, remove_rule, rule_problem, rules_of, target_of
+from retinue.app.rich_text import STYLES, one_line
+from retinue.app.text import plural
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
-from retinue.faces.modes import BY_MODE, MODES, ModeEntry, offered_modes
-from retinue.faces.text import plural
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns
-from retinue.guard.permissions.rule import Kind, Rule, parse_rule
-from retinue.runs.consent import consent_stays
-from retinue.runs.guard import RunGuards
-from retinue.settings.write import Append, Remove, Target, save_settings, target_file
-
-if TYPE_CHECKING:
-    from retinue.runs.project import Project
 
 # Where a rule is from, as people say it.
 Origin = Callable[[Rule], str]
@@ -62,22 +53,6 @@ def permission_rows(now: PermissionMode, rules: Iterable[Rule], room: int, origi
         ]
         rows.append((f"{_RULE}{number}", columns(cells, room)))
     return rows
-
-
-def rule_problem(text: str) -> str:
-    """Return why a text is no rule; empty when it is one."""
-    found = parse_rule(text, "allow")
-    if isinstance(found, Rule):
-        return ""
-    return f"It {found}."
-
-
-def target_of(rule: Rule, project: Project) -> Target | None:
-    """Return which of our settings files has the rule; None where it is from another program or an administrator."""
-    for target, _ in _TARGETS:
-        if Path(rule.source) == target_file(project.cwd, target, project.environment):
-            return target
-    return None
 
 
 class PermissionsScreen(ListSheet[None]):
@@ -120,7 +95,7 @@ class PermissionsScreen(ListSheet[None]):
         return self._rules[int(chosen.removeprefix(_RULE))]
 
     def draw(self) -> None:
-        self._rules = gather_rules(self.project).rules
+        self._rules = rules_of(self.project)
         mode = self.host.session.mode
         self.head(f"Permissions · {BY_MODE[mode].words} · {plural(len(self._rules), 'rule')}")
         self.query_one(Rows).fill(permission_rows(mode, self._rules, self.room, self._origin))
@@ -169,12 +144,9 @@ class PermissionsScreen(ListSheet[None]):
         target = await self.app.push_screen_wait(Pick("For whom?", _TARGETS))
         if target is None:
             return
-        await self._write(f"permissions.{kind}", Append(text), cast("Target", target))
-        when = "from the next message on"
-        if kind == "allow":
-            when = "from now on"
-            for guard in list(self.project.part(RunGuards).values()):
-                guard.permissions.grant(text)
+        await asyncio.to_thread(add_rule, self.retinue, cast("Kind", kind), text, cast("Target", target))
+        self.redraw()
+        when = "from now on" if kind == "allow" else "from the next message on"
         self.say(f"{kind} {text}: it holds {when}.", "success")
 
     async def _remove(self, rule: Rule) -> None:
@@ -183,16 +155,6 @@ class PermissionsScreen(ListSheet[None]):
             raise StateError(f"{rule.text} is not from Retinue's settings.", remedy=f"Change it in {rule.source}.")
         if not await confirm(self.app, f"Remove {rule}?", f"From {rule.source}", "Remove it"):
             return
-        await self._write(f"permissions.{rule.kind}", Remove(rule.text), target)
-        self.say(f"{rule} was removed; it no longer holds from the next message on.", "success")
-
-    async def _write(self, name: str, change: Append | Remove, target: Target) -> None:
-        project = self.project
-        with consent_stays(project, target_file(project.cwd, target, project.environment)):
-            saved = await asyncio.to_thread(
-                save_settings, {name: change}, cwd=project.cwd, target=target, environment=project.environment
-            )
-        if not saved.persisted:
-            raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")
-        self.retinue.supervisor.reload_settings(persisted=True)
+        await asyncio.to_thread(remove_rule, self.retinue, rule, target)
         self.redraw()
+        self.say(f"{rule} was removed; it no longer holds from the next message on.", "success")

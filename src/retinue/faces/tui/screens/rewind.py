@@ -20,21 +20,14 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.core.events import AssistantEnded, MessageAdded, TurnEnded
+from retinue.app.attached import Attached
+from retinue.app.rewind import Fork, Rewinder, RewindPoint, fork_run, name_files, read_moments, report_files
+from retinue.app.rich_text import STYLES, fit, one_line
+from retinue.app.text import optional, plural
 from retinue.core.format import format_wait
 from retinue.errors import RetinueError
-from retinue.evidence.fork import Fork, fork_run
-from retinue.faces.text import optional, plural
-from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.frame import sentence
-from retinue.faces.tui.rewind import Rewinder, RewindPoint, name_files, report_files
 from retinue.faces.tui.screens.dialogs import Ask, Choice, ConfirmScreen, Pick
-from retinue.log.open_calls import describe_call
-from retinue.log.query import LogReader
-from retinue.log.recall import read_branch
-from retinue.runs.person_prompt import words_of
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -176,9 +169,6 @@ async def go_back_in_conversation(app: RetinueApp, rewinder: Rewinder, point: Re
         app.put_words(point.text)
 
 
-_LONGEST = 64
-
-
 async def fork_conversation(app: RetinueApp, point: RewindPoint) -> None:
     """Open a new conversation that begins like this one, up to before the words of `point`."""
     run_id = app.talk.main_id or ""
@@ -225,25 +215,6 @@ async def fork_watched_run(app: RetinueApp, run_id: str) -> None:
     app.watch_run(fork.run_id)
 
 
-def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
-    """Return the moments from which a run can be forked, each as the number of its event and words for it."""
-    rows: list[tuple[str, str]] = []
-    said = ""
-    spoken = list(read_branch(reader, run_id, ("message.added", "assistant.ended", "turn.ended")))
-    for event in reversed(spoken):
-        match event.body:
-            case MessageAdded(message):
-                rows.append((str(event.seq), f"{event.seq:>4}  [{message.origin}] {_short(words_of(message.text))}"))
-            case AssistantEnded(_, answer):
-                calls = [describe_call(call) for call in answer.tool_calls]
-                said = ", ".join(calls) or answer.text
-            case TurnEnded(turn):
-                rows.append((str(event.seq), f"{event.seq:>4}  turn {turn}: {_short(said)}"))
-            case _:
-                pass
-    return rows
-
-
 async def _keeps_files(app: RetinueApp, files: Sequence[str]) -> bool | None:
     """Ask whether files stay as they are; None for Esc. Ask nothing where none was changed."""
     if not files:
@@ -262,7 +233,3 @@ def _report(app: RetinueApp, fork: Fork) -> str:
     if fork.files:
         text += f". {report_files(fork.files, str(app.project.cwd))}"
     return text
-
-
-def _short(text: str) -> str:
-    return fit(one_line(text), _LONGEST)

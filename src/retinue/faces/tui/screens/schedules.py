@@ -10,15 +10,12 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from retinue.capabilities.schedule.times import FORMS, parse_schedule, zone_of
-from retinue.errors import LaunchError, RetinueError, UnknownJobError
-from retinue.faces.cli.schedule import last_status, sign
-from retinue.faces.text import optional, relative
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import one_line
+from retinue.app.rich_text import STYLES, one_line
+from retinue.app.schedules import FORMS, ScheduledJob, job_sign, last_status, slots, when_problem, zone_of
+from retinue.app.text import optional, relative
+from retinue.errors import LaunchError, UnknownJobError
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
 from retinue.faces.tui.screens.sheet import ListSheet, Row, Rows, columns
-from retinue.log.schedules import ScheduledJob, slots
 
 Status = Callable[[ScheduledJob], str | None]
 
@@ -33,7 +30,7 @@ def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int
     """Return the jobs as rows: ✓ will fire or is done, ! failed last, ⋯ at work, ✗ switched off."""
     rows = []
     for job in jobs:
-        mark, meaning = sign(job, status(job))
+        mark, meaning = job_sign(job, status(job))
         due = "–"
         if job.enabled and job.next_at is not None:
             due = relative(job.next_at, now)
@@ -62,15 +59,6 @@ def about(job: ScheduledJob, status: str | None, slots: list[tuple[float, str, s
         run = optional(" as run {:.8}", run_id)
         text.append(f"\n{when}  {_RESULTS.get(result, result)}{run}", STYLES["dim"])
     return text
-
-
-def when_problem(text: str, now: float) -> str:
-    """Return why a text is no schedule; empty when it is one. What is accepted is said beside it."""
-    try:
-        parse_schedule(text, now)
-    except RetinueError as error:
-        return error.message
-    return ""
 
 
 SLOTS = 5
@@ -128,7 +116,7 @@ class SchedulesScreen(ListSheet[None]):
         return self._jobs.get(self.query_one(Rows).chosen or "")
 
     def _status(self, job: ScheduledJob) -> str | None:
-        return last_status(self.retinue.supervisor, job)
+        return last_status(self.retinue.supervisor.project.log.reader, job)
 
     def draw(self) -> None:
         schedules = self.retinue.schedules

@@ -14,12 +14,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.app.conversation import list_conversations
+from retinue.app.rich_text import fit, one_line
+from retinue.app.text import MARKS, optional, plural
 from retinue.core.delegation import LIVE
 from retinue.core.format import format_cost, format_wait
-from retinue.faces.text import MARKS, optional, plural
-from retinue.faces.tui.board.text import fit, one_line
-from retinue.log.overview import tree_costs
-from retinue.log.rows import RunRow
+from retinue.core.run_state import RunState
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -76,13 +76,11 @@ class SessionsScreen(ModalScreen[str | None]):
     def _fill(self) -> None:
         app = cast("RetinueApp", self.app)
         words = self.query_one(Input).value.split()
-        found = app.project.log.reader.conversations(words, limit=MOST)
+        found = list_conversations(app.project.log.reader, words, MOST)
         width = max(self.size.width - 10, 20)
         options = self.query_one(OptionList)
         options.clear_options()
-        costs = tree_costs(app.project.log.reader, [row.id for row in found])
-        for row in found:
-            cost = costs.get(row.id, row.usage.cost_usd)
+        for row, cost in found:
             options.add_option(Option(line(row, cost, time.time(), width), id=row.id))
         if found:
             options.highlighted = 0
@@ -95,7 +93,7 @@ class SessionsScreen(ModalScreen[str | None]):
             app.open_later(run_id)
 
 
-def line(row: RunRow, cost: float | None, now: float, width: int) -> Text:
+def line(row: RunState, cost: float | None, now: float, width: int) -> Text:
     """Return `✓ 5m ago  12 turns  ~$0.02  what was asked`. `cost` is that of its agents, too."""
     live = row.state in LIVE
     if live:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,20 +10,32 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from retinue.faces.cli.settings import HIDDEN, explanation, matching_fields, plain, shown, surprise_of
-from retinue.faces.text import optional
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import one_line
+from retinue.app.rich_text import STYLES, one_line
+from retinue.app.settings import (
+    Explanation,
+    Field,
+    Loaded,
+    Saved,
+    Target,
+    as_text,
+    choices,
+    counts_in,
+    explanation,
+    fields,
+    is_line,
+    matching_fields,
+    own_value,
+    problem,
+    raw_value,
+    save_setting,
+    shown,
+    surprise_of,
+    view_setting,
+)
+from retinue.app.text import optional
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.external_editor import Feedback
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
-from retinue.runs.consent import consent_stays
-from retinue.settings.field import Field
-from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
-from retinue.settings.kinds import Text as TextKind
-from retinue.settings.load import Explanation, Loaded, raw_value
-from retinue.settings.table import fields
-from retinue.settings.write import Saved, Target, counts_in, save_settings, target_file
 
 TARGETS: tuple[Target, ...] = ("project", "local", "user")
 WHERE = {
@@ -57,60 +68,12 @@ def _row(found: Explanation, room: int) -> Text:
 
 def about(found: Explanation) -> Text:
     """Return the meaning of a setting, what is accepted, and every layer that sets it."""
-    first, *rest = explanation(found).splitlines()
+    first, *rest = explanation(view_setting(found)).splitlines()
     text = Text()
     text.append(one_line(first), "bold")
     for line in rest:
         text.append(f"\n{line.rstrip()}", STYLES["dim"])
     return text
-
-
-# Typing a value
-
-
-def choices(field: Field) -> list[tuple[str, str]] | None:
-    """Return the few values there are, to choose from; None where a value must be typed."""
-    if isinstance(field.kind, Flag):
-        return [("true", "true"), ("false", "false")]
-    if isinstance(field.kind, Choice):
-        return [(word, word) for word in field.kind.words]
-    return None
-
-
-def is_line(field: Field) -> bool:
-    """Return whether a value fits a line; objects and lists of them want more room."""
-    return isinstance(field.kind, Whole | Number | TextKind | Texts)
-
-
-def as_text(field: Field, value: Any) -> str:
-    """Return a value to begin typing with."""
-    if value is None:
-        return ""
-    if isinstance(field.kind, Texts):
-        return ", ".join(value)
-    if isinstance(value, str):
-        return value
-    indent = None if is_line(field) else 2
-    return json.dumps(plain(value), ensure_ascii=False, indent=indent)
-
-
-def problem(field: Field, text: str) -> str:
-    """Return why a typed text is no value of the setting; empty when it is one."""
-    if HIDDEN in text:
-        return f"{HIDDEN} stands for a secret that would be lost. Edit the file instead."
-    complaints: list[str] = []
-    field.kind.read(
-        raw_value(field, text), field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}.")
-    )
-    return "".join(complaints[:1])
-
-
-def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
-    """Return what the file of `target` itself says; None when it says nothing."""
-    for layer in loaded.layers:
-        if layer.origin.layer == target and field.attribute in layer.values:
-            return layer.values[field.attribute]
-    return None
 
 
 def describe_change(found: Explanation, saved: Saved, target: Target, cwd: Path, *, unset: bool) -> Feedback:
@@ -120,7 +83,7 @@ def describe_change(found: Explanation, saved: Saved, target: Target, cwd: Path,
         return Feedback(f"{now} (session only; failed to persist) {saved.problem or ''}", "warning")
     verb = "Removed from" if unset else "Written to"
     done = f"{verb} {near(saved.path, cwd)}."
-    surprise, is_without_effect = surprise_of(found, target, unset=unset)
+    surprise, is_without_effect = surprise_of(view_setting(found), target, unset=unset)
     if is_without_effect:
         return Feedback(f"{done} {surprise}", "warning")
     return Feedback(f"{now} {done}{optional(' {}', surprise)}", "success")
@@ -219,7 +182,7 @@ class SettingsScreen(ListSheet[None]):
 
     async def _save(self, field: Field, raw: Any) -> None:
         target: Target = self._target if counts_in(self._target, field, raw) else "user"
-        saved = await asyncio.to_thread(self._write, field, raw, target)
+        saved = await asyncio.to_thread(save_setting, self.project, field.name, raw, target)
         if saved.persisted or raw is None:
             self.project.session_settings.pop(field.name, None)
         else:
@@ -237,9 +200,3 @@ class SettingsScreen(ListSheet[None]):
             self.retinue.schedules.begin()
         elif self.retinue.schedules.active:
             await self.retinue.schedules.end()
-
-    def _write(self, field: Field, raw: Any, target: Target) -> Saved:
-        """Write the file. A person changes it through us, so what they consented to before stays consented to."""
-        project = self.project
-        with consent_stays(project, target_file(project.cwd, target, project.environment)):
-            return save_settings({field.name: raw}, cwd=project.cwd, target=target, environment=project.environment)

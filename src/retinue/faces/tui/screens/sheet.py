@@ -24,16 +24,14 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.app.rich_text import STYLES, chop, fit, one_line
 from retinue.errors import RetinueError
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import chop, fit, one_line
 from retinue.faces.tui.chat.answer import strip_of
 from retinue.faces.tui.frame import sentence
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Retinue
+    from retinue.app.retinue import Project, Retinue
     from retinue.faces.tui.app import RetinueApp
-    from retinue.runs.project import Project
 
 Result = TypeVar("Result")
 # What is given when it is chosen, and the line that is shown.

@@ -21,21 +21,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import OptionList, Static
 
-from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.agents.precedence import shadows
+from retinue.app.agents import Catalog, LoadedAgent, fate_text, shadows
+from retinue.app.doctor import DoctorFinding, Installation, examine
+from retinue.app.models import without_keys
+from retinue.app.rich_text import STYLES, one_line
+from retinue.app.text import clean, optional
 from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.errors import RetinueError
-from retinue.faces.cli.agents import fate_text
-from retinue.faces.cli.doctor import DoctorFinding, Installation, examine
-from retinue.faces.text import clean, optional
-from retinue.faces.tui.board.marks import STYLES
-from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.sheet import Sheet
-from retinue.models.keys import without_keys
 
 if TYPE_CHECKING:
-    from retinue.runs.project import Project
+    from retinue.app.retinue import Project
 
 
 # Words, and what they mean: a key of `STYLES`, or nothing.
@@ -127,26 +124,18 @@ async def agent(project: Project, words: list[str]) -> list[Line]:
 
 async def lsp(project: Project, words: list[str]) -> list[Line]:
     """Report which language servers are here, and which run."""
-    from retinue.capabilities.lsp.attach import Languages
-    from retinue.capabilities.lsp.catalog import server_kinds
+    from retinue.app.servers import list_language_servers
 
     if "lsp" not in project.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
-    running: dict[str, list[str]] = {}
-    for slot in project.part(Languages).pool.slots.values():
-        state = f"failed: {slot.broken}" if slot.session is None and slot.broken else "running"
-        if slot.session is not None or slot.broken:
-            running.setdefault(slot.kind.name, []).append(f"{state} in {slot.root}")
     lines: list[Line] = []
-    kinds = server_kinds(project.settings.settings.lsp_servers)
-    found = await asyncio.to_thread(lambda: [kind.program(project.environment.get("PATH")) for kind in kinds])
-    for kind, program in zip(kinds, found, strict=True):
-        state, meaning = optional("installed: {}", program), ""
-        if kind.name in running:
-            state, meaning = "; ".join(running[kind.name]), "success"
-        elif not program:
+    for server in await asyncio.to_thread(list_language_servers, project):
+        state, meaning = optional("installed: {}", server.program), ""
+        if server.running:
+            state, meaning = "; ".join(server.running), "success"
+        elif not server.program:
             state, meaning = "not installed", "dim"
-        lines.append((one_line(f"{kind.name}: {state}"), meaning))
+        lines.append((one_line(f"{server.name}: {state}"), meaning))
     return lines
 
 

@@ -5,11 +5,10 @@ The run may be of this process or another, or have ended; its source hides the d
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events, work
 from textual.app import ComposeResult
@@ -17,14 +16,13 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from retinue.core.delegation import LIVE
-from retinue.core.events import TRANSIENT, Event, TextDelta
+from retinue.app.rich_text import Row
+from retinue.app.run_events import Lost, RunSource
+from retinue.app.windows import known_windows
 from retinue.errors import RetinueError
-from retinue.faces.feed.feed import Feed, command_text
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.marks import FRAME_SECONDS, known_windows
+from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.story import RunStory
-from retinue.faces.tui.board.text import Row
 from retinue.faces.tui.board.viewer import (
     Action,
     Moment,
@@ -38,116 +36,9 @@ from retinue.faces.tui.board.viewer import (
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.panels import AgentsPanel, LinesPanel
 from retinue.faces.tui.screens.rewind import fork_watched_run
-from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.log.rows import RunRow
-    from retinue.runs.node import RunNode
-    from retinue.runs.supervisor import Supervisor
-
-
-Found = TypeVar("Found")
-BATCH = 200
-# How often a run that is at rest elsewhere is asked whether someone took it up again.
-LOOK_AGAIN_SECONDS = 1.0
-
-
-class Lost:
-    """In place of an event: the process of the run is gone."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-
-class RunSource:
-    """One run of the project of `supervisor`. Nothing here blocks the event loop."""
-
-    def __init__(self, supervisor: Supervisor, feed: Feed, run_id: str) -> None:
-        self._supervisor = supervisor
-        self._feed = feed
-        self.run_id = run_id
-        self._after = 0
-
-    @property
-    def node(self) -> RunNode | None:
-        """Return the run, if it is one of this process."""
-        return self._supervisor.members.get(self.run_id)
-
-    async def row(self) -> RunRow:
-        """Return how it stands in the log. Raise UnknownRunError."""
-        return await self._feed.find(self.run_id)
-
-    async def events(self) -> AsyncGenerator[Event | Lost, None]:
-        """Yield everything from its first event on, then what happens, also after it is taken up
-        again. Ends only when it is closed, or with the log."""
-        while True:
-            async for written in self._written():
-                yield written
-            live = self._here() if self.node is not None else self._elsewhere()
-            async with aclosing(live) as stream:
-                async for event in stream:
-                    yield event
-            if not self._supervisor.opened:
-                return
-
-    async def steer(self, text: str) -> str:
-        """Say something to the run. Return what became of it."""
-        return await command_text(self._feed.say(self.run_id, text, by=""))
-
-    async def stop(self) -> str:
-        """Stop the run. Return what became of it."""
-        return await command_text(self._feed.stop(self.run_id, by=""))
-
-    async def _written(self) -> AsyncGenerator[Event, None]:
-        """Yield what is in the log and was not yielded yet, page by page."""
-        while True:
-            found = await self._feed.read(LogReader.events, self.run_id, self._after, BATCH)
-            for event in found:
-                self._after = event.seq
-                yield event
-            if len(found) < BATCH:
-                return
-
-    async def _here(self) -> AsyncGenerator[Event | Lost, None]:
-        """Yield events as they happen until the run has ended; then wait for its next attempt."""
-        log = self._supervisor.project.log
-        await log.flush()
-        subscription = log.subscribe(run_id=self.run_id)
-        try:
-            # No await from the flush to here: what the file has not yet, the subscription will.
-            for event in log.reader.events(self.run_id, self._after):
-                self._after = event.seq
-                yield event
-            begun = log.reader.partial(self.run_id)
-            if begun and self.node is not None:
-                place = self.node.handle.place
-                yield Event(place.run_id, place.parent_id, place.root_id, self._after, time.time(), TextDelta(begun))
-            async for event in subscription:
-                if event.seq > self._after or (event.seq == self._after and isinstance(event.body, TRANSIENT)):
-                    self._after = event.seq
-                    yield event
-        finally:
-            subscription.close()
-
-    async def _elsewhere(self) -> AsyncGenerator[Event | Lost, None]:
-        """Yield events as the log grows, while another process runs it. At rest it is looked at now and then:
-        someone may take it up again, here or there."""
-        from retinue.log.follow import follow
-
-        at_rest = False
-        while self.node is None:
-            row = await self.row()
-            if row.state in LIVE:
-                at_rest = False
-                async for event in follow(self._feed.folder, self.run_id, self._after):
-                    self._after = max(self._after, event.seq)
-                    yield event
-                row = await self.row()
-            if row.state == "interrupted" and not at_rest:
-                yield Lost(row.updated_at)
-            at_rest = True
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
 
 WHEEL_ROWS = 3

@@ -14,22 +14,32 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
-from retinue.agents.files import agents_folder, check_name, file_name, write_new
-from retinue.agents.manage import TURNS, WrittenAgent, brief, look
-from retinue.agents.write import LEVELS, AgentDraft, spec_of, starter, write_agent
+from retinue.app.agent_files import (
+    LEVELS,
+    WRITER_TURNS,
+    AgentDraft,
+    WrittenAgent,
+    agents_folder,
+    brief,
+    check_name,
+    create_agent,
+    file_name,
+    look,
+    starter,
+)
+from retinue.app.model_choice import find_models, model_families, model_names
+from retinue.app.rich_text import one_line
+from retinue.app.text import optional
 from retinue.errors import UsageError
-from retinue.faces.text import optional
 from retinue.faces.tui.board.marks import FRAMES, STILL
-from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
 from retinue.faces.tui.screens.external_editor import Feedback, check_file
 from retinue.faces.tui.screens.sheet import ListSheet, Sheet, near
-from retinue.runs.handle import handle_of
 
 if TYPE_CHECKING:
+    from retinue.app.retinue import Run
     from retinue.faces.tui.app import RetinueApp
-    from retinue.runs.handle import RunHandle
 
 
 WRITER = "general-purpose"
@@ -50,7 +60,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
     def __init__(self, name: str, described: str, path: Path) -> None:
         super().__init__()
         self._name_wanted, self._described, self._path = name, described, path
-        self._run: RunHandle | None = None
+        self._run: Run | None = None
         self._stopped = False
         self._frame = 0
 
@@ -65,7 +75,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
     def action_close(self) -> None:
         self._stopped = True
         # A run that is told to stop ends by itself; the screen closes when it has.
-        if self._run is None or not self._run.stopper("The person left."):
+        if self._run is None or not self._run.stop_now("The person left."):
             self.dismiss(None)
 
     def action_inbox(self) -> None:
@@ -75,8 +85,8 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         known = [tool for tool in GENERATE_TOOLS if tool in self.project.tools]
         task = brief(self._name_wanted, self._described, self._path, known)
         before = _stamp(self._path)
-        writer = await self.retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
-        self._run = handle_of(writer)
+        writer = await self.retinue.spawn(WRITER, task, limits={"max_turns": WRITER_TURNS}, background=False)
+        self._run = writer
         outcome = await self._run.wait()
         if self._stopped:
             self.dismiss(None)
@@ -96,7 +106,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         if self._run is not None and self._run.id in self.host.board.cards:
             card = self.host.board.cards[self._run.id]
             doing = card.activity()
-            turn = optional(f"turn {{}} of {TURNS}", card.turns)
+            turn = optional(f"turn {{}} of {WRITER_TURNS}", card.turn)
         lines = [f"{sign} {WRITER} writes {self.near(self._path)}", f"  {one_line(doing)}", f"  {turn}"]
         waiting = self.host.facts.get("inbox")
         if waiting:
@@ -121,8 +131,6 @@ TOOLS = (
     ("none", "None"),
     (CUSTOM, "Choose by name…"),
 )
-FAMILIES = ("haiku", "sonnet", "opus")
-"""Names that agent files share across machines: offered where they mean a model."""
 THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in LEVELS))
 
 
@@ -132,13 +140,13 @@ class _Cancelled(Exception):  # noqa: N818 - not an error: the person went away
 
 async def create_on(sheet: ListSheet[None]) -> None:
     """Create an agent, and say on `sheet` what came of it."""
-    said = await create_agent(sheet.host)
+    said = await ask_for_agent(sheet.host)
     if said is not None:
         sheet.say(said.text, said.kind)
         sheet.redraw()
 
 
-async def create_agent(app: RetinueApp) -> Feedback | None:
+async def ask_for_agent(app: RetinueApp) -> Feedback | None:
     """Ask, write, and return what came of it; None when the person left. From a worker only."""
     try:
         way = await _pick(app, "A new agent", WAYS)
@@ -152,12 +160,12 @@ async def create_agent(app: RetinueApp) -> Feedback | None:
                 raise _Cancelled
         if way == "generate":
             return await _generated(app, name, path)
-        return await _written(app, name, path, replace)
+        return await _written(app, name, user=user, replace=replace)
     except _Cancelled:
         return None
 
 
-async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Feedback:
+async def _written(app: RetinueApp, name: str, *, user: bool, replace: bool) -> Feedback:
     description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
     tools = await _pick(app, "Which tools may it use?", TOOLS)
     if tools == CUSTOM:
@@ -173,25 +181,16 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Fee
     if prompt is None:
         raise _Cancelled
     draft = AgentDraft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
-    made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
-    return _effective(app, name, await asyncio.to_thread(check_file, made.path, _cwd(app), "Written"), made.path)
+    made = await asyncio.to_thread(create_agent, draft, _cwd(app), user=user, force=replace)
+    path = Path(made.path)
+    return _effective(app, name, await asyncio.to_thread(check_file, path, _cwd(app), "Written"), path)
 
 
 async def _model_rows(app: RetinueApp) -> tuple[tuple[str, str], ...]:
     """Return what `retinue models list` shows, with the families that mean something here before it."""
-    from retinue.faces.tui.screens.models import model_names
-    from retinue.models.inventory import list_models
-    from retinue.models.resolve import Resolver
-
-    project = app.project
-    found = await list_models(project.settings.settings, project.environment, project.transport)
-    resolver = Resolver(found.providers)
-    rows = [("inherit", "The model of whoever starts it")]
-    for family in FAMILIES:
-        meant = resolver.find(family)
-        if meant is not None:
-            rows.append((family, f"{family} · now {meant.info.full_name}"))
-    return (*rows, *model_names(found.models), (CUSTOM, "Another…"))
+    found = await find_models(app.project)
+    rows = [("inherit", "The model of whoever starts it"), *model_families(found), *model_names(found.models)]
+    return (*rows, (CUSTOM, "Another…"))
 
 
 async def _generated(app: RetinueApp, name: str, path: Path) -> Feedback:

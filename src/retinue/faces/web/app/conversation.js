@@ -84,6 +84,9 @@ const TAKES = {
 	"model.retrying": (talk, event) => talk.note(event, `${event.failure.message} Trying again in ${event.delay.toFixed(1)}s.`, "warn"),
 	"limit.reached": (talk, event) => talk.note(event, `Limit: ${event.detail}`, "warn"),
 	"run.warned": (talk, event) => talk.note(event, event.text),
+	"run.mode_changed": (talk, event) =>
+		talk.note(event, `${event.cause === "plan" ? "The plan was approved: the" : "The"} permission mode is ${event.mode} now.`),
+	"run.moved": (talk, event) => talk.note(event, "It was moved to the background."),
 	"run.compacted": (talk, event) =>
 		talk.note(event, `The conversation was shortened: ${event.tokens_before} to ${event.tokens_after} tokens.`),
 	"run.undone": (talk, event) => talk.note(event, `Files were put back: ${[...event.restored, ...event.removed].join(", ")}`),

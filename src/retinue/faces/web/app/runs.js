@@ -155,7 +155,7 @@ const CHANGES = {
 	"turn.ended": (event, row) => ({ turns: row.turns + 1, usage: event.total }),
 	"inbox.opened": (event) => ({ state: "waiting", doing: event.title }),
 	"inbox.closed": () => ({ state: "running", doing: "" }),
-	"run.warned": (event, row) => ({ background: row.background || event.code === "moved_to_background" }),
+	"run.moved": () => ({ background: true }),
 	"run.compacted": (event, row) => ({ compactions: row.compactions + 1 }),
 	"run.interrupted": () => ({ state: "interrupted", doing: "" }),
 	"run.ended": ({ outcome, at }, row) => ({

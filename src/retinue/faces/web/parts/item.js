@@ -5,7 +5,7 @@ import { Diff, looksLikeDiff } from "./diff.js";
 import { Output } from "./fold.js";
 
 const RISKS = { low: "idle", medium: "warn", high: "bad" };
-export const KEYS = { a: "allow", r: "allow-run", g: "allow-agent", w: "always", d: "deny" };
+export const KEYS = { y: "allow", r: "allow-run", a: "allow-agent", A: "always", n: "deny" };
 
 function titleOf(option, item) {
 	const words = {
@@ -31,6 +31,7 @@ export function ItemCard({ item, current }) {
 	const [message, setMessage] = useState("");
 	const [busy, act] = useAction();
 	const isQuestion = item.kind === "question";
+	const canGive = isQuestion && (message.trim() || item.payload.skip);
 	const give = (choice) => act(() => answer(item, choice, isQuestion ? "" : message));
 	const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
 	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id}>
@@ -47,7 +48,7 @@ export function ItemCard({ item, current }) {
 		</p>
 		<${Subject} item=${item} />
 		${item.reason && html`<p class="why"><b>Why you are asked:</b> ${clean(item.reason)}${item.rule && html` “Always” writes the rule <code>${item.rule}</code>.`}</p>`}
-		<form class="answers" onSubmit=${(event) => (event.preventDefault(), isQuestion && message.trim() && give(message.trim()))}>
+		<form class="answers" onSubmit=${(event) => (event.preventDefault(), canGive && give(message.trim()))}>
 			<div class="options">
 				${item.options.map((option) => {
 					const [word, more] = titleOf(option, item);
@@ -60,7 +61,7 @@ export function ItemCard({ item, current }) {
 			<div class="words">
 				<input value=${message} onInput=${typed(setMessage)} aria-label="Your words"
 					placeholder=${isQuestion ? "Or answer in your own words" : "Words for the agent, with a denial"} />
-				${isQuestion && html`<button class="primary" disabled=${busy || !message.trim()}>Answer</button>`}
+				${isQuestion && html`<button class="primary" disabled=${busy || !canGive}>Answer</button>`}
 			</div>
 		</form>
 	</article>`;

@@ -26,11 +26,11 @@ function Part({ part, all }) {
 function PromptParts({ name }) {
 	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name]);
 	if (!found) return html`<${Loading} problem=${problem} />`;
-	return html`<h2>What its model is told <small>${count(found.tokens)} tokens with every request, estimated</small></h2>
+	return html`<h2>What its model is told <small>${count(found.tokens.prefix)} tokens with every request, estimated</small></h2>
 		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
-		${found.parts.map((part) => html`<${Part} part=${part} all=${found.tokens} />`)}
+		${found.parts.map((part) => html`<${Part} part=${part} all=${found.tokens.prefix} />`)}
 		<h2>Tools <small>${found.tools.length}</small></h2>
-		${found.tools.map((tool) => html`<${Part} part=${tool} all=${found.tokens} />`)}`;
+		${found.tools.map((tool) => html`<${Part} part=${tool} all=${found.tokens.prefix} />`)}`;
 }
 
 const Back = () => html`<a class="button plain" href=${link("agents")} aria-label="Back to the agents"><${Icon} name="back" /></a>`;

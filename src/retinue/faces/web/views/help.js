@@ -12,7 +12,7 @@ const KEYS = [
 	["s", "say something to the run"],
 	["x", "stop the run (asks first)"],
 	["b", "let its parent go on without it"],
-	["a  r  g  w  d", "allow once, this run, this agent, always; deny"],
+	["y  r  a  A  n", "allow once, this run, this agent, always; deny"],
 	["Esc", "back"],
 ];
 

@@ -8,7 +8,7 @@ function Job({ job }) {
 		<p class="about"><b>${job.agent}</b><span>${job.schedule}</span>${job.zone && html`<span>${job.zone}</span>`}</p>
 		<p class="about">
 			<span>${job.next_at ? `next in ${duration(job.next_at - now.value)} (${moment(job.next_at)})` : "nothing is due any more"}</span>
-			${job.last_run && html`<a href=${link("run", job.last_run)}>last run ${ago(job.last_at, now.value)}</a>`}
+			${job.last_run_id && html`<a href=${link("run", job.last_run_id)}>last run ${ago(job.last_at, now.value)}</a>`}
 			<span>${plural(job.runs, "run")}</span>${job.skipped > 0 && html`<span>${job.skipped} passed over</span>`}
 		</p>
 		${job.last_error && html`<p class="about bad">${clean(job.last_error)}</p>`}
@@ -17,10 +17,10 @@ function Job({ job }) {
 
 export function Schedules() {
 	const request = useRequest(() => getOfProject("/v1/schedules"), [Math.floor(now.value / 30)]);
-	const draw = ({ schedules }) =>
-		html`${!schedules.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
-			<div class="cards">${schedules.map((job) => html`<${Job} job=${job} />`)}</div>`;
-	return html`<${Page} title="Schedules" request=${request} sum=${(found) => found.schedules.length} draw=${draw} />`;
+	const draw = ({ jobs }) =>
+		html`${!jobs.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
+			<div class="cards">${jobs.map((job) => html`<${Job} job=${job} />`)}</div>`;
+	return html`<${Page} title="Schedules" request=${request} sum=${(found) => found.jobs.length} draw=${draw} />`;
 }
 
 export function showProject(id, current) {

@@ -37,7 +37,7 @@ export function Start({ id }) {
 				</select><small>${chosen ? clean(chosen.description) : "It talks to you and starts others."}</small></label>
 			<div class="pair">
 				<label>Model<input name="model" list="models" placeholder="as the agent and the settings say" />
-					<datalist id="models">${models && models.models.map((each) => html`<option value=${each.id} />`)}</datalist></label>
+					<datalist id="models">${models && models.models.map((each) => html`<option value=${each.model} />`)}</datalist></label>
 				<label>Budget in USD, for it and all below<input name="usd" type="number" min="0" step="any" placeholder="no limit" /></label>
 			</div>
 			${agent && html`<div class="pair">

@@ -1,19 +1,21 @@
 """Bounds on what all processes of a program take together: memory, and a scratch folder on a disk.
 
-The kernel bounds each process, and the scratch folder where that is a file system in memory. The rest is counted by
-the process that stays behind, the more often the less room there is. A program that takes too much is killed. One
-that finds the scratch folder full can remove files, but cannot write a byte into any.
+The kernel bounds each process, all of them together where a control group can be made for them, and the scratch folder
+where that is a file system in memory. The process that stays behind counts, the more often the less room there is. A
+program that takes too much is killed. One that finds the scratch folder full can remove files, but cannot write a byte
+into any.
 """
 
 import posix
 from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
 from time import monotonic
 
-from .namespaces import O_PATH, SIGALRM, descendants, get, parent_of, process_numbers
+from .namespaces import O_PATH, SIGALRM, WallError, descendants, get, parent_of, process_numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _QUICKEST, _SLOWEST = 0.02, 0.5
 _SHARE = 20
@@ -45,15 +47,67 @@ class Look:
         return room < 0
 
 
+class Group:
+    """The control group in which the kernel bounds the memory of a program and all that it starts."""
+
+    def __init__(self, plan: "dict[str, Any]") -> None:
+        # Opened now: this process does not reach the files any more once it has its own view of the system.
+        folder, name, limits, events = plan["group"]
+        self._name = f"{name}.{posix.getpid()}"
+        self._most = plan["memory_bytes"]
+        try:
+            self._folder = posix.open(folder, _FOLDER)
+            posix.mkdir(self._name, dir_fd=self._folder)
+            for file, text in limits:
+                number = self._open(file, posix.O_WRONLY)
+                posix.write(number, text.encode())
+                posix.close(number)
+            self._events = self._open(events, posix.O_RDONLY)
+            self._members = self._open("cgroup.procs", posix.O_WRONLY)
+        except OSError as error:
+            raise WallError("the memory of the command cannot be bounded by a control group") from error
+
+    def _open(self, file: str, flags: int) -> int:
+        return posix.open(f"{self._name}/{file}", flags | posix.O_CLOEXEC, dir_fd=self._folder)
+
+    def join(self) -> None:
+        """Put this process into the group, and let go of it."""
+        posix.write(self._members, b"0")
+        for number in (self._members, self._events, self._folder):
+            posix.close(number)
+
+    def has_killed(self) -> bool:
+        """Return whether the kernel has ended a process because there was no memory left."""
+        return not posix.pread(self._events, 4096, 0).partition(b"oom_kill ")[2].startswith(b"0")
+
+    def close(self) -> str:
+        """Remove the group. Return a sentence if something in it was ended by the kernel."""
+        sentence = memory_complaint(self._most) if self.has_killed() else ""
+        try:
+            posix.rmdir(self._name, dir_fd=self._folder)
+        except OSError:
+            # Something the program left running is in it. Retinue removes it later.
+            return sentence
+        return sentence
+
+
 class Bounds:
     """What a program may take. `scratch` is its folder, if that has to be counted."""
 
-    def __init__(self, scratch: str, scratch_bytes: "int | None", memory_bytes: "int | None", alone: bool) -> None:
+    def __init__(
+        self,
+        scratch: str,
+        scratch_bytes: "int | None",
+        memory_bytes: "int | None",
+        alone: bool,
+        group: "Group | None",
+    ) -> None:
         """`alone`: the program gets a /proc of its own. Otherwise its processes are the descendants of this one."""
         self._scratch = scratch
         self._scratch_bytes = scratch_bytes
         self._memory_bytes = memory_bytes
         self._alone = alone
+        self._group = group
 
     def begin(self, stop: "Callable[[str], None]") -> None:
         """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come
@@ -75,6 +129,9 @@ class Bounds:
         setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
 
     def _used_memory(self, most: int) -> int:
+        # The kernel ends one process; all of them are to end.
+        if self._group is not None and self._group.has_killed():
+            return most + 1
         return used_memory(self._processes(), most)
 
     def _used_scratch(self, most: int) -> int:

@@ -145,11 +145,12 @@ class Watcher(Companion):
         # Files carry the time of the last tick of the kernel's clock.
         self._began = time_ns() - 20_000_000
         self._child = 0
+        self._stopped = False
         self.void = -1
         """The open folder of stand-ins, where this process may mount."""
         self.alone = False
         """Whether everything that the program starts ends with the child."""
-        self._keeper = self._bounds = None
+        self._keeper = self._bounds = self._group = None
         if plan["watched"]:
             from .keeper import MaskKeeper
 
@@ -158,12 +159,18 @@ class Watcher(Companion):
             from . import bounds
 
             self._bounds = bounds
+        if plan["group"]:
+            self._group = bounds.Group(plan)
         if plan["workspaces"]:
             from . import watch  # noqa: F401
 
     @property
     def needed(self) -> bool:
         return bool(self._keeper or self._bounds or self._plan["workspaces"])
+
+    def join(self) -> None:
+        if self._group is not None:
+            self._group.join()
 
     def begin(self, child: int) -> None:
         self._child = child
@@ -172,7 +179,8 @@ class Watcher(Companion):
             # So that whatever the program leaves running becomes a child of this process.
             call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if self._bounds is not None:
-            bounds = self._bounds.Bounds(plan["scratch"], counted_scratch(plan), plan["memory_bytes"], self.alone)
+            most = plan["memory_bytes"]
+            bounds = self._bounds.Bounds(plan["scratch"], counted_scratch(plan), most, self.alone, self._group)
             bounds.begin(self.stop)
         if self._keeper is not None:
             self._keeper.begin(self.void, self.stop)
@@ -183,8 +191,15 @@ class Watcher(Companion):
         if not self.alone:
             kill_descendants()
         say(f"stopped. {sentence}")
+        self._stopped = True
 
     def finish(self) -> None:
+        if self._group is not None:
+            sentence = self._group.close()
+            if sentence and not self._stopped:
+                say(f"stopped. {sentence}")
+        if self._keeper is not None:
+            self._keeper.close()
         for root, known, hook_folders in self._plan["workspaces"]:
             from .watch import disarm
 
@@ -242,10 +257,12 @@ def restrict(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> No
 def drop_capabilities(kept: int) -> None:
     """Give up all capabilities but `kept`, of which only those that this process holds can stay."""
     attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    for capability in range(64):
-        if not kept >> capability & 1:
+    # Asking for each that may exist would take longer.
+    surplus = capabilities(b"CapBnd:") & ~kept
+    for capability in range(surplus.bit_length()):
+        if surplus >> capability & 1:
             attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
-    for allowed in (kept, kept & held_capabilities(), 0):
+    for allowed in (kept, kept & capabilities(b"CapPrm:"), 0):
         # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
@@ -257,8 +274,9 @@ def capability_sets(allowed: int) -> bytes:
     return low + low + bytes(4) + high + high + bytes(4)
 
 
-def held_capabilities() -> int:
-    _, _, rest = get("/proc/self/status").partition(b"CapPrm:")
+def capabilities(kind: bytes) -> int:
+    """Return one of the sets that this process has."""
+    _, _, rest = get("/proc/self/status").partition(kind)
     return int(rest.split(None, 1)[0], 16)
 
 
@@ -366,12 +384,12 @@ def scope_sockets(scope: bytes) -> None:
 
 def give_up(powers: int) -> None:
     attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    for capability in range(64):
+    for capability in range(powers.bit_length()):
         if powers >> capability & 1:
             attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
             if has_in_bounds(capability):
                 raise WallError("the right to mount cannot be given up")
-    left = held_capabilities() & ~powers
+    left = capabilities(b"CapPrm:") & ~powers
     try:
         call("capset", _CAPABILITY_HEADER, capability_sets(left))
     except OSError as error:

@@ -366,6 +366,9 @@ class Companion:
     def begin(self, child: int) -> None:
         """Called once, before it waits for the child."""
 
+    def join(self) -> None:
+        """Called in the child, before it does anything else."""
+
     def finish(self) -> None:
         """Called once the child, and in a process namespace everything else, has ended."""
 
@@ -413,6 +416,7 @@ def stay_behind(companion: Companion) -> None:
         code = ending(child)
         companion.finish()
         posix._exit(code)
+    companion.join()
     for number in _ASKING:
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)

@@ -1,0 +1,291 @@
+"""What a person does with agent files: check, convert, read, create, copy, switch off and on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct, field
+
+from retinue.agents import manage as manage
+from retinue.agents.catalog import Catalog
+from retinue.agents.convert import Loss as Loss
+from retinue.agents.convert import convert
+from retinue.agents.dialects.tables import DIALECTS as DIALECTS
+from retinue.agents.edit import write_atomically as write_atomically
+from retinue.agents.folders import WRITABLE as WRITABLE
+from retinue.agents.folders import PluginFolder as PluginFolder
+from retinue.agents.frontmatter import Parsed
+from retinue.agents.lint.runner import lint_catalog
+from retinue.agents.lint.runner import lint_paths as lint_paths
+from retinue.agents.lint.subject import AppliedRepair
+from retinue.agents.lint.subject import Finding as Finding
+from retinue.agents.manage import LEVELS as LEVELS
+from retinue.agents.manage import OWN as OWN
+from retinue.agents.manage import WRITER_TURNS as WRITER_TURNS
+from retinue.agents.manage import Action, spec_of, write_new
+from retinue.agents.manage import AgentDraft as AgentDraft
+from retinue.agents.manage import Removed as Removed
+from retinue.agents.manage import WrittenAgent as WrittenAgent
+from retinue.agents.manage import agents_folder as agents_folder
+from retinue.agents.manage import brief as brief
+from retinue.agents.manage import look as look
+from retinue.agents.manage import own_files as own_files
+from retinue.agents.manage import remove as remove
+from retinue.agents.manage import reset as reset
+from retinue.agents.manage import starter as starter
+from retinue.agents.parse import is_skill, parse, parse_skill, unusable
+from retinue.agents.scan import parse_file, read_bytes
+from retinue.agents.write import check_name as check_name
+from retinue.agents.write import file_name as file_name
+from retinue.agents.write import write_agent
+from retinue.app.agents import FateView, fates_of, load_catalog, plugin_folders
+from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
+from retinue.errors import RetinueError, UsageError
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+SKILL_DIALECTS = ("skill", "skills")
+PLURALS: Mapping[Severity, str] = {"error": "errors", "warning": "warnings", "info": "infos"}
+
+
+# Checks
+
+
+class LintList(Struct, frozen=True, kw_only=True):
+    """What is wrong with agent files, by file and line; `fixed` are the repairs that were made, and `files` were
+    looked at."""
+
+    findings: Sequence[Finding]
+    fixed: Sequence[AppliedRepair] = ()
+    files: int
+    errors: int
+    warnings: int
+    infos: int
+
+    def fails(self, *, strict: bool = False) -> bool:
+        """Return whether there is an error, or with `strict` a warning."""
+        return self.errors > 0 or (strict and self.warnings > 0)
+
+
+def lint_agents(
+    cwd: Path, *, paths: Sequence[str] = (), fix: bool = False, project: Callable[[], Project] | None = None
+) -> LintList:
+    """Check agent files: `paths`, or without them all of the project, the user and the project's plugins. With `fix`
+    repair what can be repaired without adding rights. `project` returns the one that is open already."""
+    from retinue.capabilities.mcp.servers import ServerLint
+    from retinue.engine import open_project
+
+    check = ServerLint(project or (lambda: open_project(cwd)))
+    if paths:
+        report = lint_paths(paths, fix=fix, check=check)
+    else:
+        # Plugins outside of the project are not looked at: `fix` must not change files of others.
+        report = lint_catalog(cwd, fix=fix, plugins=plugin_folders(cwd, own=False), check=check)
+    return _lint_list(report.findings, report.changes, report.files)
+
+
+def _lint_list(findings: Sequence[Finding], changes: Sequence[AppliedRepair], files: int) -> LintList:
+    totals = dict.fromkeys(PLURALS.values(), 0)
+    for finding in findings:
+        totals[PLURALS[finding.severity]] += 1
+    return LintList(findings=findings, fixed=changes, files=files, **totals)
+
+
+# Conversion
+
+
+class ConvertedAgent(Struct, frozen=True, kw_only=True):
+    """An agent in another dialect. `path` is the file that was written, None where none was; `losses` are what the
+    dialect cannot express."""
+
+    name: str
+    source: str
+    origin: DialectName = field(name="from")
+    to: DialectName
+    file: str
+    path: str | None
+    text: str
+    losses: Sequence[Loss]
+
+
+class FailedConversion(Struct, frozen=True):
+    """An agent that could not be converted."""
+
+    agent: str
+    code: str
+    message: str
+
+
+class ConversionList(Struct, frozen=True):
+    """What became of each agent that was to be converted."""
+
+    converted: list[ConvertedAgent]
+    failed: list[FailedConversion]
+
+
+def convert_agents(names: Sequence[str], to: str, cwd: Path, output: str, *, force: bool = False) -> ConversionList:
+    """Write agents, named or as files, in the dialect `to`: `output` is a folder, a file, or `-` for none. One that
+    cannot be converted does not stop the others; a single one raises."""
+    result = ConversionList([], [])
+    for name in names:
+        try:
+            result.converted.append(_convert(name, cast("DialectName", to), cwd, output, len(names) > 1, force))
+        except RetinueError as error:
+            if len(names) == 1:
+                raise
+            result.failed.append(FailedConversion(name, error.code, str(error)))
+    return result
+
+
+def _convert(name: str, to: DialectName, cwd: Path, output: str, many: bool, force: bool) -> ConvertedAgent:
+    parsed = _find_file(name, cwd)
+    conversion = convert(parsed, to)
+    path: Path | None = None
+    if output != "-":
+        path = Path(output).expanduser().absolute()
+        if many or path.is_dir() or output.endswith(("/", "\\")) or not path.suffix:
+            path /= conversion.file_name
+        write_new(path, conversion.text, force=force)
+    return ConvertedAgent(
+        name=conversion.name,
+        source=parsed.file,
+        origin=parsed.dialect,
+        to=conversion.dialect,
+        file=conversion.file_name,
+        path=None if path is None else str(path),
+        text=conversion.text,
+        losses=conversion.losses,
+    )
+
+
+def _find_file(name: str, cwd: Path) -> Parsed:
+    path = Path(name).absolute()
+    if path.is_file():
+        return parse_file(path)
+    if "/" in name or "\\" in name or name.lower().endswith((".md", ".markdown", ".yaml", ".yml")):
+        raise UsageError(f"There is no file {path}.", remedy="Name a file that exists, or an agent.")
+    return load_catalog(cwd).find(name).parsed
+
+
+# Files as they are read
+
+
+class AgentFileView(Struct, frozen=True, kw_only=True):
+    """One file as it is read, without discovery. `error` says why it is no agent."""
+
+    file: str
+    dialect: str
+    name: str | None
+    description: str | None
+    tools: Sequence[str] | None
+    disallowed_tools: Sequence[str] | None
+    model: str | Sequence[str] | None
+    prompt: str
+    spec: AgentSpec | None
+    fates: Mapping[str, FateView]
+    problems: Sequence[Problem]
+    error: Problem | None
+
+
+def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
+    """Return what a file of an agent or a skill means. Without `dialect` it is guessed from path and keys."""
+    skill = dialect in SKILL_DIALECTS or (dialect is None and is_skill(path))
+    chosen = cast("DialectName | None", dialect if dialect in DIALECTS else None)
+    data = read_bytes(path)
+    if isinstance(data, Problem):
+        parsed = unusable(path, data, chosen)
+    elif skill:
+        parsed = parse_skill(data, path=path)
+    else:
+        parsed = parse(data, path=path, dialect=chosen)
+    return AgentFileView(
+        file=parsed.file,
+        dialect="skill" if skill else parsed.dialect,
+        name=parsed.name,
+        description=parsed.description,
+        tools=parsed.tools,
+        disallowed_tools=parsed.disallowed_tools,
+        model=parsed.model,
+        prompt=parsed.prompt,
+        spec=parsed.spec,
+        fates=fates_of(parsed.fates),
+        problems=parsed.problems,
+        error=parsed.error,
+    )
+
+
+# Files of one's own
+
+
+class NewAgent(Struct, frozen=True, kw_only=True):
+    """A file that was written. `effective` is whether the agent is loaded from it, and not from a stronger one."""
+
+    name: str
+    path: str
+    dialect: DialectName
+    replaced: bool
+    effective: bool
+    findings: Sequence[Finding]
+
+
+class EjectedAgent(Struct, frozen=True, kw_only=True):
+    """A copy that was written. `effective` is whether the agent is loaded from it, and not from a stronger one."""
+
+    name: str
+    origin: str = field(name="from")
+    path: str
+    dialect: DialectName
+    losses: Sequence[Loss]
+    replaced: bool
+    effective: bool
+
+
+class SwitchedAgent(Struct, frozen=True):
+    """An agent that was switched on or off; `action` is what that took."""
+
+    name: str
+    path: str
+    enabled: bool
+    changed: bool
+    action: Action
+
+
+def create_agent(draft: AgentDraft, cwd: Path, *, user: bool = False, force: bool = False) -> NewAgent:
+    """Write the file of a new agent. Raise UsageError for a draft that is no agent, and for a file that exists."""
+    spec = spec_of(draft)
+    path = agents_folder(draft.dialect, cwd, user=user) / file_name(spec.name, draft.dialect)
+    written = write_new(path, write_agent(spec, draft.dialect), force=force)
+    winner = Catalog.load(cwd).find(spec.name).path
+    return NewAgent(
+        name=spec.name,
+        path=str(written.path),
+        dialect=draft.dialect,
+        replaced=written.replaced,
+        effective=winner == str(written.path),
+        findings=lint_paths([written.path]).findings,
+    )
+
+
+def eject_agent(name: str, cwd: Path, *, dialect: DialectName, user: bool, force: bool) -> EjectedAgent:
+    """Copy an agent into a file that can be edited."""
+    copy = manage.eject(name, cwd, dialect=dialect, user=user, force=force, plugins=plugin_folders(cwd))
+    winner = load_catalog(cwd).find(copy.name).path
+    return EjectedAgent(
+        name=copy.name,
+        origin=copy.origin,
+        path=str(copy.path),
+        dialect=copy.dialect,
+        losses=copy.losses,
+        replaced=copy.replaced,
+        effective=winner == str(copy.path),
+    )
+
+
+def switch_agent(name: str, cwd: Path, *, on: bool, user: bool = False) -> SwitchedAgent:
+    """Switch an agent off, or on again: its file is then what it was before."""
+    folders = plugin_folders(cwd)
+    done = manage.enable(name, cwd, plugins=folders) if on else manage.disable(name, cwd, user=user, plugins=folders)
+    return SwitchedAgent(done.name, str(done.path), on, done.changed, done.action)

@@ -1,0 +1,163 @@
+"""Tests of agents by what they did: run offline or live, compared on the same cases, drafted from past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.run_state import RunState
+from retinue.errors import UsageError
+from retinue.evidence.case_file import SUFFIX, AgentTests, CaseFileError, find_test_files, read_test_file
+from retinue.evidence.case_run import Trial as Trial
+from retinue.evidence.case_run import TrialOptions as TrialOptions
+from retinue.evidence.expect import Unmet as Unmet
+from retinue.evidence.suite import AgentScore as AgentScore
+from retinue.evidence.suite import CaseResult as CaseResult
+from retinue.evidence.suite import Evaluation as Evaluation
+from retinue.evidence.suite import IntervalEstimate as IntervalEstimate
+from retinue.evidence.suite import Suite, choose_cases, evaluate, quote_suite
+from retinue.evidence.suite import SuiteOptions as SuiteOptions
+from retinue.evidence.suite import SuiteQuote as SuiteQuote
+from retinue.models.keys import environment
+
+ChosenCases = list[tuple[AgentTests, int]]
+
+
+class UnmetView(Struct, frozen=True):
+    """An expectation that was not met, with the lines of the ledger about it."""
+
+    assertion: str
+    reason: str
+    ledger: Sequence[str]
+
+
+class TrialView(Struct, frozen=True, kw_only=True):
+    """One run of a case."""
+
+    status: str
+    seconds: float
+    model: str | None
+    usd: float | None
+    turns: int
+    notes: Sequence[str]
+    unmet: list[UnmetView]
+
+
+class CaseView(Struct, frozen=True, kw_only=True):
+    """A case with all its runs."""
+
+    file: str
+    line: int | None
+    agent: str
+    case: str
+    verdict: str
+    policy: object
+    wanted: int
+    problem: str
+    usd: float | None
+    trials: list[TrialView]
+
+
+class TestReport(Struct, frozen=True):
+    """What became of cases; `problems` are test files that cannot be used."""
+
+    counts: Mapping[str, int]
+    problems: Sequence[str]
+    cases: list[CaseView]
+
+
+def find_tests(paths: Sequence[Path], expression: str) -> tuple[ChosenCases, list[str], int]:
+    """Return the cases of the test files below `paths` that match `expression`, what is wrong with files that cannot be
+    used, and the number of the others."""
+    files, problems = [], []
+    for path in find_test_files(list(paths)):
+        try:
+            files.append(read_test_file(path))
+        except CaseFileError as error:
+            problems.append(str(error))
+    return choose_cases(files, expression), problems, len(files)
+
+
+async def quote_tests(chosen: ChosenCases, options: SuiteOptions) -> SuiteQuote:
+    """Return what live runs of these cases would cost. Raise UsageError for a model whose price is not known."""
+    return await quote_suite(chosen, options, environment())
+
+
+async def run_tests(chosen: ChosenCases, options: SuiteOptions, show: Callable[[CaseResult], None]) -> list[CaseResult]:
+    """Run the cases; `show` gets each as soon as it is decided."""
+    return await Suite(options, environment(), show).run(chosen)
+
+
+def report_tests(results: Sequence[CaseResult], problems: Sequence[str]) -> TestReport:
+    """Return what became of the cases."""
+    counts: dict[str, int] = {}
+    for result in results:
+        counts[result.verdict] = counts.get(result.verdict, 0) + 1
+    return TestReport(counts, problems, [_case(result) for result in results])
+
+
+def _case(result: CaseResult) -> CaseView:
+    return CaseView(
+        file=str(result.tests.path),
+        line=result.tests.line_of(result.number),
+        agent=result.tests.agent,
+        case=result.case.name,
+        verdict=result.verdict,
+        policy=result.case.policy,
+        wanted=result.wanted,
+        problem=result.problem,
+        usd=result.usd,
+        trials=[_trial(trial) for trial in result.trials],
+    )
+
+
+def _trial(trial: Trial) -> TrialView:
+    return TrialView(
+        status=trial.status,
+        seconds=round(trial.seconds, 3),
+        model=trial.model,
+        usd=trial.usd,
+        turns=trial.record.outcome.turns if trial.record is not None else 0,
+        notes=trial.notes,
+        unmet=[UnmetView(unmet.name, unmet.reason, unmet.ledger) for unmet in trial.unmet],
+    )
+
+
+def draft_test(state: Path, row: RunState, agent: str, cwd: Path, target: Path | None) -> tuple[Path, Path]:
+    """Write a test of an agent whose expectations are what a past run did. Return its file and its cassette."""
+    from retinue.evidence.draft import draft_test as draft
+
+    return draft(state, row, agent, cwd, target, environment())
+
+
+def find_agent_tests(agent: str, cwd: Path, file: str | None) -> AgentTests:
+    """Return the tests of an agent: those of `file`, or those found below `cwd`. Raise UsageError for none."""
+    if file:
+        return read_test_file(Path(file).expanduser())
+    for path in find_test_files([cwd]):
+        if path.name == f"{agent}{SUFFIX}":
+            return read_test_file(path)
+    raise UsageError(
+        f"There is no {agent}{SUFFIX} in {cwd}.", remedy=f"Name it with --cases, or: retinue test new {agent}"
+    )
+
+
+async def compare_agents(
+    tests: AgentTests,
+    others: Sequence[Path],
+    expression: str,
+    options: SuiteOptions,
+    quoted: Callable[[SuiteQuote], None],
+    show: Callable[[str, CaseResult], None],
+) -> Evaluation:
+    """Run the cases that match `expression` with the agent of `tests` and with each of `others`; `quoted` gets the
+    expected cost. Raise UsageError where no case matches."""
+    chosen = choose_cases([tests], expression)
+    if not chosen:
+        raise UsageError(f"No case matches '{expression}'.", remedy=f"See {tests.path}.")
+    quoted(await quote_suite(chosen, options, environment()))
+    numbers = [number for _, number in chosen]
+    evaluation, _ = await evaluate(tests, others, numbers, options, environment(), show)
+    return evaluation

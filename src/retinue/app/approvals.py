@@ -1,0 +1,119 @@
+"""What waits for a person, in words, and the answers that it takes: the same keys and words in every face.
+
+What an agent chose is shown as it is, to the last character: one that a terminal would obey, hide or turn around is
+written out instead, so that what people see is what would run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.app.text import clip, optional
+from retinue.core.controls import visible
+from retinue.core.format import format_wait
+from retinue.core.permission import InboxItem
+from retinue.core.toolnames import TOOLS
+from retinue.log.inbox import how_closed
+
+
+class ApprovalChoice(Struct, frozen=True):
+    """An answer to an approval: the key that gives it (the page has the same keys in `web/parts/item.js`), a word or
+    two, and a phrase."""
+
+    key: str
+    short: str
+    label: str
+
+
+CHOICES = {
+    "allow": ApprovalChoice("y", "once", "Allow this call, once"),
+    "allow-run": ApprovalChoice("r", "this run", "Allow calls like it in this run and below it"),
+    "allow-agent": ApprovalChoice("a", "this agent", "Allow calls like it in every run of this agent"),
+    "always": ApprovalChoice("A", "always", "Allow calls like it always, by a rule in the settings"),
+    "deny": ApprovalChoice("n", "deny", "Deny"),
+}
+ALLOWING = frozenset(CHOICES) - {"deny"}
+"""Answers that nobody gives before all of an approval was shown."""
+
+
+def shown(text: str, most: int = 300) -> str:
+    """Return a text to the last character as it is, on one line."""
+    return clip(visible(text.replace("\n", " ").strip()), most)
+
+
+def label(option: str) -> str:
+    """Return the phrase for an answer; an option of a question is its own."""
+    return CHOICES[option].label if option in CHOICES else option
+
+
+def who(item: InboxItem) -> str:
+    """Return the agent that asks, and what it works on."""
+    if item.description == item.agent:
+        return item.agent
+    return item.agent + optional(", {}", item.description)
+
+
+def kind_text(item: InboxItem) -> str:
+    """Return what is asked: the risk of a call, or that it is a question."""
+    if item.kind == "approval":
+        return f"{item.risk} risk"
+    return item.kind
+
+
+def headline(item: InboxItem) -> str:
+    """Return `edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
+    return f"{shown(item.title)} · {shown(who(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
+
+
+def body(item: InboxItem, *, reason: bool = True) -> list[str]:
+    """Return why it is asked, and the exact call, whole: its command, its diff, or all of its arguments. What is left
+    out would be approved unseen."""
+    lines = []
+    if item.reason and reason:
+        lines.append(shown(item.reason, 1_000))
+    exact = visible(_exact(item)).split("\n")
+    return lines if exact == [""] else lines + exact
+
+
+def _exact(item: InboxItem) -> str:
+    if item.kind != "approval":
+        return item.detail
+    arguments: Any = item.payload.get("arguments") or {}
+    tool = str(item.payload.get("tool", ""))
+    if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
+        # The diff has everything that the arguments say.
+        return item.detail
+    if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:
+        return str(arguments["command"])
+    if not arguments:
+        return ""
+    return _json(arguments) + optional("\n{}", item.detail)
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def when_text(item: InboxItem, now: float) -> str:
+    """Return since when it is asked, and for something that waits, what happens when nobody answers."""
+    text = f"asked {format_wait(max(now - item.created_at, 0.0))} ago"
+    if item.expires_at is not None and item.state == "waiting":
+        default = shown(item.default) or "no answer"
+        text += f" · '{default}' in {format_wait(max(item.expires_at - now, 0.0))}"
+    return text
+
+
+def closed_text(item: InboxItem) -> str:
+    """Return how an item was closed, and what was said with it."""
+    if item.answer is None or not item.answer.message:
+        return how_closed(item)
+    return f"{how_closed(item)}: {shown(item.answer.message)}"
+
+
+def interrupted_text(item: InboxItem) -> str:
+    run = item.run_id[:8]
+    return f"its run is interrupted; it takes the answer when resumed: retinue runs resume {run}"

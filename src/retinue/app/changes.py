@@ -1,0 +1,296 @@
+"""What runs really did, and taking it back: effects, changed files, undo, and removing what old runs have left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from retinue.app.feed import Feed
+from retinue.app.text import local_time
+from retinue.capabilities.audit.changes import FileDiff, diff_of_runs
+from retinue.capabilities.audit.report import CallEffect as CallEffect
+from retinue.capabilities.audit.report import RunEffects as RunEffects
+from retinue.capabilities.audit.report import WriteStatus, WrittenFile, effects_of
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.core.delegation import LIVE
+from retinue.core.events import TurnStarted
+from retinue.core.run_state import RunState
+from retinue.errors import StateError, UsageError
+from retinue.guard.redact import Redactor
+from retinue.log.query import LogReader
+from retinue.models.keys import environment
+
+_PRUNE_SECONDS = 3600.0
+_DAY = "%Y-%m-%d"
+
+
+class EffectList(Struct, frozen=True):
+    """What runs really did, call by call: files, commands with exit codes, hosts, denials."""
+
+    runs: list[RunEffects]
+
+
+class DiffList(Struct, frozen=True):
+    """The files that a run has changed. `branch` has its commits, where it worked in a worktree."""
+
+    run_id: str
+    branch: str | None
+    files: list[FileDiff]
+
+
+class UndoReport(Struct, frozen=True, kw_only=True, rename={"dry_run": "dryRun"}):
+    """What became of each file. The checkpoints of changes before `forgotten` are gone."""
+
+    run: str
+    turn: int | None
+    dry_run: bool
+    forced: bool
+    files: list[UndoneFile]
+    forgotten: float | UnsetType = UNSET
+
+    @property
+    def incomplete(self) -> bool:
+        return any(file.fate in ("kept", "failed") for file in self.files)
+
+
+class PruneReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What old runs had left and was removed. The last four are there where events were removed as well."""
+
+    runs: int
+    checkpoints_of: int
+    files: int
+    bytes: int
+    dry_run: bool
+    events_of: int | UnsetType = UNSET
+    events: int | UnsetType = UNSET
+    log_bytes: int | UnsetType = UNSET
+    log_busy: bool | UnsetType = UNSET
+
+
+# Effects
+
+
+def run_effects(reader: LogReader, folder: Path, row: RunState) -> RunEffects:
+    """Return what one run really did. `folder` is the state folder that its log is in."""
+    meanwhile = _meanwhile(folder, row.id)
+    return effects_of(reader.events(row.id), row.id, row.agent, live=row.state in LIVE, meanwhile=meanwhile)
+
+
+def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
+    """Return what the ledger knows of calls that never reported: they were cut off, or cancelled."""
+    if not _has_ledger(folder):
+        return {}
+    with closing(Undo(folder)) as undo:
+        changes = undo.changed([run_id])
+    files: dict[str, tuple[WrittenFile, ...]] = {}
+    for change in changes:
+        states = [state for state in (change.before, change.after) if state is not None]
+        if change.kind == "undo" or any(state.is_folder for state in states):
+            continue
+        status: WriteStatus = "changed"
+        if change.after is None:
+            status = "deleted"
+        elif change.before is None:
+            status = "created"
+        file = WrittenFile(change.path, status, None, change.after_hash)
+        files[change.call_id] = (*files.get(change.call_id, ()), file)
+    return files
+
+
+def _has_ledger(folder: Path) -> bool:
+    # Looking makes nothing: a project in which nothing was changed has no ledger.
+    return (folder / "checkpoints" / "ledger.db").is_file()
+
+
+def read_effects(folder: Path, row: RunState, *, tree: bool) -> tuple[EffectList, list[RunState], list[str]]:
+    """Return what a run really did, with `tree` also those below it; these runs, and the ids of those whose events were
+    removed, so that not all is known."""
+    with LogReader.open(folder) as reader:
+        rows = reader.tree(row) if tree else [row]
+        pruned = [each.id for each in rows if any(reader.ordered(each.id, ("run.pruned",)))]
+        return EffectList([run_effects(reader, folder, each) for each in rows]), rows, pruned
+
+
+async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
+    """Return what a run really did; with `tree` also those below it."""
+
+    def read(reader: LogReader) -> EffectList:
+        rows = reader.tree(row) if tree else [row]
+        return EffectList([run_effects(reader, feed.folder, each) for each in rows])
+
+    effects: EffectList = await feed.read(read)
+    return effects
+
+
+async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
+    """Return the files that a run has changed, with secrets taken out."""
+
+    def read(reader: LogReader) -> DiffList:
+        rows = reader.tree(row) if tree else [row]
+        outcome = reader.outcome(row.id)
+        files = diff_of_runs(feed.folder, [each.id for each in rows])
+        return DiffList(
+            row.id,
+            outcome.branch if outcome is not None else None,
+            [replace(file, diff=feed.redact(file.diff)) for file in files],
+        )
+
+    changes: DiffList = await feed.read(read)
+    return changes
+
+
+# Undo
+
+
+def undo_run(
+    folder: Path,
+    row: RunState,
+    *,
+    turn: int | None = None,
+    tree: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+) -> UndoReport:
+    """Put back the files that a run has changed: from `turn` on, and with `tree` those of the runs below it. Files that
+    others have changed since are left alone without `force`. Raise StateError for a run at work, and for one whose
+    checkpoints are gone; UsageError for a turn that there is not."""
+    if turn is not None and turn < 1:
+        raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
+    with LogReader.open(folder) as reader:
+        rows = reader.tree(row) if tree else [row]
+        for each in rows:
+            if each.state in LIVE:
+                raise StateError(
+                    f"Run {each.id} ({each.agent}) is still running.",
+                    remedy=f"Stop it first: retinue runs stop {row.id[:8]}{' --tree' if tree else ''}",
+                )
+        scope = _scope(reader, row, rows[1:], turn)
+    files: list[UndoneFile] = []
+    forgotten = None
+    if _has_ledger(folder):
+        with closing(Undo(folder)) as undo:
+            files = undo.run(scope, force=force, dry_run=dry_run)
+            forgotten = undo.forgotten(scope.runs)
+        files = [_explain_worktree(folder, file) for file in files]
+    if forgotten is not None and not files:
+        raise StateError(
+            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {local_time(forgotten, _DAY)}.",
+            remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
+        )
+    if files and not dry_run:
+        _record(folder, row, files, turn, force)
+    gone: float | UnsetType = UNSET if forgotten is None else forgotten
+    return UndoReport(run=row.id, turn=turn, dry_run=dry_run, forced=force, files=files, forgotten=gone)
+
+
+def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | None) -> UndoScope:
+    from retinue.capabilities.audit.ledger_store import Who
+
+    runs = tuple(each.id for each in below)
+    if turn is None:
+        return UndoScope(Who(row.id, row.agent), 0, runs, 0.0)
+    for event in reader.events(row.id):
+        if isinstance(event.body, TurnStarted) and event.body.turn == turn:
+            return UndoScope(Who(row.id, row.agent), turn, runs, event.at)
+    raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
+
+
+def _explain_worktree(folder: Path, file: UndoneFile) -> UndoneFile:
+    """Say of a file that was kept because Retinue has removed its worktree where the work is."""
+    worktrees = (folder / "worktrees").resolve()
+    path = Path(file.path)
+    if file.fate != "kept" or not path.is_relative_to(worktrees):
+        return file
+    run_id = path.relative_to(worktrees).parts[0]
+    if (worktrees / run_id).exists():
+        return file
+    return replace(file, detail=f"Retinue removed its worktree{_place_of_work(folder, run_id)}")
+
+
+def _place_of_work(folder: Path, run_id: str) -> str:
+    from retinue.capabilities.worktree.integrate import BranchQueue
+
+    with LogReader.open(folder) as reader:
+        outcome = reader.outcome(run_id)
+    if outcome is None or outcome.branch is None:
+        return ""
+    entry = BranchQueue(folder).entries.get(outcome.branch)
+    if entry is None or entry.commit is None:
+        return f"; the work is on branch {outcome.branch}"
+    return f"; the work was merged into {entry.onto}: revert {entry.commit[:7]} there"
+
+
+def _record(folder: Path, row: RunState, files: list[UndoneFile], turn: int | None, force: bool) -> None:
+    from retinue.capabilities.audit.undo import undone_event
+    from retinue.log.commands import annotate
+
+    event = undone_event(files, by="person", turn=turn, forced=force)
+    annotate(folder, row.id, event, Redactor(environment()))
+
+
+# Old runs
+
+
+def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = False) -> PruneReport:
+    """Remove what trees of runs have left in which nothing has happened for so many days: checkpoints, long outputs of
+    tools, transcript files, and with `events` what they said and read. Runs with a worktree are left alone."""
+    from retinue.capabilities.audit.retention import drop_checkpoints
+    from retinue.capabilities.audit.shadow import CheckpointError
+    from retinue.capabilities.worktree.home import load_records
+    from retinue.runs.retention import DAY, find_expired, prune_log
+
+    before, checkpoints = time.time() - days * DAY, state / "checkpoints"
+    size = _size(checkpoints)
+    open_runs = {record.run for record in load_records(state)}
+    with LogReader.open(state) as reader:
+        rows = find_expired(reader.list_runs(), open_runs, before)
+        try:
+            undoable = drop_checkpoints(
+                reader, state, before, open_runs=open_runs, seconds=_PRUNE_SECONDS, dry_run=dry_run
+            )
+        except (CheckpointError, OSError) as error:
+            raise StateError(f"The checkpoints could not be removed: {error}", remedy="Try again.") from error
+    files = list(_leftovers(state, rows))
+    size_of_files = sum(map(_size, files))
+    if not dry_run:
+        for path in files:
+            _remove(path)
+    # Git packs the checkpoints: only the size of the folder says what was freed.
+    report = PruneReport(
+        runs=len(rows),
+        checkpoints_of=len(undoable),
+        files=len(files),
+        bytes=size_of_files + max(size - _size(checkpoints), 0),
+        dry_run=dry_run,
+    )
+    if not events:
+        return report
+    pruned = prune_log(state, before, open_runs, dry_run=dry_run)
+    return replace(report, events_of=pruned.runs, events=pruned.events, log_bytes=pruned.bytes, log_busy=pruned.busy)
+
+
+def _leftovers(state: Path, rows: Iterable[RunState]) -> Iterator[Path]:
+    for row in rows:
+        for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl"):
+            if path.exists():
+                yield path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size if path.exists() else 0
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)

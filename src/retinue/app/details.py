@@ -1,0 +1,131 @@
+"""One run for remote faces: the run whole, its result, its conversation; and the search of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from retinue.app.feed import Feed
+from retinue.app.views import (
+    RunDetail,
+    SearchList,
+    TranscriptView,
+)
+from retinue.capabilities.audit.report import RunEffects
+from retinue.core.events import AssistantEnded, RunCreated
+from retinue.core.format import relative
+from retinue.core.run_state import RunState
+from retinue.errors import StateError, UsageError
+from retinue.guard.redact import sanitise
+from retinue.log.open_calls import describe_call
+from retinue.log.overview import describe_activity, run_tools, search, tree_usage
+from retinue.log.query import LogReader
+from retinue.log.transcript import TranscriptLines
+from retinue.loop.finish import RunReport, display_items, result_object
+from retinue.models.keys import environment as process_environment
+
+
+async def describe_run(feed: Feed, row: RunState) -> RunDetail:
+    """Return one run whole."""
+
+    def read(reader: LogReader) -> RunDetail:
+        first = reader.created(row.id)
+        asked = first.options.asked if first is not None else None
+        unknown = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
+        describe_activity(reader, [row])
+        return RunDetail(
+            row,
+            first.task if first is not None else row.task,
+            reader.outcome(row.id),
+            reader.partial(row.id),
+            asked.get("by") if asked else None,
+            [describe_call(call) for call in unknown],
+            str(first.spec.get("prompt") or "") if first is not None else "",
+            run_tools(reader, row.id),
+            first.options.budget or {} if first is not None else {},
+            tree_usage(reader, row.id),
+        )
+
+    found: RunDetail = await feed.read(read)
+    return found
+
+
+async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -> dict[str, Any]:
+    """Return what programs read of a run: `content` and `details`, as `retinue run --json` prints them, with the
+    record of what the run and those below it really did. Without `verbose` the single words and calls are left out.
+    Raise StateError for a run that has not ended."""
+    from retinue.app.changes import run_effects
+
+    def read(reader: LogReader) -> dict[str, Any]:
+        outcome = reader.outcome(row.id)
+        if outcome is None:
+            raise StateError(f"Run {row.id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
+        types = ("run.created", "assistant.ended")
+        events = [event.body for event in reader.stream(row.id, types=types, limit=None if verbose else 1)]
+        report = RunReport(
+            agent=row.agent,
+            task=next((body.task for body in events if isinstance(body, RunCreated)), row.task),
+            outcome=outcome,
+            session_file=row.transcript,
+            display_items=display_items(body.message for body in events if isinstance(body, AssistantEnded)),
+        )
+        environment = process_environment()
+        made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
+        below = [run_effects(reader, feed.folder, each) for each in reader.tree(row)]
+        made["details"] |= {"status": outcome.ended, "record": _record(below, row.cwd)}
+        return made
+
+    found: dict[str, Any] = await feed.read(read)
+    return found
+
+
+def _record(runs: Iterable[RunEffects], cwd: str) -> dict[str, Any]:
+    """Return what runs really touched, counted from effects and not from their words, each thing once."""
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    hosts: dict[str, None] = {}
+    commands, denials, unknown = [], [], []
+    for call in (call for run in runs for turn in run.turns for call in turn.calls):
+        if call.denied is not None:
+            denials.append(f"{call.tool}: {call.denied}")
+            continue
+        read |= dict.fromkeys(relative(path, cwd) for path in call.reads)
+        written |= dict.fromkeys(relative(file.path, cwd) for file in call.writes)
+        hosts |= dict.fromkeys(call.hosts)
+        if call.status == "unknown":
+            unknown.append(f"{call.tool}: {call.command}" if call.command is not None else call.tool)
+        elif call.command is not None:
+            commands.append({"command": call.command, "exitCode": call.exit_code})
+    return {
+        "filesRead": list(read),
+        "filesWritten": list(written),
+        "commands": commands,
+        "hosts": list(hosts),
+        "denials": denials,
+        "unknownEffects": unknown,
+    }
+
+
+async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) -> TranscriptView:
+    """Return the conversation from the event `after` on, of at most `limit` events."""
+
+    def read(reader: LogReader) -> TranscriptView:
+        events = reader.events(row.id, after, limit)
+        lines = TranscriptLines()
+        made: list[Any] = []
+        for event in events:
+            made += [orjson.loads(line) for line in lines.take(event)]
+        more = events[-1].seq if len(events) == limit else None
+        return TranscriptView(row.id, made, more)
+
+    found: TranscriptView = await feed.read(read)
+    return found
+
+
+async def search_log(feed: Feed, words: str, limit: int) -> SearchList:
+    """Return the newest events that hold `words`."""
+    if not words.strip():
+        raise UsageError("There is nothing to search for.", remedy="Say what, with `q`.")
+    return SearchList(await feed.read(search, words, limit=limit))

@@ -1,0 +1,275 @@
+"""What a person says to the main agent of a project, and to the agents that it started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.agents.catalog import main_agent as main_agent
+from retinue.core.events import Warned
+from retinue.core.outcome import Value
+from retinue.core.person_prompt import Consent, PersonPrompt, PromptBlock, explain_unknown, parse_call
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.usage import Budget
+from retinue.errors import StateError
+from retinue.runs.guard import RunGuards
+from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.record import recorded_mode
+from retinue.runs.resume import find_run
+from retinue.runs.run import Run
+
+if TYPE_CHECKING:
+    from retinue.app.output_type import OutputType, Schema
+    from retinue.evidence.fork import Fork
+    from retinue.models.protocol import Model
+    from retinue.runs.project import Project
+    from retinue.runs.supervisor import Supervisor
+
+
+class MessageReceipt(Struct, frozen=True):
+    """Which agent has a message, and how it got it. `run` is None when another process runs that agent."""
+
+    action: Literal["prompted", "steered", "resumed", "started"]
+    run_id: str
+    agent: str
+    run: Run[Any] | None
+    handle: str = ""
+    """What the agent is called with `@`, where it was addressed."""
+
+
+class PersonLine(Struct, frozen=True):
+    """What a person means: a command of the face (`text` are its arguments), a command that nobody has (`text` says
+    so), a command line for the shell, a note for an instruction file, or words for an agent."""
+
+    kind: Literal["command", "unknown", "shell", "note", "words"]
+    text: str
+    name: str = ""
+
+
+class Dialogue:
+    """The part of `Retinue` that delivers words; `Retinue` opens the project."""
+
+    _project: Project
+    _supervisor: Supervisor
+    _model: str | None
+    _permission_mode: PermissionMode | None
+
+    def _name_of(self, model: str | Model | None) -> str | None:
+        if model is None or isinstance(model, str):
+            return model
+        return self._project.program_models.add(model)
+
+    async def expand(
+        self, text: str, *, ask: Consent | None = None, permission_mode: PermissionMode | None = None
+    ) -> PersonPrompt:
+        """Return what a person's words stand for: `/name arguments` at the start is the command or skill of that name,
+        `@path` attaches a file. `ask` asks a person whether a command line of a command may run; without it such a
+        command line needs a rule that allows it. Raise PromptBlockedError when one may not run."""
+        return await self._project.expand_prompt(
+            PersonPrompt(text, ask=ask, mode=permission_mode or self._permission_mode)
+        )
+
+    async def prompt(
+        self,
+        text: str | PersonPrompt,
+        *,
+        agent: str | None = None,
+        model: str | Model | None = None,
+        thinking: str | None = None,
+        limits: Mapping[str, float | None] | None = None,
+        budget: Budget | Mapping[str, float] | None = None,
+        permission_mode: PermissionMode | None = None,
+        schema: Schema[Value] | None = None,
+        append_system_prompt: str | None = None,
+        attached: Sequence[PromptBlock] = (),
+        run_id: str | None = None,
+        asked: Mapping[str, str] | None = None,
+    ) -> Run[Value]:
+        """Talk to the main agent, or to `agent` as the main agent. Words are expanded as `expand` does; `attached`
+        comes behind them as it is."""
+        said = await self.expand(text) if isinstance(text, str) else text
+        said.blocks += attached
+        spec = self._project.catalog().find(agent).spec if agent else main_agent()
+        output = None if schema is None else output_type_of(schema)
+        request = RunRequest(
+            spec=with_prompt(spec, append_system_prompt),
+            task=await self._project.with_initial_prompt(spec, said.render()),
+            cwd=self._project.cwd,
+            images=tuple(said.images),
+            model=self._name_of(model) or said.model or self._model,
+            thinking=thinking,
+            limits=limits or {},
+            pinned=EVERYTHING,
+            budget=budget_of(budget),
+            permission_mode=permission_mode or self._permission_mode,
+            schema=output.schema if output is not None else None,
+            accept=output.read if output is not None else None,
+            asked=asked or {},
+        )
+        run = await self._supervisor.start(request, run_id=run_id)
+        if output is not None and output.read is not None:
+            run.read_value(output.read)
+        self.bring(said, run)
+        return run
+
+    def bring(self, said: PersonPrompt, run: Run[Any]) -> None:
+        """Give a run the rules that a prompt brings, and say in it what could not be attached."""
+        self._project.part(RunGuards).grant(run.id, said.grants)
+        handle = run
+        info = handle.launch.model.info
+        if not info.images and any(block.tag == "attached_image" for block in said.blocks):
+            said.notes.append(f"{info.full_name} takes no images: it cannot see what you attached. Choose another one.")
+        for note in said.notes:
+            self._project.log.append(handle.place, Warned("prompt", note))
+
+    async def say(
+        self,
+        text: str,
+        *,
+        to: Run[Any] | str | None = None,
+        model: str | Model | None = None,
+        limits: Mapping[str, float | None] | None = None,
+        budget: Budget | Mapping[str, float] | None = None,
+        attached: Sequence[PromptBlock] = (),
+    ) -> MessageReceipt:
+        """Deliver what a person types.
+
+        `@name message` goes to that agent of the run `to` (its handle or id): a running one is steered, one that has
+        ended goes on. Anything else is for the run `to` itself, or for a new main agent without one. `attached` comes
+        behind the words as it is. `model`, `limits` and `budget` are for a run that begins or goes on. Raise StateError
+        when the agent that is meant cannot take it.
+        """
+        if isinstance(to, str):
+            run_id = find_run(self._project.log.reader, to).id
+        else:
+            run_id = to.id if to is not None else ""
+        routed = await self.address(text, run_id or None, attached)
+        if isinstance(routed, MessageReceipt):
+            return routed
+        said = await self.expand(routed)
+        said.blocks += attached
+        main = self._supervisor.members.get(run_id)
+        if not run_id:
+            run = await self.prompt(said, model=model, limits=limits, budget=budget)
+            return MessageReceipt("prompted", run.id, run.agent, run)
+        if main is not None and main.live and self._supervisor.steer(main, said.render(), said.images):
+            self.bring(said, main)
+            return MessageReceipt("steered", main.id, main.agent, main)
+        run = await self.resume(run_id, said, model=model, limits=limits, budget=budget)
+        return MessageReceipt("resumed", run.id, run.agent, run)
+
+    async def address(
+        self, text: str, main_id: str | None, attached: Sequence[PromptBlock] = ()
+    ) -> MessageReceipt | str:
+        """Deliver `@name message` to that agent of the main run, with what is `attached`. Return the words where they
+        are for the main run itself. Raise StateError when the agent that is meant cannot take it."""
+        main = self._supervisor.members.get(main_id or "")
+        behind = "".join(f"\n\n{block.render()}" for block in attached)
+        routed = await route(self._supervisor, main or main_id, f"{text}{behind}")
+        match routed:
+            case ToAgent(action, view):
+                node = self._supervisor.members.get(view.id)
+                here = node if node is not None and node.live else None
+                return MessageReceipt(action, view.id, view.agent, here, view.handle or view.agent)
+            case Undelivered(reason):
+                raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
+            case ToMain(words):
+                return words.removesuffix(behind)
+            case _:
+                assert_never(routed)
+
+    def read_line(self, text: str, own: Collection[str] = ()) -> PersonLine:
+        """Return what a person means by a line, from its first sign. `own` are the commands of the face."""
+        called = parse_call(text)
+        if called is not None:
+            name, rest = called
+            if name in own:
+                return PersonLine("command", rest, name)
+            problem = explain_unknown(name, self._project.prompt_commands(), own)
+            return PersonLine("words", text) if problem is None else PersonLine("unknown", problem, name)
+        if text.startswith("!") and text[1:].strip():
+            return PersonLine("shell", text[1:].strip())
+        if text.startswith("#") and "\n" not in text and text.strip("# "):
+            return PersonLine("note", text.lstrip("#").strip())
+        return PersonLine("words", text)
+
+    async def resume(
+        self,
+        run_id: str,
+        prompt: str | PersonPrompt | None = None,
+        *,
+        model: str | Model | None = None,
+        thinking: str | None = None,
+        permission_mode: PermissionMode | None = None,
+        limits: Mapping[str, float | None] | None = None,
+        budget: Budget | Mapping[str, float] | None = None,
+    ) -> Run[Any]:
+        """Go on with a run of the log, from this process or any earlier one: by its id, the
+        beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
+        found = find_run(self._project.log.reader, run_id)
+        said = prompt if isinstance(prompt, PersonPrompt) else PersonPrompt(prompt or "")
+        words = None if prompt is None else said.render()
+        before = recorded_mode(self._project.log.reader, found.id)
+        again = await self._supervisor.resume(
+            found.id,
+            words,
+            images=said.images,
+            model=self._name_of(model) or said.model,
+            thinking=thinking,
+            mode=permission_mode,
+            limits=limits,
+            budget=budget_of(budget),
+        )
+        self.bring(said, again)
+        if permission_mode is not None and again.depth == 0:
+            from retinue.runs.plan_mode import announce_mode
+
+            announce_mode(again, before)
+        return again
+
+    async def fork(
+        self, run_id: str, at: int, *, edit: str | None = None, keep_files: bool = False, by: str = ""
+    ) -> Fork:
+        """Make a new run of the past of `run_id` up to its event `at`; `resume` goes on with it.
+
+        `edit` is said next; at a message of a person it takes the place of that message. Files that the old run has
+        changed since are put back, unless `keep_files`. Raise UsageError for a moment at which nothing was said yet,
+        and StateError while the old run is at work.
+        """
+        from retinue.evidence.fork import fork_run
+
+        return await fork_run(self._project, run_id, at, edit=edit, keep_files=keep_files, by=by)
+
+    async def change_mode(self, run: Run[Any], mode: PermissionMode) -> None:
+        """Give the main run `run` another permission mode, from its next call on. Raise StateError for a run
+        that does not live here or has a parent."""
+        node = self._supervisor.members.get(run.id)
+        if node is None or not node.live or node.plan_mode is None:
+            raise StateError(
+                "The permission mode of this run cannot be changed.",
+                remedy="Only a main run that works in this process has a mode that can be changed.",
+            )
+        await node.plan_mode.change(mode)
+
+
+def output_type_of(schema: Any) -> OutputType[Any]:
+    from retinue.app.output_type import output_type
+
+    return output_type(schema)
+
+
+def with_prompt(spec: AgentSpec, more: str | None) -> AgentSpec:
+    """Return the agent with `more` behind its own prompt."""
+    if not more:
+        return spec
+    return replace(spec, prompt=f"{spec.prompt}\n\n{more}".lstrip("\n"))
+
+
+def budget_of(given: Budget | Mapping[str, float] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    return Budget.read(given)

@@ -1,0 +1,299 @@
+"""What this installation can enforce here, what is missing, and what to do about it.
+
+The sandbox is not asked but tried: a confined program attempts to write, to reach the network and
+to disturb others, and the answer is whether it could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct, field
+
+from retinue.app.text import clean, plural
+from retinue.core.programs import prepare, run
+from retinue.errors import RetinueError, UsageError
+from retinue.models.keys import environment as process_environment
+from retinue.models.providers import Providers
+from retinue.models.select import select_model
+
+if TYPE_CHECKING:
+    from retinue.settings.load import Loaded
+
+Grade = Literal["ok", "info", "warning", "failure"]
+# What a check yields: grade, name, detail, and a remedy for every warning and failure.
+Row = tuple[str, ...]
+_GIT = (2, 31)
+
+# Category, and `module:function` in this package. A new check is one row here: its function takes an `Installation`
+# and yields rows. It is imported when the doctor runs, may take its time, and changes nothing.
+CHECKS: list[tuple[str, str]] = [
+    ("system", "doctor:python"),
+    ("system", "doctor:terminal"),
+    ("programs", "doctor:git"),
+    ("programs", "doctor:ripgrep"),
+    ("sandbox", "doctor_checks:layers"),
+    ("sandbox", "doctor_checks:walls"),
+    ("settings", "doctor:settings"),
+    ("agents", "doctor:agents"),
+    ("plugins", "doctor:plugins"),
+    ("log", "doctor:log"),
+    ("models", "doctor:models"),
+    ("web", "doctor_checks:search"),
+    ("web", "doctor_checks:pages"),
+    ("convert", "doctor_checks:converter"),
+    ("lsp", "doctor_checks:language_servers"),
+    ("permissions", "doctor_checks:results_folder"),
+]
+CATEGORIES = tuple(dict(CHECKS))
+
+
+class DoctorFinding(Struct, frozen=True):
+    """`remedy` is there for every warning and failure."""
+
+    category: str
+    name: str
+    grade: Grade = field(name="status")
+    detail: str
+    remedy: str | None = None
+
+
+class DoctorReport(Struct, frozen=True):
+    """What this installation can enforce, what is missing, and what to do."""
+
+    ok: bool
+    findings: list[DoctorFinding]
+
+
+class Installation:
+    """The installation as seen from one folder."""
+
+    def __init__(self, cwd: Path, environment: Mapping[str, str]) -> None:
+        self.cwd = cwd
+        self.environment = environment
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        from retinue.guard.trust import settings_in_effect
+
+        return settings_in_effect(self.cwd, self.environment)
+
+
+def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
+    """Return everything found; only `categories`, if any are named. Raise UsageError for one that there is not."""
+    for category in categories:
+        if category not in CATEGORIES:
+            raise UsageError(
+                f"The doctor knows nothing of '{category}'.", remedy=f"Choose from: {', '.join(CATEGORIES)}"
+            )
+    findings = list(examine(Installation(cwd, process_environment()), categories))
+    return DoctorReport(all(finding.grade != "failure" for finding in findings), findings)
+
+
+def examine(installation: Installation, categories: Iterable[str] = ()) -> Iterator[DoctorFinding]:
+    """Yield everything found, check by check; only `categories`, if any are named."""
+    wanted = set(categories)
+    for category, place in CHECKS:
+        if wanted and category not in wanted:
+            continue
+        module, _, function = place.partition(":")
+        try:
+            check = getattr(import_module(f"retinue.app.{module}"), function)
+            for grade, name, detail, *remedy in check(installation):
+                yield DoctorFinding(category, name, grade, detail, *remedy)
+        except Exception as error:  # noqa: BLE001 - a broken part must not hide the others
+            said = f"could not be checked: {type(error).__name__}: {error}"
+            yield DoctorFinding(category, function, "failure", said, "Please report this, with the output of --json.")
+
+
+# Checks
+
+
+def settings(installation: Installation) -> Iterator[Row]:
+    from retinue.capabilities.permissions.attach import rule_notes
+    from retinue.engine import open_project
+
+    rules = rule_notes(open_project(installation.cwd, environment=installation.environment))
+    warnings = list(rules)
+    for warning in installation.loaded.warnings:
+        # A note about a rule begins with the warning of the file it is in, and says more.
+        if not any(rule.startswith(warning) for rule in rules):
+            warnings.append(warning)
+    for warning in warnings:
+        yield "warning", "settings", warning, "Correct the file; the rest of it counts."
+    if not warnings:
+        yield "ok", "settings", "every file was understood"
+    for unused in installation.loaded.unused:
+        yield "info", "settings", str(unused)
+
+
+def agents(installation: Installation) -> Iterator[Row]:
+    from retinue.agents.catalog import Catalog
+
+    catalog = Catalog.load(installation.cwd, environment=installation.environment)
+    counts = Counter(entry.spec.source for entry in catalog.agents)
+    by_source = ", ".join(f"{number} {source}" for source, number in sorted(counts.items()))
+    usable = "none usable"
+    if counts:
+        usable = f"{len(catalog.agents)} usable ({by_source})"
+    if catalog.failed:
+        skipped = f"{plural(len(catalog.failed), 'agent file')} skipped (cannot be loaded)"
+        yield "warning", "agents", f"{usable}, {skipped}", "See: retinue agents lint"
+    else:
+        yield "ok", "agents", usable
+
+
+def log(installation: Installation) -> Iterator[Row]:
+    from retinue.log.database import backend_of, log_file
+    from retinue.log.query import LogReader
+    from retinue.settings.places import retinue_home, state_folder
+
+    home = retinue_home(installation.environment)
+    if home.is_dir():
+        loose = stat.S_IMODE(home.stat().st_mode) & 0o022
+        if loose and os.name == "posix":
+            yield "warning", "state folder", f"others may write to {home}", f"Run: chmod go-w {home}"
+        elif not os.access(home, os.W_OK):
+            yield "failure", "state folder", f"{home} cannot be written", "Correct its owner, or set RETINUE_HOME."
+        else:
+            yield "ok", "state folder", str(home)
+    folder = state_folder(installation.cwd, installation.environment)
+    try:
+        kept = backend_of(folder)
+        if not kept.exists():
+            yield "info", "log", "nothing has run in this project yet"
+            return
+        verdict = " ".join(kept.check())
+        with LogReader.open(folder) as reader:
+            runs = int(reader.select("SELECT count(*) FROM runs")[0][0])
+    except RetinueError as error:
+        yield "failure", "log", error.message, error.remedy or "Move the file away to begin a new log."
+        return
+    if verdict:
+        yield "failure", "log", f"damaged: {verdict}", f"Keep a copy of {folder}, then move log.db away."
+    else:
+        file = log_file(folder)
+        size = f"{file.stat().st_size / 1e6:.1f} MB" if file.is_file() else kept.label
+        yield "ok", "log", f"{runs} runs, {size}, sound"
+
+
+def python(installation: Installation) -> Iterator[Row]:
+    where = f"{platform.system()} {platform.release()} ({platform.machine()})"
+    yield "ok", "Python", f"{platform.python_version()} on {where}"
+
+
+def terminal(installation: Installation) -> Iterator[Row]:
+    # The terminal app puts something else in its place.
+    out = sys.__stdout__ or sys.stdout
+    if not out.isatty():
+        yield "info", "terminal", "the output is not a terminal, so nothing can be said about it"
+        return
+    size = shutil.get_terminal_size()
+    encoding = (out.encoding or "").lower()
+    name = installation.environment.get("TERM", "")
+    if name in ("", "dumb"):
+        yield "warning", "terminal", f"TERM is {name or 'not set'}", "Set TERM, for example to xterm-256color."
+    elif "utf" not in encoding:
+        yield "warning", "terminal", f"its encoding is {encoding}", "Use a UTF-8 locale, for example LANG=C.UTF-8."
+    elif size.columns < 60:
+        yield "warning", "terminal", f"only {size.columns} columns wide", "Widen it to 80 columns or more."
+    else:
+        yield "ok", "terminal", f"{name}, {size.columns}×{size.lines}, {encoding}"
+
+
+def git(installation: Installation) -> Iterator[Row]:
+    program = shutil.which("git", path=installation.environment.get("PATH"))
+    if program is None:
+        yield "warning", "git", "not found: no worktrees and no undo", "Install git 2.31 or newer."
+        return
+    said = _version([program, "--version"]).split()
+    version = said[2] if len(said) > 2 else ""
+    number = tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
+    if number < _GIT:
+        yield "warning", "git", f"{version or 'of unknown version'} is old", "Install git 2.31 or newer."
+    else:
+        yield "ok", "git", f"{version} at {program}"
+
+
+def ripgrep(installation: Installation) -> Iterator[Row]:
+    from retinue.tools.grep import find_ripgrep
+
+    program = find_ripgrep()
+    if program is None:
+        yield "failure", "ripgrep", "not found, so agents cannot search", "Run: pip install ripgrep"
+    elif not os.access(program, os.X_OK):
+        yield "failure", "ripgrep", f"{program} cannot be run", "Run: pip install --force-reinstall ripgrep"
+    else:
+        words = _version([str(program), "--version"]).split() or ["", "?"]
+        yield "ok", "ripgrep", f"{words[1]} at {_short(program)}"
+
+
+def _version(argv: list[str]) -> str:
+    done = run(prepare(argv, clearance="own", environment=os.environ), seconds=20)
+    return (done.stdout.decode("utf-8", "replace").splitlines() or [""])[0]
+
+
+def _short(path: Path) -> str:
+    if path.is_relative_to(Path.home()):
+        return f"~/{path.relative_to(Path.home())}"
+    return str(path)
+
+
+def models(installation: Installation) -> Iterator[Row]:
+    from retinue.http.transport import Transport
+    from retinue.models.build import build_model
+
+    settings = installation.loaded.settings
+    configured = list(Providers(settings, installation.environment).configured())
+    for provider in configured:
+        if provider.problem is not None:
+            yield "warning", provider.id, provider.problem, "See: retinue models list"
+        elif provider.api_key or provider.helper is not None:
+            yield "ok", provider.id, f"key from {provider.key_source or provider.key_variable or 'settings'}"
+        else:
+            yield "ok", provider.id, "no key needed"
+    try:
+        chosen = asyncio.run(select_model(settings=settings, environment=installation.environment))
+    except RetinueError as error:
+        yield "failure", "default", error.message, error.remedy or "See: retinue models list"
+        return
+    # A person who did not choose the planner should know that no language model answers.
+    if chosen.info.provider == "offline":
+        remedy = "Set one up: retinue models add. Or set a key, such as ANTHROPIC_API_KEY."
+        yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy
+        return
+    try:
+        build_model(chosen, Transport())
+    except RetinueError as problem:
+        # Such as a library of an extra that is not installed.
+        yield "failure", "default", f"{chosen.info.full_name}: {problem.message}", problem.remedy or ""
+    else:
+        yield "ok", "default", f"{chosen.info.full_name}: {chosen.why}"
+
+
+def plugins(installation: Installation) -> Iterator[Row]:
+    from retinue.capabilities.plugins.attach import PluginExtensions
+    from retinue.engine import open_project
+
+    extensions = open_project(installation.cwd, environment=installation.environment).part(PluginExtensions)
+    found = extensions.plugins
+    for problem in found.problems:
+        yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."
+    for plugin in found.found:
+        why = extensions.why_not(plugin)
+        if why is not None:
+            yield "info", plugin.name, clean(f"without effect: {why}")
+    if not found.problems:
+        number = f"{len(found.found)} found" if found.found else "none"
+        yield "ok", "plugins", number

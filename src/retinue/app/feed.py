@@ -1,0 +1,373 @@
+"""The runs of one project for a face: what there is, what happens, and verbs that step in.
+
+The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of this process
+is carried out at once; on a run of another it goes through the log's commands to that process. What is started or
+resumed here runs in this process. Every verb names who asks (`by`, empty for the person at this terminal): answers,
+spawned runs and stopped runs keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from retinue.app.snapshot import RunList, RunTree, find_run, find_stoppable, take_snapshot, take_tree
+from retinue.app.stream import EventHub, EventScope, FeedFrame
+from retinue.core.delegation import LIVE
+from retinue.core.encode import dump
+from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
+from retinue.core.run_state import RunState
+from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.guard.redact import Redactor
+from retinue.log.commands import CommandAnswer as CommandAnswer
+from retinue.log.commands import CommandKind, RunCommand, send_aside
+from retinue.log.inbox import answer as answer_item
+from retinue.log.inbox import find as find_item
+from retinue.log.inbox import items
+from retinue.log.query import LogReader
+from retinue.models.keys import environment as process_environment
+from retinue.settings.places import state_folder
+
+if TYPE_CHECKING:
+    from retinue.app.retinue import Retinue
+
+
+class ConflictError(UsageError):
+    """The same key was used for something else, or a run cannot take what it is told."""
+
+    code = "CONFLICT"
+
+
+class CommandRefusedError(ConflictError):
+    """A run did not take a command; `answer` is what it, or the log, said."""
+
+    def __init__(self, answer: CommandAnswer) -> None:
+        remedy = "" if "resume" in answer.text else "Look at the run and try again."
+        super().__init__(answer.text, remedy=remedy)
+        self.answer = answer
+
+
+class SpawnOrder(Struct, frozen=True, kw_only=True):
+    """A run that someone wants. Without `agent` it is the main agent."""
+
+    task: str
+    agent: str | None = None
+    model: str | None = None
+    budget: Mapping[str, float] | None = None
+    isolation: str | None = None
+    schema: Mapping[str, Any] | None = None
+    name: str | None = None
+
+
+class ForkOrder(Struct, frozen=True, kw_only=True):
+    """A fork that someone wants: from which event on, what is said there, and whether files stay as they are."""
+
+    at: int
+    edit: str | None = None
+    model: str | None = None
+    keep_files: bool = False
+
+
+class Feed:
+    """Use from one event loop. `close` stops the runs that were started here, and no others."""
+
+    def __init__(
+        self,
+        cwd: Path,
+        folder: Path | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        attended: bool = True,
+        retinue: Retinue | None = None,
+    ) -> None:
+        """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
+        name that hold for the runs that are started here, before any file; a list is added to what files say. Not
+        `attended`: nobody answers what these runs ask, and the headless policy decides. `retinue` is the project
+        where the caller has opened it, who also closes it."""
+        self.cwd = cwd
+        self._settings = settings or {}
+        self._attended = attended
+        self.folder = folder or state_folder(cwd)
+        self._retinue = retinue
+        self._is_owner = retinue is None
+        self._opening = asyncio.Lock()
+        self._keys: dict[str, asyncio.Lock] = {}
+        self.places: dict[str, int] = {}
+        """For protocols whose clients keep no cursor: the last event that a client of each run was told of."""
+
+    @cached_property
+    def hub(self) -> EventHub:
+        return EventHub(self.folder)
+
+    @cached_property
+    def redact(self) -> Redactor:
+        if self._retinue is not None:
+            return self._retinue.supervisor.project.redactor
+        return Redactor(process_environment())
+
+    # What there is
+
+    async def read(self, read: Any, *arguments: Any, **options: Any) -> Any:
+        """Return what `read` finds in the log, in a thread: a large log must not hold up the others."""
+
+        def work() -> Any:
+            with LogReader.open(self.folder) as reader:
+                return read(reader, *arguments, **options)
+
+        return await asyncio.to_thread(work)
+
+    async def snapshot(self, **filters: Any) -> RunList:
+        """Return runs, newest first, with the place in the event stream from which to go on. `filters` are those of
+        `LogReader.list_runs`."""
+        found: RunList = await self.read(take_snapshot, **filters)
+        return found
+
+    async def tree(self, run_id: str) -> RunTree:
+        """Return a run and all below it, parents before their children."""
+        found: RunTree = await self.read(take_tree, run_id)
+        return found
+
+    async def find(self, run_id: str) -> RunState:
+        """Return the run of that id, its beginning, or `@name`. Raise UnknownRunError or UsageError."""
+        found: RunState = await self.read(find_run, run_id)
+        return found
+
+    async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
+        """Return what waits for a person, oldest first; with `everything` also what is closed."""
+        found: list[InboxRow] = await self.read(items, everything=everything, limit=limit)
+        return found
+
+    # What happens
+
+    async def events(
+        self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
+    ) -> AsyncIterator[list[FeedFrame]]:
+        """Yield what happens, as `EventHub.follow` says; of one run, or of it and all below it."""
+        whole = None
+        if run_id is not None:
+            whole = (await self.find(run_id)).id
+        async for frames in self.hub.follow(after, EventScope(whole, tree)):
+            yield frames
+
+    # Verbs
+
+    async def spawn(
+        self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
+    ) -> tuple[RunState, bool]:
+        """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
+        returned. `run_id` is for a face that knows the id before. Raise ConflictError for another order under that
+        key or id, and what `Retinue.spawn` raises."""
+        if key is None and run_id is None:
+            return await self._spawn(order, {"by": by}, None), True
+        run_id = run_id or id_of_key(key or "", self.cwd)
+        digest = digest_of(order)
+        # One at a time: of two runs with one id the second could not be written, and nothing after it.
+        async with self._keys.setdefault(run_id, asyncio.Lock()):
+            before = await self.read(_find_asked, run_id)
+            if before is None:
+                return await self._spawn(order, {"by": by, "order": digest}, run_id), True
+            row, asked = before
+            if key is None or asked.get("order") != digest:
+                what = f"The key '{key}' was used for another run" if key is not None else "There is such a run already"
+                raise ConflictError(f"{what} ({row.id}).", remedy="Use a new key for a new run.")
+            return row, False
+
+    async def _spawn(self, order: SpawnOrder, asked: dict[str, str], run_id: str | None) -> RunState:
+        if not order.task.strip():
+            raise UsageError("The task is empty.", remedy="Say what the agent is to do.")
+        retinue = await self.retinue()
+        common: dict[str, Any] = {"model": order.model, "budget": order.budget, "run_id": run_id, "asked": asked}
+        if order.schema is not None:
+            from retinue.loop.finish import check_schema
+
+            check_schema(dict(order.schema), "`schema`")
+        if order.agent is None:
+            refused = [name for name in ("isolation", "name") if getattr(order, name) is not None]
+            if refused:
+                raise UsageError(f"The main agent takes no `{refused[0]}`.", remedy="Name an agent.")
+            run = await retinue.prompt(order.task, schema=order.schema, **common)
+        else:
+            run = await retinue.spawn(
+                order.agent, order.task, isolation=order.isolation, schema=order.schema, name=order.name, **common
+            )
+        return await self.find(run.id)
+
+    async def say(self, run_id: str, text: str, *, by: str, verbatim: bool = False) -> CommandAnswer:
+        """Send a message to a live run; it reads it after its current tool calls. `@name message` goes to that agent
+        below the run, unless the text is to be taken `verbatim`: that of a model. Raise ConflictError where it
+        cannot be delivered: a run that has ended is resumed."""
+        if not text.strip():
+            raise UsageError("The message is empty.", remedy="Say something.")
+        row = await self.find(run_id)
+        if text.startswith("@") and not verbatim:
+            from retinue.runs.names import addressee
+            from retinue.settings.load import load_settings
+
+            loaded = await asyncio.to_thread(load_settings, self.cwd)
+            if loaded.settings.agent_mentions != "off":
+                row, text = await self.read(addressee, row, text)
+        return await self._command(row, "steer", self.redact(text), by=by)
+
+    async def stop(self, run_id: str, *, by: str, tree: bool = False) -> CommandAnswer:
+        """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs. Raise
+        ConflictError for one that has ended."""
+        rows = await self.read(find_stoppable, run_id, tree=tree)
+        answers = await self.stop_runs(rows, by=by, tree=tree)
+        for each in answers:
+            if each.accepted:
+                return each
+        if rows[0].state == "interrupted":
+            return CommandAnswer(rows[0].id, True, "Its process is gone, and nothing of it still runs.")
+        raise CommandRefusedError(answers[0])
+
+    async def stop_runs(self, rows: Sequence[RunState], *, by: str, tree: bool = False) -> list[CommandAnswer]:
+        """Stop several runs together. Return one answer for each, also where it is a refusal."""
+        if rows and all(row.state == "interrupted" for row in rows):
+            from retinue.runs.cleanup import end_leftovers
+
+            ended = "; ".join(await self.read(end_leftovers))
+            if ended:
+                return [CommandAnswer(row.id, True, ended) for row in rows]
+        kind: CommandKind = "stop-tree" if tree else "stop"
+        return await self._send([RunCommand(row.id, kind, by) for row in rows])
+
+    async def to_background(self, run_id: str, *, by: str) -> CommandAnswer:
+        """Let the run that waits for this one go on without it."""
+        return await self._command(await self.find(run_id), "background", by=by)
+
+    async def compact(self, run_id: str, wish: str = "", *, by: str) -> CommandAnswer:
+        """Let a live run shorten its conversation; `wish` says what must stay."""
+        return await self._command(await self.find(run_id), "compact", self.redact(wish), by=by)
+
+    async def resume(self, run_id: str, prompt: str | None = None, *, by: str, model: str | None = None) -> RunState:
+        """Go on with an ended or interrupted run, in this process. Raise ConflictError while it is running."""
+        row = await self.find(run_id)
+        if row.state in LIVE:
+            raise ConflictError(f"Run {row.id} is running.", remedy="Steer it instead.")
+        retinue = await self.retinue()
+        run = await retinue.resume(row.id, prompt, model=model)
+        return await self.find(run.id)
+
+    async def fork(self, run_id: str, order: ForkOrder, *, by: str) -> RunState:
+        """Go on from a moment of a run as a new run, in this process. Raise UsageError for a moment before anything
+        was said, and StateError where files would have to go back under a run that is at work."""
+        row = await self.find(run_id)
+        retinue = await self.retinue()
+        edit = None if order.edit is None else self.redact(order.edit)
+        fork = await retinue.fork(row.id, order.at, edit=edit, keep_files=order.keep_files, by=by)
+        await retinue.resume(fork.run_id, fork.prompt, model=order.model)
+        return await self.find(fork.run_id)
+
+    async def answer(self, item_id: str, choice: str, message: str = "", *, by: str) -> InboxItem:
+        """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and
+        AnsweredError, naming who was first."""
+        item = await self.read(find_item, item_id)
+        given = InboxAnswer(self.redact(choice), self.redact(message), by)
+        return await asyncio.to_thread(answer_item, self.folder, item, given)
+
+    async def _command(self, row: RunState, kind: CommandKind, text: str = "", *, by: str = "") -> CommandAnswer:
+        (said,) = await self._send([RunCommand(row.id, kind, text, by)])
+        if not said.accepted:
+            raise CommandRefusedError(said)
+        return said
+
+    async def _send(self, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
+        answers: dict[str, CommandAnswer] = {}
+        if self._retinue is not None:
+            supervisor = self._retinue.supervisor
+            for command in commands:
+                node = supervisor.members.get(command.run_id)
+                if node is not None and node.live:
+                    answers[command.run_id] = supervisor.commands.obey(command)
+        elsewhere = [command for command in commands if command.run_id not in answers]
+        for answer in await send_aside(self.folder, elsewhere):
+            answers[answer.run_id] = answer
+        return [answers[command.run_id] for command in commands]
+
+    # This process
+
+    async def retinue(self) -> Retinue:
+        """Return the agents of the project, opened in this process when first needed."""
+        async with self._opening:
+            if self._retinue is None:
+                if not self.cwd.is_dir() or state_folder(self.cwd) != self.folder:
+                    gone = f"The folder {self.cwd} of this project is gone or was moved."
+                    raise StateError(gone, remedy="Its runs can only be read.")
+                # Loaded late: a server that only shows runs starts in half the time.
+                from retinue.app.retinue import Retinue
+
+                retinue = Retinue(self.cwd)
+                if self._settings:
+                    self._apply_settings(retinue)
+                await retinue.__aenter__()
+                if self._attended:
+                    # Someone can answer: runs that ask wait instead of being denied.
+                    retinue.supervisor.project.inbox_service.attended += 1
+                retinue.supervisor.broken_off = self._break_off
+                self._retinue = retinue
+            return self._retinue
+
+    def _break_off(self, run_id: str, failure: StateError) -> None:
+        if "hub" in self.__dict__:
+            self.hub.break_off(run_id, str(failure))
+
+    def _apply_settings(self, retinue: Retinue) -> None:
+        project = retinue.supervisor.project
+        for name, value in self._settings.items():
+            if isinstance(value, list):
+                value = [*getattr(project.settings.settings, name), *value]
+            project.session_settings[name] = value
+        retinue.supervisor.reload_settings()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the project was opened in this process: runs may have been started here."""
+        return self._retinue is not None
+
+    async def close(self) -> int:
+        """Stop the runs that this process has started, and return how many those were."""
+        stopped = 0
+        if "hub" in self.__dict__:
+            await self.hub.close()
+        if self._retinue is not None and self._is_owner:
+            stopped = await self._retinue.supervisor.stop_all("The program ended.", by="program")
+            await self._retinue.__aexit__()
+            self._retinue = None
+        return stopped
+
+
+async def command_text(verb: Awaitable[CommandAnswer]) -> str:
+    """Return what became of a command, for a face that shows a refusal like any other answer."""
+    try:
+        return (await verb).text
+    except CommandRefusedError as refused:
+        return refused.answer.text
+
+
+def digest_of(order: SpawnOrder) -> str:
+    """Return what is recorded of an order, to tell the same one from another."""
+    return hashlib.sha256(dump(order)).hexdigest()
+
+
+def id_of_key(key: str, cwd: Path) -> str:
+    """Return the id of the run that is started under this key: the same after a restart."""
+    digits = hashlib.sha256(f"{cwd}\0{key}".encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:14]}"
+
+
+def _find_asked(reader: LogReader, run_id: str) -> tuple[RunState, Mapping[str, str]] | None:
+    """Return a run with what was recorded about who asked for it; None when there is no such run."""
+    try:
+        row = reader.run(run_id)
+    except UnknownRunError:
+        return None
+    first = reader.created(row.id)
+    if first is None:
+        raise StateError(f"Run {row.id} has no beginning in the log.")
+    return row, first.options.asked

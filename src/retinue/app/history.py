@@ -1,0 +1,133 @@
+"""What has happened: events a page at a time, when each run of a tree did what, and a conversation as it is now.
+
+A conversation is told from its first event, without the parts that a person went back behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from retinue.app.feed import Feed
+from retinue.app.snapshot import take_tree
+from retinue.core.run_state import RunState
+from retinue.log.query import LogReader
+from retinue.log.tail import NumberedEvent, run_events_after, run_events_before
+from retinue.log.timeline import RunSpans, read_timeline
+
+
+class NumberedView(Struct, frozen=True):
+    """One event with its number in the log of the project. `event` is as in the event stream."""
+
+    number: int
+    event: msgspec.Raw
+
+
+class HistoryPage(Struct, frozen=True):
+    """Events in their order. `before` and `after` are the values of these parameters for the page before and the
+    next one; None where there is none."""
+
+    run_id: str
+    events: list[NumberedView]
+    before: int | None
+    after: int | None
+
+
+class TimelineView(Struct, frozen=True):
+    """When each run of a tree did what, parents before their children."""
+
+    run_id: str
+    runs: list[RunSpans]
+
+
+async def read_history(
+    feed: Feed, row: RunState, *, after: int | None, before: int | None, tree: bool, limit: int
+) -> HistoryPage:
+    """Return the events above `after`, or the last ones below `before`; without both, the newest."""
+
+    def read(reader: LogReader) -> HistoryPage:
+        # One more than wanted shows whether there is another page.
+        if after is not None:
+            found = run_events_after(reader, row.id, after, tree=tree, limit=limit + 1)
+            events = found[:limit]
+            more_before = bool(events) and after > 0
+            more_after = len(found) > limit
+        else:
+            found = run_events_before(reader, row.id, before, tree=tree, limit=limit + 1)
+            events = found[-limit:]
+            more_before = len(found) > limit
+            more_after = before is not None
+        return HistoryPage(
+            row.id,
+            [_view(event) for event in events],
+            events[0].number if more_before else None,
+            events[-1].number if events and more_after else None,
+        )
+
+    found: HistoryPage = await feed.read(read)
+    return found
+
+
+def _view(event: NumberedEvent) -> NumberedView:
+    return NumberedView(event.number, msgspec.Raw(event.to_json()))
+
+
+async def draw_timeline(feed: Feed, row: RunState) -> TimelineView:
+    """Return the spans of a run and all below it."""
+
+    def read(reader: LogReader) -> TimelineView:
+        states = {each.id: each.state for each in take_tree(reader, row.id).runs}
+        return TimelineView(row.id, read_timeline(reader, dict(states)))
+
+    found: TimelineView = await feed.read(read)
+    return found
+
+
+Spans = list[tuple[int, int]]
+
+
+async def past_events(folder: Path, run_id: str, until: int) -> AsyncIterator[list[NumberedEvent]]:
+    """Yield the events of a run and of all below it up to the number `until`, in the order of the log, page by page."""
+    left = await asyncio.to_thread(_read_left, folder, run_id)
+    after = 0
+    while True:
+        page = await asyncio.to_thread(_read_page, folder, run_id, after, until)
+        if not page:
+            return
+        after = page[-1].number
+        yield [event for event in page if not _is_left(event, left)]
+
+
+def _read_page(folder: Path, run_id: str, after: int, until: int) -> list[NumberedEvent]:
+    with LogReader.open(folder) as reader:
+        return run_events_after(reader, run_id, after, tree=True, until=until)
+
+
+def _read_left(folder: Path, run_id: str) -> dict[str, Spans]:
+    with LogReader.open(folder) as reader:
+        rows = reader.select(
+            "SELECT run_id, seq, body FROM events WHERE type='run.rewound' "
+            "AND run_id IN (SELECT id FROM runs WHERE root_id=(SELECT root_id FROM runs WHERE id=?)) ORDER BY seq DESC",
+            (run_id,),
+        )
+    return left_spans([(row[0], row[1], msgspec.json.decode(row[2])["to"]) for row in rows])
+
+
+def left_spans(rewinds: list[tuple[str, int, int]]) -> dict[str, Spans]:
+    """Return the parts that were left, by run, as numbers of the last event before and the first one after each.
+    `rewinds` are (run, number of the event, where it went back to), the newest first."""
+    found: dict[str, Spans] = {}
+    for run_id, seq, to in rewinds:
+        spans = found.setdefault(run_id, [])
+        # Going back may have left an earlier going back behind.
+        if not any(start < seq < end for start, end in spans):
+            spans.append((to, seq))
+    return found
+
+
+def _is_left(event: NumberedEvent, left: Mapping[str, Spans]) -> bool:
+    return any(start < event.seq < end for start, end in left.get(event.run_id, ()))

@@ -1,0 +1,128 @@
+"""Models of a project that is open: choosing one, setting up the first one, the ones that agents' files mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from retinue.app.models import KEY_PAGES, ModelInfo, ModelSelection, model_line, view_model
+from retinue.models import inventory, setup
+from retinue.models.inventory import ModelInventory
+from retinue.models.presets import PRESETS
+from retinue.models.providers import Providers
+from retinue.models.resolve import OFFLINE, Resolver
+from retinue.models.select import select_model
+from retinue.models.setup import go_without_model as go_without_model
+from retinue.models.setup import is_without_model as is_without_model
+
+if TYPE_CHECKING:
+    from retinue.agents.catalog import LoadedAgent
+    from retinue.http.transport import Transport
+    from retinue.runs.project import Project
+
+FAMILIES = ("haiku", "sonnet", "opus")
+"""Names that agent files share across machines: offered where they mean a model."""
+
+
+def providers_of(project: Project) -> Providers:
+    """Return the providers of a project, with what is known of their models without asking them."""
+    return Providers(project.settings.settings, project.environment)
+
+
+async def find_models(project: Project) -> ModelInventory:
+    """Return the models of a project. Servers are asked for theirs."""
+    return await inventory.list_models(project.settings.settings, project.environment, project.transport)
+
+
+async def choose_model(project: Project, name: str | None, *, always: bool = False) -> ModelSelection:
+    """Return the model that a name means, or that a run gets which names none; `always` makes it the user's default.
+    Raise RetinueError where there is none."""
+    settings = project.settings.settings
+    chosen = await select_model(name, settings=settings, environment=project.environment, transport=project.transport)
+    if always:
+        setup.make_default(chosen.info.full_name, project.environment)
+    return chosen
+
+
+async def try_provider(project: Project, name: str, *, key: str, url: str) -> setup.AddedProvider:
+    """Do the same as `add_provider` for a project that is open."""
+    return await setup.add_provider(
+        name,
+        key=key,
+        url=url,
+        settings=project.settings.settings,
+        environment=project.environment,
+        transport=project.transport,
+    )
+
+
+class ModelRow(NamedTuple):
+    """One way to a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
+
+    value: str
+    words: str
+
+
+async def ways_to_a_model(project: Project) -> list[ModelRow]:
+    """Return every way to a model from here: servers of this machine, keys, files, none."""
+    providers = providers_of(project)
+    await inventory.ask_servers(providers, project.transport)
+    found = []
+    for provider in providers.configured():
+        served = providers.served(provider) or ()
+        if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
+            for model in served[:3]:
+                found.append(ModelRow(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+    for name, page in KEY_PAGES.items():
+        found.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
+    found.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
+    found.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
+    return found
+
+
+def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
+    """Return rows for a small list: (full name, words), without the planner."""
+    rows = []
+    for info in models:
+        if info.full_name != OFFLINE.full_name:
+            rows.append((info.full_name, model_line(view_model(info))))
+    return rows
+
+
+def model_families(project: ModelInventory) -> list[tuple[str, str]]:
+    """Return the names that agent files share across machines and that mean a model here, with the model."""
+    resolver = Resolver(project.providers)
+    rows = []
+    for family in FAMILIES:
+        selected = resolver.find(family)
+        if selected is not None:
+            rows.append((family, f"{family} · now {selected.info.full_name}"))
+    return rows
+
+
+class ModelLabels:
+    """Says `inherit`, the model that an agent's file means here, or that there is none."""
+
+    def __init__(self, providers: Providers) -> None:
+        self._providers = providers
+        self._labels: dict[str, str] = {}
+
+    async def ask_servers(self, transport: Transport | None) -> None:
+        """Ask the servers that have a name which models they have."""
+        await inventory.ask_named_servers(self._providers, transport)
+        self._labels.clear()
+
+    def __call__(self, entry: LoadedAgent) -> str:
+        policy = entry.spec.model
+        name = policy.name
+        if name is None or name == "inherit":
+            return "inherit"
+        if name not in self._labels:
+            resolver = Resolver(self._providers)
+            self._labels[name] = f"{name} (unavailable)"
+            for query in (name, *policy.fallbacks):
+                selected = resolver.find(query)
+                if selected:
+                    self._labels[name] = selected.info.id
+                    break
+        return self._labels[name]

@@ -1,0 +1,85 @@
+"""The state of the main agent and what it has done, from its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Event,
+    Retrying,
+    RunCreated,
+    RunEnded,
+    RunResumed,
+    TextDelta,
+    ThinkingDelta,
+    TurnEnded,
+    TurnStarted,
+)
+from retinue.core.format import format_count
+
+State = Literal["idle", "working", "holding"]
+# Characters of a token, for what has been streamed and not been counted by the provider yet.
+_CHARACTERS = 4
+
+
+class Phase:
+    """Tells when the main agent works, and when it has answered and only waits for its background agents."""
+
+    def __init__(self) -> None:
+        self._answered = False
+
+    def take(self, body: Body) -> State | None:
+        """Return the state that begins with an event, if one does."""
+        match body:
+            case TurnStarted():
+                return "working"
+            case AssistantEnded(message=message):
+                self._answered = not message.tool_calls and message.failure is None
+            case TurnEnded() if self._answered:
+                return "holding"
+            case RunEnded():
+                return "idle"
+            case _:
+                pass
+        return None
+
+
+@dataclass(slots=True)
+class WorkProgress:
+    """What the main agent has done since it was last spoken to. Takes every event of the main run, in order."""
+
+    began: float = 0.0
+    sent: int = 0
+    received: int = 0
+    streamed: int = 0
+    """Characters of the answer that is being written."""
+    retry_at: float = 0.0
+    retry_reason: str = ""
+
+    def take(self, event: Event) -> None:
+        match event.body:
+            case RunCreated() | RunResumed():
+                self.began, self.sent, self.received, self.streamed = event.at, 0, 0, 0
+                self.retry_reason = ""
+            case TextDelta(text) | ThinkingDelta(text):
+                self.streamed += len(text)
+                self.retry_reason = ""
+            case TurnEnded():
+                self.sent += event.body.usage.input + event.body.usage.cache_write
+                self.received += event.body.usage.output
+                self.streamed, self.retry_reason = 0, ""
+            case Retrying(_, delay, failure):
+                self.streamed = 0
+                self.retry_at, self.retry_reason = event.at + delay, failure.message
+            case _:
+                pass
+
+    def tokens(self) -> str:
+        """Return `↑ 4.1k ↓ 380 tokens`; empty while nothing is known."""
+        received = self.received + self.streamed // _CHARACTERS
+        if not self.sent and not received:
+            return ""
+        return f"↑ {format_count(self.sent)} ↓ {format_count(received)} tokens"

@@ -1,0 +1,114 @@
+"""All projects of this user that have a log, and the feed of each that is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.app.feed import Feed
+from retinue.core.permission import InboxItem
+from retinue.core.run_state import RunState
+from retinue.errors import UsageError
+from retinue.log.database import log_folders
+from retinue.log.inbox import locate
+from retinue.log.overview import LogOverview, overview
+from retinue.log.query import LogReader, everywhere, find_run
+from retinue.settings.places import home as home
+from retinue.settings.places import private_folder as private_folder
+from retinue.settings.places import retinue_state
+from retinue.settings.places import state_folder as state_folder
+
+
+class UnknownProjectError(UsageError):
+    """No project of that id has a log here."""
+
+    code = "UNKNOWN_PROJECT"
+
+
+class ProjectView(Struct, frozen=True, kw_only=True):
+    """One project. `id` names it in requests; `current` is the one that was served."""
+
+    id: str
+    cwd: str
+    current: bool
+    runs: int
+    live: int
+    waiting: int
+    updated_at: float | None
+
+
+class Projects:
+    """The projects that may be asked about: the one that is served, and those with a log. No other folder is
+    reachable, whatever a request says."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.current = Feed(cwd.resolve())
+        self._feeds: dict[Path, Feed] = {self.current.folder: self.current}
+
+    async def views(self) -> list[ProjectView]:
+        """Return all projects, the served one first, then those that were used last."""
+        return await asyncio.to_thread(self._views)
+
+    def _views(self) -> list[ProjectView]:
+        views = []
+        seen = dict(everywhere(retinue_state(), overview))
+        seen.setdefault(self.current.folder, LogOverview(None, 0, 0, 0, None))
+        for folder, found in seen.items():
+            current = folder == self.current.folder
+            cwd = str(self.current.cwd) if current else found.cwd
+            if cwd is not None:
+                views.append(
+                    ProjectView(
+                        id=folder.name,
+                        cwd=cwd,
+                        current=current,
+                        runs=found.runs,
+                        live=found.live,
+                        waiting=found.waiting,
+                        updated_at=found.updated_at,
+                    )
+                )
+        return sorted(views, key=lambda view: (not view.current, -(view.updated_at or 0.0)))
+
+    async def feed(self, project: str | None = None) -> Feed:
+        """Return the feed of a project by its id; the served one without. Raise UnknownProjectError."""
+        if project is None or project == self.current.folder.name:
+            return self.current
+        for folder in await asyncio.to_thread(log_folders, retinue_state()):
+            # Compared with what is there, never joined to a path.
+            if folder.name == project:
+                return await self._feed_in(folder)
+        raise UnknownProjectError(f"There is no project '{project}'.", remedy="GET /v1/projects lists them.")
+
+    async def of_run(self, run_id: str) -> tuple[Feed, RunState]:
+        """Return a run by its id, the beginning of it, or `@name` in the served project, and the feed it is in."""
+        if run_id.startswith("@"):
+            return self.current, await self.current.find(run_id)
+        folder, row = await asyncio.to_thread(find_run, retinue_state(), run_id, self.current.folder)
+        return await self._feed_in(folder), row
+
+    async def of_item(self, item_id: str) -> tuple[Feed, InboxItem]:
+        """Return an inbox item by its id or the beginning of it, and the feed it is in."""
+        folder, item = await asyncio.to_thread(locate, retinue_state(), item_id, self.current.folder)
+        return await self._feed_in(folder), item
+
+    async def close(self) -> int:
+        """Stop the runs that this process has started; return how many those were."""
+        stopped = 0
+        for feed in self._feeds.values():
+            stopped += await feed.close()
+        return stopped
+
+    async def _feed_in(self, folder: Path) -> Feed:
+        known = self._feeds.get(folder)
+        if known is None:
+            cwd = await asyncio.to_thread(_cwd_of, folder)
+            known = self._feeds[folder] = Feed(Path(cwd or folder), folder)
+        return known
+
+
+def _cwd_of(folder: Path) -> str | None:
+    with LogReader.open(folder) as reader:
+        return overview(reader).cwd

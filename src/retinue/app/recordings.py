@@ -1,0 +1,129 @@
+"""Past runs as files, side by side, played again, and sent as traces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from retinue.app.places import locate_run
+from retinue.app.snapshot import take_tree
+from retinue.core.delegation import LIVE
+from retinue.core.messages import Message
+from retinue.core.run_state import RunState
+from retinue.core.usage import Usage
+from retinue.errors import StateError, UsageError
+from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
+from retinue.evidence.compare import CallPair as CallPair
+from retinue.evidence.compare import Comparison, RunDifference, compare
+from retinue.evidence.compare import RecordingFacts as RecordingFacts
+from retinue.guard.redact import Redactor
+from retinue.log.open_calls import describe_call as describe_call
+from retinue.log.query import LogReader
+from retinue.models.keys import environment
+from retinue.settings.places import home
+
+if TYPE_CHECKING:
+    from retinue.capabilities.telemetry.attach import SentTrace
+
+
+class ComparisonReport(Struct, frozen=True, kw_only=True):
+    """Two recordings. `notes` are differences of the machines and not of the runs, such as another system prompt."""
+
+    same: bool
+    left: RecordingFacts
+    right: RecordingFacts
+    calls: Sequence[CallPair]
+    differences: Sequence[RunDifference]
+    notes: Sequence[str]
+
+
+class ReplayReport(Struct, frozen=True):
+    """A recording that was played again, beside the new run."""
+
+    comparison: ComparisonReport
+    notes: Sequence[str]
+    same: bool
+
+
+class RecordedMoment(Struct, frozen=True):
+    """A recorded run as it stood after the event `seq`."""
+
+    seq: int
+    messages: Sequence[Message]
+    turn: int
+    usage: Usage
+
+
+def export_run(folder: Path, row: RunState) -> bytes:
+    """Return a past run with every run below it as a cassette, without secrets. Raise StateError for one at work."""
+    if row.state in LIVE:
+        raise StateError(f"Run {row.id} is still at work.", remedy="Export it when it has ended.")
+    return _export(folder, row)
+
+
+def _export(folder: Path, row: RunState) -> bytes:
+    with LogReader.open(folder) as reader:
+        return export_cassette(reader, row, home(), Redactor(environment()))
+
+
+def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace, int]:
+    """Send a past run with every run below it as a trace. Return it and the number of runs. Raise StateError where the
+    collector takes nothing."""
+    from retinue.capabilities.telemetry.attach import send_past
+
+    with LogReader.open(folder) as reader:
+        runs = [each.id for each in take_tree(reader, row.id).runs]
+        sent = asyncio.run(send_past(reader, runs, environment(), content=content))
+    if sent.failure:
+        raise StateError(
+            f"The trace could not be sent to {sent.endpoint}: {sent.failure}.",
+            remedy="Start the collector, or name another one with OTEL_EXPORTER_OTLP_ENDPOINT.",
+        )
+    return sent, len(runs)
+
+
+def compare_recordings(left: str, right: str, cwd: Path) -> ComparisonReport:
+    """Compare two recordings: each is a cassette file, or a run by its id, the beginning of it, or `@name`."""
+    return _report(compare(_recording(left, cwd), _recording(right, cwd)))
+
+
+def _recording(name: str, cwd: Path) -> Cassette:
+    if name.endswith(SUFFIX) or Path(name).is_file():
+        return read_cassette(Path(name).expanduser())
+    return parse_cassette(_export(*locate_run(name, cwd)), name)
+
+
+def _report(comparison: Comparison) -> ComparisonReport:
+    return ComparisonReport(same=comparison.same, **asdict(comparison))
+
+
+async def replay_cassette(path: Path, cwd: Path, tools: Literal["recorded", "live"]) -> ReplayReport:
+    """Play a cassette again with the same answers of the model. `cwd` is where its project is looked for."""
+    from retinue.evidence.replay import play_again
+
+    played = await play_again(read_cassette(path), cwd, tools, environment())
+    return ReplayReport(_report(played.comparison), played.notes, played.same)
+
+
+def compare_cassettes(left: Path, right: Path) -> ComparisonReport:
+    """Compare two cassette files."""
+    return _report(compare(read_cassette(left), read_cassette(right)))
+
+
+def recorded_moment(path: Path, seq: int) -> tuple[RecordedMoment, int, int]:
+    """Return a recorded run as it stood after the event `seq`, the number of calls so far, and that of its last event.
+    Raise UsageError for a number before the first."""
+    from retinue.log.replay import replay
+
+    cassette = read_cassette(path)
+    events = [event for event in cassette.first.events if event.seq <= seq]
+    if not events:
+        raise UsageError("Events count from 1.", remedy="Name a number from 1 on: --to 1")
+    past = replay([event.body for event in events])
+    moment = RecordedMoment(events[-1].seq, past.messages, past.turn, past.usage)
+    return moment, past.tool_uses, cassette.first.events[-1].seq

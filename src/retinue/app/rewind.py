@@ -1,0 +1,209 @@
+"""Going back in a conversation, without a screen: to where, what has changed since, and doing it.
+
+Nothing is lost. The conversation goes back by one event of the log, so that the part after it stays there as a branch
+which can be taken up again. Files go back by the checkpoints of `retinue runs undo`, which leaves alone what
+someone else has changed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from retinue.app.conversation import exchanges
+from retinue.app.rich_text import fit, one_line
+from retinue.app.text import plural, short_path
+from retinue.capabilities.audit.ledger_store import Changed, Who
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, same, undone_event
+from retinue.core.delegation import LIVE
+from retinue.core.events import Body, Event, Rewound, TurnEnded
+from retinue.core.person_prompt import words_of
+from retinue.core.run_state import RunState
+from retinue.core.story import Story
+from retinue.errors import StateError
+from retinue.evidence.fork import Fork as Fork
+from retinue.evidence.fork import fork_run as fork_run
+from retinue.log.commands import annotate
+from retinue.log.open_calls import describe_call
+from retinue.log.query import LogReader
+from retinue.log.recall import branch_ranges, read_branch
+from retinue.log.replay import current_branch
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+SHOWN = 5
+_MAX_WORDS = 64
+READ = ("message.added", "turn.started", "run.rewound")
+"""Events that say where one can go back to."""
+
+
+class RewindPoint(Struct, frozen=True):
+    """A place to go back to: before words of the person, or the end of a part that was left (`is_left`), which has no
+    `turn`. `to` is the last event that counts from then on."""
+
+    to: int
+    at: float
+    text: str
+    turn: int = 0
+    is_left: bool = False
+    files: tuple[str, ...] = ()
+    """Files that were changed after it."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing was said before it."""
+        return self.turn == 1 and not self.is_left
+
+
+def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> list[RewindPoint]:
+    """Return where one can go back to, oldest first, then the parts that were left. Of the run's events, those of the
+    types `READ` are enough."""
+    branch = current_branch(events)
+    points = []
+    for each in exchanges(branch):
+        # Words that the model has never heard are still in the editor, or were never sent.
+        if each.turn:
+            scope = UndoScope(Who(events[0].run_id, ""), each.turn, since=each.at)
+            files = _changed_files(changes, scope)
+            points.append(RewindPoint(each.seq - 1, each.at, each.text, each.turn, files=files))
+    return [*points, *_find_left(events)]
+
+
+def _changed_files(changes: Sequence[Changed], scope: UndoScope) -> tuple[str, ...]:
+    """Return the files that differ from how they were, without those that were put back already."""
+    chains: dict[str, list[Changed]] = {}
+    for row in changes:
+        if scope.covers(row) and not row.is_only_folder:
+            chains.setdefault(row.path, []).append(row)
+    return tuple(path for path, chain in chains.items() if not same(chain[0].before, chain[-1].after))
+
+
+def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
+    """Return the ends of parts that a person went back behind, oldest first."""
+    returns = {event.seq: event.body.to for event in events if isinstance(event.body, Rewound)}
+    here = branch_ranges(returns, max(returns, default=0))
+    found = []
+    for event in events:
+        end = event.seq - 1
+        # Going back twice in a row leaves nothing between.
+        if event.seq not in returns or end in returns or any(first <= end <= last for first, last in here):
+            continue
+        said = exchanges(current_branch([each for each in events if each.seq <= end]))
+        if said:
+            found.append(RewindPoint(end, event.at, said[-1].text, is_left=True))
+    return found
+
+
+class Rewinder:
+    """Goes back in one conversation that nobody works on."""
+
+    def __init__(self, project: Project, run_id: str) -> None:
+        self._project = project
+        self._row = project.log.reader.run(run_id)
+
+    async def points(self) -> list[RewindPoint]:
+        """Return where one can go back to, with the files that were changed since."""
+        await self._project.log.flush()
+        events = await self._project.log.read(self._read_said)
+        runs = [row.id for row in self._tree()]
+        changes = await asyncio.to_thread(_read_changes, self._project.state, runs)
+        return find_points(events, changes)
+
+    async def go_back(self, point: RewindPoint, still_changed: Sequence[str] = ()) -> None:
+        """Let the conversation go on after this point. Raise StateError while it is at work."""
+        await asyncio.to_thread(self._record, Rewound(point.to, tuple(still_changed)))
+
+    async def undo_files(self, point: RewindPoint) -> list[UndoneFile]:
+        """Put back what the conversation and its agents have changed since, and return the fate of each file that is
+        not as it was already. Raise StateError while an agent of it is at work."""
+        tree = self._tree()
+        for row in tree:
+            if row.state in LIVE:
+                raise StateError(f"{row.agent} ({row.id[:8]}) is still at work.", remedy="Stop it first: /stop")
+        below = tuple(row.id for row in tree[1:])
+        scope = UndoScope(Who(self._row.id, self._row.agent), point.turn, below, point.at)
+        return await asyncio.to_thread(self._undo, scope)
+
+    def _read_said(self, reader: LogReader) -> list[Event]:
+        return list(reader.stream(self._row.id, types=READ))
+
+    def _tree(self) -> list[RunState]:
+        return self._project.log.reader.tree(self._row)
+
+    def _undo(self, scope: UndoScope) -> list[UndoneFile]:
+        if not _has_ledger(self._project.state):
+            return []
+        with closing(Undo(self._project.state)) as undo:
+            done = undo.run(scope)
+        changed = [each for each in done if each.fate != "unchanged"]
+        if changed:
+            self._record(undone_event(changed, by="person", turn=scope.turn))
+        return changed
+
+    def _record(self, body: Body) -> None:
+        annotate(self._project.state, self._row.id, body, self._project.redactor)
+
+
+def _has_ledger(state: Path) -> bool:
+    # Looking makes nothing: a project in which nothing was changed has no ledger.
+    return (state / "checkpoints" / "ledger.db").is_file()
+
+
+def _read_changes(state: Path, run_ids: Sequence[str]) -> list[Changed]:
+    if not _has_ledger(state):
+        return []
+    with closing(Undo(state)) as undo:
+        return undo.changed(run_ids)
+
+
+def name_files(paths: Sequence[str], cwd: str) -> str:
+    """Return the first few files by name, and how many more there are."""
+    names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN])
+    more = len(paths) - SHOWN
+    if more > 0:
+        names += f" and {more} more"
+    return names
+
+
+def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
+    """Return what became of files, in sentences."""
+    back = [each.path for each in done if each.fate in ("restored", "removed")]
+    left = [each for each in done if each.fate in ("kept", "failed")]
+    sentences = []
+    if back:
+        sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
+    for each in left[:SHOWN]:
+        sentences.append(f"Left as it is: {short_path(each.path, cwd)} ({each.detail}).")
+    if len(left) > SHOWN:
+        sentences.append(f"And {len(left) - SHOWN} more.")
+    return " ".join(sentences) or "No file had to be put back."
+
+
+def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
+    """Return the moments from which a run can be forked, each as the number of its event and words for it."""
+    rows: list[tuple[str, str]] = []
+    story, text = Story(), ""
+    spoken = list(read_branch(reader, run_id, ("message.added", "assistant.ended", "turn.ended")))
+    for event in reversed(spoken):
+        for entry in (step.entry for step in story.take(event.body, event.seq, event.at)):
+            if entry.message is not None:
+                rows.append(
+                    (str(event.seq), f"{event.seq:>4}  [{entry.message.origin}] {_short(words_of(entry.text))}")
+                )
+            elif entry.kind == "answer":
+                text = entry.text
+        if isinstance(event.body, TurnEnded):
+            calls = [describe_call(entry.call) for entry in story.calls if entry.call is not None]
+            rows.append((str(event.seq), f"{event.seq:>4}  turn {story.turn}: {_short(', '.join(calls) or text)}"))
+            text = ""
+    return rows
+
+
+def _short(text: str) -> str:
+    return fit(one_line(text), _MAX_WORDS)

@@ -1,0 +1,274 @@
+"""Text that fits the screen: no control characters, tabs and escapes, never wider than it may be; and diffs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.cells import cell_len, chop_cells, get_character_cell_size, set_cell_size
+from rich.text import Text
+
+from retinue.app.text import indent
+from retinue.core.messages import ToolCall
+from retinue.core.toolnames import canonical
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# What shows nothing, turns the direction of writing, joins signs in ways terminals disagree about, or cannot be
+# written at all (halves of surrogate pairs).
+_UNSEEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]+"
+)
+_NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
+_WORDS = re.compile(r"\S+|\s+")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
+TAB = 4
+# By meaning. The app replaces them by those of its theme.
+STYLES = {
+    "accent": "bold cyan",
+    "success": "green",
+    "warning": "yellow",
+    "error": "bold red",
+    "dim": "dim",
+    "": "",
+}
+# What the first sign of a line of a diff means.
+DIFF_STYLES = {"+": "success", "-": "error"}
+
+
+class _Sizes(dict[str, int]):
+    def __missing__(self, sign: str) -> int:
+        size = self[sign] = get_character_cell_size(sign)
+        return size
+
+
+_SIZES = _Sizes()
+# A line: styled text, or where there may be very many of them a plain text and its style.
+Row = Text | tuple[str, str]
+
+
+def text_of(row: Row) -> Text:
+    """Return a copy that may be changed."""
+    if isinstance(row, Text):
+        return row.copy()
+    return Text(*row)
+
+
+def plain_of(row: Row) -> str:
+    if isinstance(row, Text):
+        return row.plain
+    return row[0]
+
+
+def one_line(text: str) -> str:
+    """Return what an agent said or was called, as one line that draws nothing but itself."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
+    return " ".join(_CONTROL.sub(" ", _UNSEEN.sub("", _ESCAPES.sub("", text))).split())
+
+
+def clean_lines(text: str) -> list[str]:
+    """Return the lines of a text, each of which draws nothing but itself; indentation stays."""
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    found = []
+    for line in _NEW_LINE.split(text):
+        if not (line.isascii() and line.isprintable()):
+            line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB)))
+        found.append(line.rstrip())
+    return found
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text, folded at words where they are too long for `width` cells."""
+    lines: list[str] = []
+    for line in clean_lines(text):
+        lines += _fold(line, max(width, 2))
+    return lines
+
+
+def _fold(line: str, width: int) -> Iterator[str]:
+    if line.isascii():
+        yield from _fold_ascii(line, width)
+    elif 2 * len(line) <= width or _cells(line) <= width:
+        yield line
+    else:
+        yield from _fold_wide(line, width)
+
+
+def _fold_ascii(line: str, width: int) -> Iterator[str]:
+    start = 0
+    while len(line) - start > width:
+        cut = line.rfind(" ", start, start + width + 1)
+        if cut <= start:
+            yield line[start : start + width]
+            start += width
+        else:
+            yield line[start:cut]
+            start = cut + 1
+    yield line[start:]
+
+
+def _fold_wide(line: str, width: int) -> Iterator[str]:
+    now, used = "", 0
+    for word in _WORDS.findall(line):
+        cells = _cells(word)
+        if used + cells <= width:
+            now, used = now + word, used + cells
+            continue
+        if now.strip():
+            yield now.rstrip()
+        now, used = "", 0
+        if not word.isspace():
+            *whole, now = _chop(word, width)
+            yield from whole
+            used = _cells(now)
+    yield now.rstrip()
+
+
+def _chop(word: str, width: int) -> Iterator[str]:
+    start = used = 0
+    for at, sign in enumerate(word):
+        cells = _SIZES[sign]
+        if used + cells > width:
+            yield word[start:at]
+            start, used = at, 0
+        used += cells
+    yield word[start:]
+
+
+def _cells(text: str) -> int:
+    """Return the width sign by sign, which is never less than what the terminal is told, and much quicker."""
+    return sum(map(_SIZES.__getitem__, text))
+
+
+def fit(text: str, width: int) -> str:
+    """Return at most `width` cells, with an ellipsis where something is missing; a wide character is
+    never cut in half."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def fit_line(line: Text, width: int) -> Text:
+    """Cut styled text to `width` cells, in place."""
+    line.truncate(max(width, 0), overflow="ellipsis")
+    return line
+
+
+def exact(line: Text, width: int) -> Text:
+    """Make styled text exactly `width` cells: cut or filled up with blanks, in place."""
+    fit_line(line, width)
+    missing = width - line.cell_len
+    if missing > 0:
+        line.append(" " * missing)
+    return line
+
+
+def chop(line: Text, width: int) -> list[Text]:
+    """Return a line as rows of at most `width` cells, cut anywhere: blanks in code mean something."""
+    if line.cell_len <= width:
+        return [line]
+    ends, at = [], 0
+    for piece in chop_cells(line.plain, width):
+        at += len(piece)
+        ends.append(at)
+    return list(line.divide(ends[:-1]))
+
+
+def clean(text: str) -> str:
+    """Return the same lines, without anything that would move the cursor, change colours or reverse the
+    direction of what follows. Tabs become spaces."""
+    text = text.replace("\r\n", "\n")
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    return _UNSAFE.sub("", text).expandtabs(TAB)
+
+
+def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
+    """Return the beginning of a text, and how many lines are missing from it."""
+    short = text[:characters]
+    rows = short.split("\n")
+    shown = "\n".join(rows[:lines])
+    return shown, text.count("\n") - shown.count("\n")
+
+
+def ends(text: str, most: int) -> tuple[str, int, str]:
+    """Return the first and the last lines of a text of more than `most`, and how many are between them;
+    a shorter one whole."""
+    rows = text.split("\n")
+    if len(rows) <= most:
+        return text, 0, ""
+    half = most // 2
+    return "\n".join(rows[:half]), len(rows) - 2 * half, "\n".join(rows[-half:])
+
+
+_OLD = ("old", "old_string", "oldText", "old_text", "old_str")
+_NEW = ("new", "new_string", "newText", "new_text", "new_str")
+_CONTENT = ("content", "file_text", "text")
+MOST_LINES = 400
+
+
+def changes_files(call: ToolCall) -> bool:
+    return bool({"edit", "write"} & set(canonical(call.name)))
+
+
+def diff_of(call: ToolCall) -> Text | None:
+    """Return what an edit or a write asks for; None for other calls and for what is not understood."""
+    names = canonical(call.name)
+    lines: list[str] | None = None
+    if "edit" in names:
+        for old, new in _pairs(call.arguments):
+            lines = (lines or []) + _lines(old, new)
+    elif "write" in names:
+        content = _first(call.arguments, _CONTENT)
+        if content is not None:
+            lines = indent(content.splitlines(), "+")
+    if lines is None:
+        return None
+    return styled("\n".join(lines))
+
+
+def diff(old: str, new: str) -> Text:
+    return styled("\n".join(_lines(old, new)))
+
+
+def styled(text: str) -> Text:
+    """Return the lines of a diff in the colours of their signs; other lines as they are."""
+    rows = clean(text).split("\n")
+    drawn = Text()
+    for number, row in enumerate(rows[:MOST_LINES]):
+        if number:
+            row = f"\n{row}"
+        drawn.append(row, STYLES[DIFF_STYLES.get(row.strip("\n")[:1], "dim")])
+    if len(rows) > MOST_LINES:
+        drawn.append(f"\n… {len(rows) - MOST_LINES:,} more lines", STYLES["dim"])
+    return drawn
+
+
+def _lines(old: str, new: str) -> list[str]:
+    from difflib import unified_diff
+
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:]
+
+
+def _pairs(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    edits = arguments.get("edits")
+    if not isinstance(edits, list):
+        edits = [arguments]
+    for each in edits:
+        if isinstance(each, Mapping):
+            old, new = _first(each, _OLD), _first(each, _NEW)
+            if old is not None and new is not None:
+                yield old, new
+
+
+def _first(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        if isinstance(arguments.get(name), str):
+            return str(arguments[name])
+    return None

@@ -1,0 +1,153 @@
+"""Runs in lists, and one run: how it stands, what it did and said, what it has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.capabilities.questions.attach import todo_line
+from retinue.core.delegation import State
+from retinue.core.events import TodosUpdated, Undone
+from retinue.core.outcome import SUCCESS, Outcome
+from retinue.core.run_state import RunState
+from retinue.core.story import Step, Story
+from retinue.log.follow import export_document
+from retinue.log.follow import follow as follow
+from retinue.log.inbox import items
+from retinue.log.open_calls import describe_call
+from retinue.log.overview import describe_activity
+from retinue.log.query import LogReader, everywhere
+from retinue.runs.cleanup import living_commands
+from retinue.settings.places import retinue_state
+
+_TOLD = (
+    "message.added",
+    "assistant.ended",
+    "tool.ended",
+    "model.retrying",
+    "limit.reached",
+    "run.compacted",
+    "run.warned",
+    "run.mode_changed",
+    "run.moved",
+    "run.pruned",
+)
+"""Events of the story of a run. Of ends of calls only those that failed are told, and so read."""
+
+# Lists
+
+
+class ListedRun(Struct, frozen=True):
+    """A run of a list. `status` is how it stands in words; `truncated`: its answer was cut off at the output limit.
+    `unknown` are calls of which nobody knows what they did, and `still_running` commands of them that still run."""
+
+    row: RunState
+    status: str
+    truncated: bool
+    unknown: list[str]
+    still_running: list[str]
+
+
+def list_runs(
+    folder: Path | None, *, states: Collection[State] | None = None, agent: str | None = None, limit: int | None = None
+) -> list[ListedRun]:
+    """Return runs, newest first: of the project with that state folder, or of all. Calls of interrupted runs are
+    looked for in one project only."""
+
+    def read(reader: LogReader) -> list[ListedRun]:
+        rows = reader.list_runs(states=states, agent=agent, limit=limit)
+        describe_activity(reader, rows)
+        interrupted = folder is not None and any(row.state == "interrupted" for row in rows)
+        living = living_commands(reader) if interrupted else {}
+        return [_listed(reader, row, living) for row in rows]
+
+    if folder is not None:
+        with LogReader.open(folder) as reader:
+            return read(reader)
+    runs = [run for _, found in everywhere(retinue_state(), read) for run in found]
+    runs.sort(key=lambda run: run.row.created_at, reverse=True)
+    return [ListedRun(run.row, run.status, run.truncated, [], []) for run in runs[:limit]]
+
+
+def _listed(reader: LogReader, row: RunState, living: Mapping[str, list[str]]) -> ListedRun:
+    unknown: list[str] = []
+    if row.state == "interrupted":
+        unknown = [*map(describe_call, reader.last_turn(row.id).unknown)]
+    return ListedRun(row, _status_text(reader, row), _is_truncated(reader, row), unknown, living.get(row.id, []))
+
+
+def _is_truncated(reader: LogReader, row: RunState) -> bool:
+    if row.state != "ended" or row.ended not in SUCCESS:
+        return False
+    outcome = reader.outcome(row.id)
+    return outcome is not None and outcome.truncated
+
+
+def _status_text(reader: LogReader, row: RunState) -> str:
+    """Return how a run stands; of one that waits, whether for an approval or for an answer to a question."""
+    if row.state != "waiting":
+        return row.status
+    kinds = {entry.item.kind for entry in items(reader) if entry.item.run_id == row.id}
+    return "waiting for an answer" if kinds == {"question"} else "waiting for approval"
+
+
+# One run
+
+
+class RunEnding(Struct, frozen=True, kw_only=True):
+    """What a run has come to so far. `partial`, `unknown` and `unrun` are of one that has no outcome yet; `saved` are
+    lines that say where its work is."""
+
+    status: str
+    outcome: Outcome | None
+    todos: list[str]
+    partial: str
+    unknown: list[str]
+    unrun: list[str]
+    still_running: list[str]
+    saved: list[str]
+    undone: list[Undone]
+
+
+def read_ending(folder: Path, row: RunState) -> RunEnding:
+    """Return what a run has come to so far."""
+    from retinue.app.worktrees import where_saved
+
+    with LogReader.open(folder) as reader:
+        outcome = reader.outcome(row.id)
+        interrupted = outcome is None and row.state == "interrupted"
+        past = reader.last_turn(row.id) if outcome is None else None
+        todos: list[str] = []
+        for _, event in reader.ordered(row.id, ("todos.updated",), newest_first=True):
+            if isinstance(event.body, TodosUpdated):
+                todos = [*map(todo_line, event.body.todos)]
+                break
+        undone = [event.body for _, event in reader.ordered(row.id, ("run.undone",)) if isinstance(event.body, Undone)]
+        branch = outcome.branch if outcome is not None else None
+        return RunEnding(
+            status=_status_text(reader, row),
+            outcome=outcome,
+            todos=todos,
+            partial=past.partial.strip() if past is not None else "",
+            unknown=[*map(describe_call, past.unknown)] if past is not None else [],
+            unrun=[*map(describe_call, past.unrun)] if past is not None else [],
+            still_running=living_commands(reader).get(row.id, []) if interrupted else [],
+            saved=where_saved(folder, row, branch) if interrupted or outcome is not None else [],
+            undone=undone,
+        )
+
+
+def read_document(folder: Path, row: RunState) -> Iterator[bytes]:
+    """Yield a run with all its events as one JSON document, in pieces."""
+    with LogReader.open(folder) as reader:
+        yield from export_document(reader, row.id)
+
+
+def read_story(folder: Path, row: RunState) -> Iterator[Step]:
+    """Yield what a run did and said, in order."""
+    story = Story()
+    with LogReader.open(folder) as reader:
+        for event in reader.stream(row.id, types=_TOLD, condition="type <> 'tool.ended' OR level='warning'"):
+            yield from story.take(event.body, event.seq, event.at)

@@ -1,0 +1,345 @@
+"""Settings: each with its value and where that is from, and orders that change one in one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from retinue.app.text import optional
+from retinue.engine import open_project
+from retinue.errors import StateError, UsageError
+from retinue.guard.trust import settings_in_effect
+from retinue.models.keys import environment
+from retinue.runs.consent import consent_stays
+from retinue.settings.database import has_password
+from retinue.settings.field import Field as Field
+from retinue.settings.field import Origin
+from retinue.settings.foreign import foreign_files
+from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
+from retinue.settings.kinds import Text as TextKind
+from retinue.settings.load import Explanation as Explanation
+from retinue.settings.load import Loaded as Loaded
+from retinue.settings.load import load_settings, settings_files
+from retinue.settings.load import raw_value as raw_value
+from retinue.settings.table import Settings as Settings
+from retinue.settings.table import fields as fields
+from retinue.settings.table import find
+from retinue.settings.write import Saved as Saved
+from retinue.settings.write import Target as Target
+from retinue.settings.write import counts_in as counts_in
+from retinue.settings.write import remove_unknown, save_settings, target_file
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+HIDDEN = "[hidden]"
+_SECRET = ("apikey", "token", "secret", "password", "authorization")
+# How strong a file is among the three that can be written.
+_LAYERS = {"user": 0, "project": 1, "local": 2}
+
+
+class OriginView(Struct, frozen=True):
+    """Where a value comes from; `where` is a file, a variable or a flag."""
+
+    layer: str
+    where: str
+
+    def __str__(self) -> str:
+        return "default" if self.layer == "default" else f"{self.layer}: {self.where}"
+
+
+class LayerView(Struct, frozen=True):
+    """A layer that sets a setting; `name` is the spelling it uses."""
+
+    layer: str
+    where: str
+    name: str
+    value: Any
+
+
+class SettingView(Struct, frozen=True, kw_only=True):
+    """One setting. `layers` are all that set it, the winner last; `applies` says from when on a change counts."""
+
+    name: str
+    value: Any
+    default: Any
+    origin: OriginView
+    layers: list[LayerView]
+    accepts: str
+    applies: str
+    section: str
+    aliases: list[str]
+    variables: Sequence[str]
+    doc: str
+
+
+class SettingsFile(Struct, frozen=True):
+    """A file that settings are read from, whether or not it exists."""
+
+    layer: str
+    path: str
+    exists: bool
+
+
+class ProblemView(Struct, frozen=True, kw_only=True):
+    """Something that was not taken; `withheld` are settings that would take effect with consent."""
+
+    where: str
+    field: str
+    message: str
+    refused: str
+    withheld: Sequence[str]
+    limits: bool
+
+
+class SettingsList(Struct, frozen=True):
+    """All settings, the files they are read from, and what was not taken."""
+
+    settings: list[SettingView]
+    files: list[SettingsFile]
+    problems: list[ProblemView]
+    unknown: Sequence[str]
+    unused: list[ProblemView]
+
+
+class SavedSetting(SettingView, frozen=True, kw_only=True):
+    """A setting after it was changed in the file `saved`."""
+
+    saved: str
+
+
+def plain(value: Any, key: str = "") -> Any:
+    """Return JSON for a value. What looks like a key or a token is hidden, unless it names a variable."""
+    if isinstance(value, Mapping):
+        return {name: plain(each, name) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, key) for each in value]
+    if not isinstance(value, str) or not value or value.startswith("$") or key.endswith("Env"):
+        return value
+    if any(word in key.replace("-", "").lower() for word in _SECRET):
+        return HIDDEN
+    return value
+
+
+def shown(value: Any) -> str:
+    """Return the value as a settings file would hold it, without keys someone wrote into one."""
+    if value is None:
+        return "(not set)"
+    return json.dumps(plain(value), ensure_ascii=False)
+
+
+def view_setting(found: Explanation) -> SettingView:
+    """Return a setting without secrets."""
+    field = found.field
+    return SettingView(
+        name=field.name,
+        value=plain(found.value),
+        default=plain(field.default),
+        origin=_origin(found.origin),
+        layers=[LayerView(origin.layer, origin.where, name, plain(value)) for origin, name, value in found.layers],
+        accepts=field.kind.accepts,
+        applies=field.applies,
+        section=field.section,
+        aliases=[alias.name for alias in field.aliases],
+        variables=field.variables,
+        doc=field.doc,
+    )
+
+
+def _origin(origin: Origin) -> OriginView:
+    return OriginView(origin.layer, origin.where)
+
+
+def explanation(setting: SettingView) -> str:
+    """Return everything about a setting for people."""
+    lines = [
+        f"{setting.name} = {shown(setting.value)}",
+        f"  {setting.doc}",
+        f"  accepts   {setting.accepts}",
+        f"  applies   {setting.applies}",
+        f"  default   {shown(setting.default)}",
+    ]
+    for layer in reversed(setting.layers):
+        origin = OriginView(layer.layer, layer.where)
+        mark = "from" if origin == setting.origin else "under"
+        written = "" if layer.name == setting.name else f" (as {layer.name})"
+        lines.append(f"  {mark:<8}  {origin}{written}: {shown(layer.value)}")
+    if not setting.layers:
+        lines.append("  from      default")
+    if setting.variables:
+        lines.append(f"  variable  {', '.join(setting.variables)}")
+    if setting.aliases:
+        lines.append(f"  aliases   {', '.join(setting.aliases)}")
+    return "\n".join(lines)
+
+
+def matching_fields(words: Iterable[str]) -> list[Field]:
+    """Return the settings whose name, meaning or section has all of the words."""
+    matches = []
+    for field in fields().values():
+        text = f"{field.name} {field.doc} {field.section}".casefold()
+        if all(word.casefold() in text for word in words):
+            matches.append(field)
+    return matches
+
+
+def surprise_of(setting: SettingView, target: Target, *, unset: bool) -> tuple[str, bool]:
+    """Return what the person might not expect of a change, and whether the change has no effect here."""
+    layer = setting.origin.layer
+    is_stronger = layer in ("environment", "flag") or _LAYERS.get(layer, 0) > _LAYERS[target]
+    if is_stronger and not unset:
+        return f"It has no effect here: {setting.origin} goes before it.", True
+    if setting.applies != "live":
+        return f"It holds from the {setting.applies} on.", False
+    return "", False
+
+
+# Questions
+
+
+def list_settings(cwd: Path, words: Iterable[str] = ()) -> tuple[SettingsList, Loaded]:
+    """Return the settings as seen from `cwd`, those with all of the words, and what they were read from."""
+    loaded, variables = settings_in_effect(cwd, environment()), environment()
+    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(cwd, variables)]
+    files += settings_files(cwd, variables)
+    views = SettingsList(
+        [view_setting(loaded.explain(field.name)) for field in matching_fields(words)],
+        [SettingsFile(layer, str(path), path.exists()) for layer, path in files],
+        [ProblemView(**problem._asdict()) for problem in loaded.problems],
+        loaded.unknown,
+        [ProblemView(**problem._asdict()) for problem in loaded.unused],
+    )
+    return views, loaded
+
+
+def find_setting(cwd: Path, name: str) -> tuple[SettingView, Sequence[str]]:
+    """Return one setting, and the warnings of all files. Raise UsageError, with the name that was probably meant."""
+    loaded = settings_in_effect(cwd, environment())
+    return view_setting(_explain(loaded, name)), loaded.warnings
+
+
+def _explain(loaded: Loaded, name: str) -> Explanation:
+    from retinue.settings.suggest import RETIRED, nearest_name
+
+    try:
+        return loaded.explain(name)
+    except KeyError:
+        hint = optional(" Did you mean {}?", nearest_name(name))
+        if name in RETIRED:
+            hint = f" There was one: {RETIRED[name]}."
+        raise UsageError(
+            f"There is no setting '{name}'.{hint}", remedy="See all of them with: retinue settings list --all"
+        ) from None
+
+
+# Orders
+
+
+def set_setting(cwd: Path, name: str, value: str | None, target: Target) -> tuple[SavedSetting, list[str]]:
+    """Write a value into one file, or remove the setting from it for None. Return what holds now, and what is wrong
+    with the file. Raise UsageError for what cannot be done, and StateError for a file that cannot be written."""
+    if name == "database" and value and has_password(value):
+        raise UsageError(
+            "A password in the arguments of a program is shown to every user of the machine.",
+            remedy="Leave it out of the URL and put it into ~/.pgpass, or write the URL into the file with an editor.",
+        )
+    before, variables = load_settings(cwd), environment()
+    field = _explain(before, name).field
+    path = target_file(cwd, target, variables)
+    if value is None and not _is_in_file(path, before, field):
+        origin = before.explain(field.name).origin
+        raise UsageError(f"{field.name} is not set in {path}.", remedy=f"Its value comes from: {origin}")
+    raw = None if value is None else raw_value(field, value)
+    saved = _checked(save_setting(open_project(cwd), field.name, raw, target))
+    loaded = settings_in_effect(cwd, variables)
+    problems = []
+    for problem in loaded.problems:
+        if problem.where == str(saved.path) and field.name in problem.field:
+            problems.append(str(problem))
+    view = view_setting(_explain(loaded, field.name))
+    values = {key: getattr(view, key) for key in view.__struct_fields__}
+    return SavedSetting(**values, saved=str(saved.path)), problems
+
+
+def is_retired(cwd: Path, name: str, target: Target) -> bool:
+    """Return whether the file of `target` has a name that is no setting any more, or never was one."""
+    if find(name) is not None:
+        return False
+    path = str(target_file(cwd, target, environment()))
+    return name in {problem.field for problem in load_settings(cwd).problems if problem.where == path}
+
+
+def remove_retired(cwd: Path, name: str, target: Target) -> Path:
+    """Remove such a name from the file of `target`, and return that file."""
+    return _checked(remove_unknown(name, cwd=cwd, target=target)).path
+
+
+def _checked(saved: Saved) -> Saved:
+    if not saved.persisted:
+        raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")
+    return saved
+
+
+def _is_in_file(path: Path, loaded: Loaded, field: Field) -> bool:
+    """Return whether the file says anything about the setting, good or bad."""
+    good = any(origin.where == str(path) for origin, _, _ in loaded.explain(field.name).layers)
+    return good or any(field.name in problem.field for problem in loaded.problems if problem.where == str(path))
+
+
+# Typing a value
+
+
+def choices(field: Field) -> list[tuple[str, str]] | None:
+    """Return the few values there are, to choose from; None where a value must be typed."""
+    if isinstance(field.kind, Flag):
+        return [("true", "true"), ("false", "false")]
+    if isinstance(field.kind, Choice):
+        return [(word, word) for word in field.kind.words]
+    return None
+
+
+def is_line(field: Field) -> bool:
+    """Return whether a value fits a line; objects and lists of them want more room."""
+    return isinstance(field.kind, Whole | Number | TextKind | Texts)
+
+
+def as_text(field: Field, value: Any) -> str:
+    """Return a value to begin typing with."""
+    if value is None:
+        return ""
+    if isinstance(field.kind, Texts):
+        return ", ".join(value)
+    if isinstance(value, str):
+        return value
+    indent = None if is_line(field) else 2
+    return json.dumps(plain(value), ensure_ascii=False, indent=indent)
+
+
+def problem(field: Field, text: str) -> str:
+    """Return why a typed text is no value of the setting; empty when it is one."""
+    if HIDDEN in text:
+        return f"{HIDDEN} stands for a secret that would be lost. Edit the file instead."
+    complaints: list[str] = []
+    field.kind.read(
+        raw_value(field, text), field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}.")
+    )
+    return "".join(complaints[:1])
+
+
+def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
+    """Return what the file of `target` itself says; None when it says nothing."""
+    for layer in loaded.layers:
+        if layer.origin.layer == target and field.attribute in layer.values:
+            return layer.values[field.attribute]
+    return None
+
+
+def save_setting(project: Project, name: str, raw: Any, target: Target) -> Saved:
+    """Write one setting, or remove it for None. A person changes the file through us: what they consented to before
+    stays consented to."""
+    with consent_stays(project, target_file(project.cwd, target, project.environment)):
+        return save_settings({name: raw}, cwd=project.cwd, target=target, environment=project.environment)

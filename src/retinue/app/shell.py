@@ -1,0 +1,64 @@
+"""A command line that a person runs with their own rights, beside the conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from retinue.core.person_prompt import PromptBlock
+from retinue.core.programs import prepare
+from retinue.tools.capture import Capture
+from retinue.tools.processes import run_program
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+MAX_SECONDS = 600.0
+_QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""The command has no terminal: nothing may draw or wait for keys."""
+
+
+class EndedCommand(Struct, frozen=True):
+    """`block` is the output for the model, without secrets."""
+
+    text: str
+    end: str
+    good: bool
+    block: PromptBlock
+
+
+async def run_command(project: Project, command: str, show: Callable[[str], None]) -> EndedCommand:
+    """Run a command line, and call `show` with its output as it comes. Cancelling ends it and all that it has
+    started; what it has printed is returned all the same."""
+    capture = Capture(project.state / "outputs" / "commands", "shell")
+    environment = {**os.environ, **project.environment, **_QUIET}
+    good = False
+    try:
+        ended = await run_program(
+            prepare([_shell(environment), "-c", command], clearance="person", environment=environment, cwd=project.cwd),
+            receive=lambda _, data: show(capture.feed(data)),
+            seconds=MAX_SECONDS,
+        )
+        good = ended.code == 0
+        end = f"exit code {ended.code}"
+        if ended.timed_out:
+            end = f"stopped after {MAX_SECONDS:g} s"
+    except asyncio.CancelledError:
+        end = "stopped by you"
+    except OSError as error:
+        end = f"cannot be started: {error.strerror or error}"
+    finally:
+        text = capture.text().rstrip()
+        capture.close()
+    output = project.redactor(f"{text}\n[{end}]".lstrip("\n"))
+    return EndedCommand(text, end, good, PromptBlock("command_output", command, output))
+
+
+def _shell(environment: dict[str, str]) -> str:
+    own = environment.get("SHELL", "")
+    return own if Path(own).is_file() else "/bin/sh"

@@ -1,0 +1,64 @@
+"""Runs as the log has them at one moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.delegation import LIVE
+from retinue.core.run_state import RunState
+from retinue.log.overview import describe_activity
+from retinue.log.query import LogReader
+from retinue.log.tail import last_number, one_moment
+
+
+class RunList(Struct, frozen=True):
+    """Runs, newest first. `cursor` is where the event stream goes on from here; `next` is the value of `before` for
+    the next page."""
+
+    cursor: int
+    runs: list[RunState]
+    next: str | None = None
+
+
+class RunTree(Struct, frozen=True):
+    """A run and all below it, parents before their children. `cursor` is where the event stream goes on."""
+
+    cursor: int
+    runs: list[RunState]
+
+
+def find_run(reader: LogReader, run_id: str) -> RunState:
+    """Return the run of that id, its beginning, or `@name`."""
+    if not run_id.startswith("@"):
+        return reader.run(run_id)
+    from retinue.runs.resume import find_run as find_by_name
+
+    return find_by_name(reader, run_id)
+
+
+def find_stoppable(reader: LogReader, run_id: str, *, tree: bool) -> list[RunState]:
+    """Return the runs that must be told to stop: the run itself; with `tree` those at work in its tree, since runs
+    below it may be of other processes and may have outlived it."""
+    row = find_run(reader, run_id)
+    if not tree:
+        return [row]
+    live = [each for each in reader.tree(row) if each.state in LIVE]
+    return live or [row]
+
+
+def take_snapshot(reader: LogReader, **filters: Any) -> RunList:
+    """Read runs and the newest event in one moment."""
+    with one_moment(reader):
+        runs = reader.list_runs(**filters)
+        describe_activity(reader, runs)
+        return RunList(last_number(reader), runs)
+
+
+def take_tree(reader: LogReader, run_id: str) -> RunTree:
+    """Read a run with all below it in one moment."""
+    with one_moment(reader):
+        runs = reader.tree(find_run(reader, run_id))
+        describe_activity(reader, runs)
+        return RunTree(last_number(reader), runs)

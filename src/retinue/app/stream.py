@@ -1,0 +1,349 @@
+"""The events of a project as they happen, for any number of clients that come, go and come back.
+
+One reader follows the log for all clients of a project. New events go into one short list that all clients read at
+their own pace; nothing is copied per client. A client that is so slow that the list has moved past it is told to come
+back (`BehindError`): with the number of the last event it has, it misses nothing. A run never waits for a client.
+
+A client gets, in this order and without a gap or a double:
+
+1. durable events above its number, from the log
+2. the text so far of every answer that is being written, once (`text.partial`, `thinking.partial`)
+3. what happens from then on: durable events, `text.delta` and `thinking.delta`, and notices
+
+Notices have no number. `run.interrupted`: the process of a live run is gone, or cannot record it any more; `detail`
+says which. `inbox.waiting`: the ids of what waits for a person have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.encode import dump, flat_json
+from retinue.core.run_state import RunPlace
+from retinue.errors import RetinueError
+from retinue.log.database import backend_of
+from retinue.log.inbox import waiting_ids
+from retinue.log.query import LogReader
+from retinue.log.tail import (
+    PAGE,
+    NumberedEvent,
+    PartialTexts,
+    TextPiece,
+    events_after,
+    ids_at_work,
+    last_number,
+    live_ids,
+    one_moment,
+    run_events_after,
+)
+
+POLL_SECONDS = 0.05
+LIVENESS_SECONDS = 1.0
+MOST_FRAMES = 4096
+"""How far a client may be behind. More than a busy project writes in ten seconds."""
+MOST_BYTES = 32 * 2**20
+
+
+class BehindError(Exception):
+    """A client was so slow that what it has not read is not in memory any more. It may come back."""
+
+
+class FeedFrame(Struct, frozen=True):
+    """One event for clients. `number` is None for what is not in the log by itself: deltas and notices."""
+
+    number: int | None
+    type: str
+    run_id: str
+    parent_id: str | None
+    data: bytes
+    """The event as one line of JSON."""
+    piece: TextPiece | None = None
+    """The text of a delta, or the text so far."""
+
+
+GONE = "Its process is gone. It can be resumed."
+
+
+class EventScope(Struct):
+    """Which runs a client wants to hear of: all, one, or with `tree` one and all below it."""
+
+    run_id: str | None = None
+    tree: bool = False
+    below: set[str] | None = None
+
+    def has(self, run_id: str, parent_id: str | None) -> bool:
+        """Return whether an event of this run is wanted. A run is created before anything below it is."""
+        if self.run_id is None or not run_id:
+            return True
+        if not self.tree or run_id == self.run_id:
+            return run_id == self.run_id
+        if self.below is None:
+            self.below = {self.run_id}
+        if run_id not in self.below and parent_id in self.below:
+            self.below.add(run_id)
+        return run_id in self.below
+
+
+class _Moment(Struct, frozen=True):
+    """Where a client joins: everything up to `number` is history, frames from `place` on are the future."""
+
+    number: int
+    place: int
+    partials: list[TextPiece]
+
+
+class EventHub:
+    """The stream of one project. Use from one event loop; it reads while at least one client listens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._frames: list[FeedFrame] = []
+        self._bytes = 0
+        self._start = 0
+        """The place of the first frame that is still here. Places count all frames there ever were."""
+        self._number = 0
+        self._texts = PartialTexts()
+        self._live: dict[str, RunPlace] = {}
+        self._waiting: tuple[str, ...] = ()
+        self._clients = 0
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._failure: RetinueError | None = None
+
+    @property
+    def _end(self) -> int:
+        return self._start + len(self._frames)
+
+    async def follow(self, after: int | None = None, scope: EventScope | None = None) -> AsyncIterator[list[FeedFrame]]:
+        """Yield events above `after` (None: from now on) and everything that follows, several at once where they are
+        there, without an end. Raise BehindError for a client that is too slow, StateError when the log cannot
+        be read."""
+        scope = scope or EventScope()
+        await self._join()
+        try:
+            moment = _Moment(self._number, self._end, self._partials(scope))
+            if scope.tree and scope.run_id is not None:
+                scope.below = await asyncio.to_thread(self._descendants, scope.run_id)
+            if after is not None:
+                async for page in self._history(after, moment.number, scope):
+                    yield page
+            partials = [_partial_frame(piece) for piece in moment.partials]
+            shown = [frame for frame in partials if scope.has(frame.run_id, frame.parent_id)]
+            if shown:
+                yield shown
+            async for frames in self._future(moment.place, scope):
+                yield frames
+        finally:
+            self._leave()
+
+    def _partials(self, scope: EventScope) -> list[TextPiece]:
+        """Return the answers that are being written; of one run also the one that its death cut off."""
+        if scope.run_id is not None:
+            return self._texts.now()
+        return [piece for piece in self._texts.now() if piece.place.run_id in self._live]
+
+    async def close(self) -> None:
+        """Stop reading; clients that still listen get an error when they ask on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+
+    async def _history(self, after: int, until: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
+        while after < until:
+            page = await asyncio.to_thread(_page, self._folder, after, until, scope)
+            if page:
+                yield [event_frame(event) for event in page]
+            if len(page) < PAGE:
+                return
+            after = page[-1].number
+
+    async def _future(self, place: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if place < self._start:
+                raise BehindError
+            new = self._frames[place - self._start :]
+            place = self._end
+            wanted = [frame for frame in new if scope.has(frame.run_id, frame.parent_id)]
+            if wanted:
+                yield wanted
+            elif not new:
+                await self._news.wait()
+
+    def _descendants(self, run_id: str) -> set[str]:
+        found = {run_id}
+        with LogReader.open(self._folder) as reader:
+            waiting = [run_id]
+            while waiting:
+                children = [row.id for row in reader.list_runs(parent_id=waiting.pop())]
+                found.update(children)
+                waiting += children
+        return found
+
+    # Reading
+
+    async def _join(self) -> None:
+        self._clients += 1
+        if self._task is None:
+            self._failure = None
+            reader = await asyncio.to_thread(LogReader.open, self._folder)
+            if self._task is not None:
+                # Another client was faster.
+                reader.close()
+                return
+            self._begin(reader)
+            self._task = asyncio.create_task(self._read(reader), name="events for clients")
+
+    def _leave(self) -> None:
+        self._clients -= 1
+        if self._clients == 0 and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _begin(self, reader: LogReader) -> None:
+        """Everything before this moment is history."""
+        self._texts = PartialTexts()
+        with one_moment(reader):
+            self._number = last_number(reader)
+            self._texts.read(reader)
+            self._live = live_ids(reader)
+            self._waiting = waiting_ids(reader)
+
+    async def _read(self, reader: LogReader) -> None:
+        version = -1
+        looked = time.monotonic()
+        try:
+            while not await asyncio.to_thread(backend_of(self._folder).exists):  # noqa: ASYNC110
+                # It is made by another process.
+                await asyncio.sleep(LIVENESS_SECONDS)
+            if not self._number:
+                # It may have been opened before there was a file.
+                reader.close()
+                reader = LogReader.open(self._folder)
+            while True:
+                now = reader.version()
+                if now != version:
+                    # More than one page: the next look must not wait for another commit.
+                    version = -1 if self._take_new(reader) else now
+                if time.monotonic() - looked >= LIVENESS_SECONDS:
+                    looked = time.monotonic()
+                    self._notice_interrupted(reader)
+                await asyncio.sleep(0 if version == -1 else POLL_SECONDS)
+        except RetinueError as error:
+            self._failure = error
+            self._task = None
+            self._announce()
+        finally:
+            reader.close()
+
+    def _take_new(self, reader: LogReader) -> bool:
+        """Take what is new in the log. Return whether there may be more."""
+        with one_moment(reader):
+            events = events_after(reader, self._number)
+            # Text belongs behind the events that it follows: it has to wait until those are read.
+            all_read = len(events) < PAGE
+            for event in events:
+                self._texts.take(event)
+            pieces = self._texts.read(reader) if all_read else []
+            waiting = waiting_ids(reader) if all_read else self._waiting
+        frames = [event_frame(event) for event in events]
+        for event in events:
+            self._number = event.number
+            if event.type == "run.ended":
+                self._live.pop(event.run_id, None)
+            elif event.type in ("run.created", "run.resumed"):
+                self._live[event.run_id] = RunPlace(event.run_id, event.parent_id, event.root_id)
+        frames += [_delta_frame(piece) for piece in pieces]
+        if waiting != self._waiting:
+            self._waiting = waiting
+            frames.append(_notice("inbox.waiting", {"ids": waiting}))
+        self._put(frames)
+        return not all_read
+
+    def _notice_interrupted(self, reader: LogReader) -> None:
+        """No event says that a process died: its runs are looked at."""
+        frames = []
+        # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
+        for run_id in self._live.keys() - ids_at_work(reader):
+            if reader.run(run_id).state == "interrupted":
+                frames.append(_interrupted(self._live.pop(run_id), GONE))
+        self._put(frames)
+
+    def break_off(self, run_id: str, detail: str) -> None:
+        """Tell clients of a run that this process cannot record any more, which the log cannot say yet."""
+        place = self._live.pop(run_id, None)
+        if place is not None:
+            self._put([_interrupted(place, detail)])
+
+    def _put(self, frames: list[FeedFrame]) -> None:
+        if not frames:
+            return
+        self._frames += frames
+        self._bytes += sum(len(frame.data) for frame in frames)
+        gone = 0
+        while len(self._frames) - gone > MOST_FRAMES or self._bytes > MOST_BYTES:
+            self._bytes -= len(self._frames[gone].data)
+            gone += 1
+        if gone:
+            del self._frames[:gone]
+            self._start += gone
+        self._announce()
+
+    def _announce(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _page(folder: Path, after: int, until: int, scope: EventScope) -> list[NumberedEvent]:
+    """Read a page, with a connection that no other thread knows: a client may leave while this one still reads, and
+    closing a connection that is in use ends the process."""
+    with LogReader.open(folder) as reader:
+        if scope.run_id is None:
+            return events_after(reader, after, until=until)
+        return run_events_after(reader, scope.run_id, after, tree=scope.tree, until=until)
+
+
+def event_frame(event: NumberedEvent) -> FeedFrame:
+    return FeedFrame(event.number, event.type, event.run_id, event.parent_id, event.to_json())
+
+
+def _delta_frame(piece: TextPiece) -> FeedFrame:
+    return text_frame(piece, f"{piece.kind}.delta")
+
+
+def _partial_frame(piece: TextPiece) -> FeedFrame:
+    return text_frame(piece, f"{piece.kind}.partial")
+
+
+class _Place(Struct, frozen=True):
+    run_id: str
+    parent_id: str | None
+    root_id: str
+    seq: int
+    at: float
+
+
+def text_frame(piece: TextPiece, kind: str) -> FeedFrame:
+    place = piece.place
+    where = _Place(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
+    data = flat_json(kind, where, dump({"type": kind, "text": piece.text}))
+    return FeedFrame(None, kind, place.run_id, place.parent_id, data, piece)
+
+
+def _interrupted(place: RunPlace, detail: str) -> FeedFrame:
+    fields = {"parent_id": place.parent_id, "root_id": place.root_id, "detail": detail}
+    return _notice("run.interrupted", fields, place)
+
+
+def _notice(kind: str, fields: Mapping[str, object], place: RunPlace | None = None) -> FeedFrame:
+    run_id = place.run_id if place is not None else ""
+    parent_id = place.parent_id if place is not None else None
+    data = dump({"type": kind, "run_id": run_id or None, "at": time.time(), **fields})
+    return FeedFrame(None, kind, run_id, parent_id, data)

@@ -1,0 +1,140 @@
+"""Text as a terminal may show it, and the small phrases that all faces print alike.
+
+`clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from retinue.core.controls import escape_controls, in_line
+from retinue.core.format import format_wait
+
+if TYPE_CHECKING:
+    from retinue.capabilities.audit.report import CallEffect, TurnEffects
+
+MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
+INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
+_MOST_READS = 10
+EFFECT_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
+
+
+# Phrases
+
+
+def clip(text: str, width: int) -> str:
+    """Return `text` in at most `width` characters, with an ellipsis where something is cut off."""
+    if len(text) <= width:
+        return text
+    return text[: max(width - 1, 0)] + "…"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 run` or `2 runs`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
+
+
+def optional(template: str, value: object) -> str:
+    """Return `template` with `value` in place of `{}`, or nothing where there is no value."""
+    if not value:
+        return ""
+    return template.format(value)
+
+
+def first_line(text: str) -> str:
+    """Return the first line that has something in it, without the blanks around it."""
+    for line in text.splitlines():
+        if line.strip():
+            return line.strip()
+    return ""
+
+
+def indent(lines: Iterable[str], prefix: str = "    ") -> list[str]:
+    """Return the lines, each behind `prefix`."""
+    return [prefix + line for line in lines]
+
+
+def relative(at: float | None, now: float | None = None) -> str:
+    """Return `in 4m 30s` or `12s ago`; nothing for no time."""
+    if at is None:
+        return ""
+    if now is None:
+        now = time.time()
+    if at >= now:
+        return f"in {format_wait(at - now)}"
+    return f"{format_wait(now - at)} ago"
+
+
+def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return a moment by the clock of this machine."""
+    return time.strftime(form, time.localtime(at))
+
+
+def align(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return rows of cells as aligned lines: the first `left` columns to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            cells.append(cell.ljust(width) if number < left else cell.rjust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+# Text of agents
+
+
+def clean(text: str) -> str:
+    """Return `text` with a blank in place of every character that could move the cursor or change colours."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def clean_line(text: str, width: int = 60) -> str:
+    """Return `text` without such characters, on one line with single blanks, in at most `width` characters."""
+    return clip(" ".join(clean(text).split()), width)
+
+
+def one_line(text: str, width: int) -> str:
+    """Return `text` harmless, on one line, in at most `width` characters."""
+    return clip(escape_controls(" ".join(text.split())), width)
+
+
+# Effects of tools
+
+
+def short_path(path: str, cwd: str) -> str:
+    """Return a path as seen from the folder of the run, on one line."""
+    if path == cwd:
+        return "."
+    return in_line(path.removeprefix(cwd.rstrip("/") + "/"))
+
+
+def reads_text(turn: TurnEffects, cwd: str) -> str:
+    """Return the files that a turn has read, the first ten of them by name."""
+    reads = []
+    for call in turn.calls:
+        for path in call.reads:
+            reads.append(short_path(path, cwd))
+    text = ", ".join(reads[:_MOST_READS])
+    if len(reads) > _MOST_READS:
+        text += f" and {len(reads) - _MOST_READS} more"
+    return text
+
+
+def effect_notes(call: CallEffect) -> dict[str, str]:
+    """Return what else is known of a call: the hosts it reached, who answered for it, and what allowed it."""
+    notes = {}
+    if call.hosts:
+        notes["hosts"] = ", ".join(call.hosts)
+    if call.approval:
+        notes["answered"] = call.approval
+    if call.allowed and (call.writes or call.command):
+        notes["allowed"] = call.allowed
+    return notes

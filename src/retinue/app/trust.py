@@ -1,0 +1,87 @@
+"""Consent to what a project's files bring: hooks, MCP servers, allowing rules, wider modes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from retinue.capabilities.trust import subjects
+from retinue.engine import open_project
+from retinue.errors import UsageError
+from retinue.evidence.consent import case_subjects
+
+if TYPE_CHECKING:
+    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.runs.project import Project
+
+TrustAction = Literal["list", "add", "remove"]
+
+
+class ConsentFile(Struct, frozen=True):
+    """A file that needs consent, and what it brings."""
+
+    path: str
+    state: str
+    brings: Sequence[str]
+
+
+class ConsentReport(Struct, frozen=True):
+    """The files of a project that need consent."""
+
+    folder: str
+    files: list[ConsentFile]
+
+
+def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] = ()) -> ConsentReport:
+    """Return the files that need consent, after giving it or taking it back. `paths` are files, or folders above
+    them; without them all files are meant. Raise UsageError for paths that bring nothing, or never had consent."""
+    project = open_project(cwd)
+    chosen = [subject for subject in _subjects(project) if _is_below(subject, paths, project)]
+    if paths and not chosen and action == "add":
+        raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
+    if action == "add":
+        for subject in chosen:
+            project.trust.grant(subject.path, *subject.contents, what=subject.what)
+    elif action == "remove":
+        if not paths:
+            for subject in chosen:
+                project.trust.revoke(subject.path)
+        # A file that brings nothing any more may still have consent: it is found by its path.
+        unknown = [path for path in paths if not project.trust.revoke(project.cwd / path)]
+        if unknown:
+            raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")
+    files = [ConsentFile(str(subject.path), subject.answer(project.trust), subject.what) for subject in chosen]
+    return ConsentReport(str(project.cwd), files)
+
+
+def _subjects(project: Project) -> list[TrustSubject]:
+    return [*subjects(project), *case_subjects(project.cwd)]
+
+
+def _is_below(subject: TrustSubject, paths: Sequence[str], project: Project) -> bool:
+    if not paths:
+        return True
+    real = subject.path.resolve()
+    chosen = [(project.cwd / path).expanduser().resolve() for path in paths]
+    return any(real == path or path in real.parents for path in chosen)
+
+
+class OpenConsent:
+    """What a project brings that nobody has decided on yet, and the decision."""
+
+    def __init__(self, cwd: Path) -> None:
+        self._project = open_project(cwd)
+        self._subjects = [each for each in subjects(self._project) if each.answer(self._project.trust) == "unknown"]
+
+    @property
+    def files(self) -> list[ConsentFile]:
+        return [ConsentFile(str(subject.path), "unknown", subject.what) for subject in self._subjects]
+
+    def decide(self, *, allow: bool) -> None:
+        """Remember the decision for the content that the files have now."""
+        store = self._project.trust
+        for subject in self._subjects:
+            (store.grant if allow else store.refuse)(subject.path, *subject.contents, what=subject.what)

@@ -1,0 +1,102 @@
+"""What remote faces show, as values: each is a document of the HTTP API, and its docstring the description there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from retinue.app.projects import ProjectView
+from retinue.core.delegation import State
+from retinue.core.outcome import Outcome
+from retinue.core.permission import InboxAnswer, InboxItem, InboxKind, InboxRow, InboxState, Risk
+from retinue.core.run_state import RunState
+from retinue.core.usage import Usage
+from retinue.log.overview import SearchHit
+
+
+class ProjectList(Struct, frozen=True):
+    """The projects of this user that have a log, the served one first."""
+
+    projects: list[ProjectView]
+
+
+class RunDetail(Struct, frozen=True):
+    """One run whole. `partial` is the text so far of an answer that is not complete. `asked_by` is the face that
+    started it. `prompt` is that of its agent, `tools` are those it has. `budget` is shared with all runs below it, and
+    `spent` is what they have used together."""
+
+    run: RunState
+    task: str
+    outcome: Outcome | None
+    partial: str
+    asked_by: str | None
+    unknown_effects: list[str]
+    """Calls that had begun when the process died: nobody knows what they did."""
+    prompt: str
+    tools: list[str]
+    budget: Mapping[str, float]
+    spent: Usage
+
+
+class TranscriptView(Struct, frozen=True):
+    """The conversation as lines of the transcript file: `type`, `message`, `timestamp`. `next` is the value of
+    `after` for more."""
+
+    run_id: str
+    lines: list[Mapping[str, Any]]
+    next: int | None
+
+
+class InboxView(Struct, frozen=True, kw_only=True):
+    """Something that waits for a person, or did. `payload` is the exact call or question and `detail` a diff for
+    edits; `options` are the answers. `interrupted`: the run takes the answer when it is resumed."""
+
+    id: str
+    kind: InboxKind
+    run_id: str
+    root_id: str
+    agent: str
+    title: str
+    description: str
+    detail: str
+    payload: Mapping[str, Any]
+    risk: Risk
+    reason: str
+    rule: str | None
+    options: tuple[str, ...]
+    default: str
+    created_at: float
+    expires_at: float | None
+    state: InboxState
+    answer: InboxAnswer | None
+    run_state: State | None = None
+    interrupted: bool = False
+
+
+def inbox_view(found: InboxRow | InboxItem) -> InboxView:
+    """Return an item as clients see it."""
+    if isinstance(found, InboxItem):
+        return InboxView(**asdict(found))
+    return InboxView(**asdict(found.item), run_state=found.run_state, interrupted=found.interrupted)
+
+
+class InboxList(Struct, frozen=True):
+    """What waits for a person, oldest first."""
+
+    items: list[InboxView]
+
+
+class CommandView(Struct, frozen=True):
+    """What became of a command: `text` says what happens now."""
+
+    run_id: str
+    text: str
+
+
+class SearchList(Struct, frozen=True):
+    """The newest events that hold the words."""
+
+    hits: list[SearchHit]

@@ -1,0 +1,177 @@
+"""One run while somebody waits for it: how it stands, what it asks a person, and what it does now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from retinue.app.feed import Feed
+from retinue.app.snapshot import find_run
+from retinue.app.stream import BehindError, FeedFrame
+from retinue.core.delegation import LIVE
+from retinue.core.events import ToolEnded, ToolStarted
+from retinue.core.messages import ToolCall
+from retinue.core.outcome import Outcome
+from retinue.core.permission import InboxItem
+from retinue.core.run_state import RunState
+from retinue.errors import RetinueError
+from retinue.log.inbox import items
+from retinue.log.open_calls import describe_call
+from retinue.log.query import LogReader
+from retinue.log.tail import last_number, one_moment
+
+
+class RunStanding(Struct, frozen=True):
+    """A run at one moment. `waiting` is what it and the runs below it ask a person, oldest first. `asked` is what was
+    recorded about who wanted the run: `by`, and for a run with a key the digest of its `order`."""
+
+    row: RunState
+    outcome: Outcome | None
+    waiting: tuple[InboxItem, ...]
+    asked: Mapping[str, str]
+
+    @property
+    def live(self) -> bool:
+        return self.row.state in LIVE
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether its process ended before the run did: nobody stopped it, and no limit."""
+        if self.row.state == "interrupted":
+            return True
+        return self.outcome is not None and self.outcome.stopped_by == "program"
+
+
+async def look_at(feed: Feed, run_id: str) -> RunStanding:
+    """Return how a run stands: by its id, its beginning, or `@name`. Raise UnknownRunError."""
+    found: RunStanding = await feed.read(_read_standing, run_id)
+    return found
+
+
+def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
+    row = find_run(reader, run_id)
+    waiting = []
+    for each in items(reader):
+        if row.id in (each.item.run_id, each.item.root_id):
+            waiting.append(each.item)
+    first = reader.created(row.id)
+    asked = first.options.asked if first is not None else {}
+    outcome = reader.outcome(row.id) if row.state == "ended" else None
+    return RunStanding(row, outcome, tuple(waiting), asked)
+
+
+class _Call(Struct):
+    call: ToolCall
+
+
+class _CallEnd(Struct):
+    call_id: str
+
+
+class _Calls:
+    """The calls of a run and of those below it: the one that works, or the one that ended last."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], str] = {}
+        self._last = ""
+
+    def began(self, run_id: str, call: ToolCall) -> None:
+        self._last = self._open[run_id, call.id] = describe_call(call)
+
+    def ended(self, run_id: str, call_id: str) -> None:
+        self._last = self._open.pop((run_id, call_id), self._last)
+
+    def __str__(self) -> str:
+        for text in reversed(self._open.values()):
+            return text
+        return f"after {self._last}" if self._last else ""
+
+
+def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, _Calls]:
+    """Return the number of the newest event and, with `calls`, the last call of the run."""
+    found, ended = _Calls(), set()
+    with one_moment(reader):
+        if calls:
+            for _, event in reader.ordered(run_id, ("tool.started", "tool.ended"), newest_first=True):
+                if isinstance(event.body, ToolEnded):
+                    ended.add(event.body.call_id)
+                    continue
+                assert isinstance(event.body, ToolStarted)
+                found.began(run_id, event.body.call)
+                if event.body.call.id in ended:
+                    found.ended(run_id, event.body.call.id)
+                break
+        return last_number(reader), found
+
+
+class RunWatch:
+    """Hears what happens to a run and to those below it; with `calls` also of every call that they make. Use with
+    `async with`; the run goes on when it is left."""
+
+    def __init__(self, feed: Feed, run_id: str, *, calls: bool = False) -> None:
+        self._feed = feed
+        self._run_id = run_id
+        self._news = asyncio.Event()
+        self._last = 0
+        self._calls = calls
+        self._task: asyncio.Task[None] | None = None
+        self._doing = _Calls()
+
+    async def __aenter__(self) -> RunWatch:
+        # Whoever looks at the run after this hears of everything that happens after the look.
+        self._last, self._doing = await self._feed.read(_read_place, self._run_id, self._calls)
+        self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def doing(self) -> str:
+        """With `calls`: the call that it, or a run below it, makes now, or which one it has made last."""
+        return str(self._doing)
+
+    async def news(self, seconds: float) -> bool:
+        """Wait until something has happened that may matter to who waits. Return False when nothing did in time."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for frames in self._feed.events(after=self._last, run_id=self._run_id, tree=True):
+                    for frame in frames:
+                        self._take(frame)
+            except BehindError:
+                continue
+            except RetinueError:
+                # Who waits looks at the run and hears of it there.
+                self._news.set()
+                return
+
+    def _take(self, frame: FeedFrame) -> None:
+        self._last = frame.number or self._last
+        if frame.type == "tool.started" and self._calls:
+            with suppress(msgspec.MsgspecError):
+                self._doing.began(frame.run_id, msgspec.json.decode(frame.data, type=_Call).call)
+                self._news.set()
+        if frame.type == "tool.ended" and self._calls:
+            with suppress(msgspec.MsgspecError):
+                self._doing.ended(frame.run_id, msgspec.json.decode(frame.data, type=_CallEnd).call_id)
+        if frame.type in _NEWS:
+            self._news.set()
+
+
+_NEWS = frozenset({"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"})

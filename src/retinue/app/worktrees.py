@@ -1,0 +1,267 @@
+"""Copies of the repository that agents work in: which there are, what dead agents left, and merging their branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord, load, worktrees_folder
+from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationPlan, check_target, list_pending, target_of
+from retinue.capabilities.worktree.integrate import IntegrationBranch as IntegrationBranch
+from retinue.capabilities.worktree.integrate import integrate as integrate_plan
+from retinue.capabilities.worktree.save import SavedWork, WorktreeState, list_strangers, sweep
+from retinue.capabilities.worktree.save import list_worktrees as list_states
+from retinue.core.delegation import LIVE
+from retinue.errors import ConfigurationError, LaunchError, UsageError
+from retinue.guard.git import Git, GitError
+from retinue.log.query import LogReader
+from retinue.models.keys import environment
+from retinue.settings.places import state_folder
+
+if TYPE_CHECKING:
+    from retinue.core.run_state import RunState
+
+
+class WorktreeView(Struct, frozen=True, kw_only=True):
+    """A copy of the repository that an agent works in, or has left. `reason` says why one was kept."""
+
+    run: str
+    agent: str
+    status: str
+    path: str
+    repository: str
+    base: str
+    branch: str | None
+    reason: str | None
+    at: float
+
+
+class WorktreeList(Struct, frozen=True):
+    """The worktrees of a project; of those in `unknown` nobody knows anything, and they are left alone."""
+
+    worktrees: list[WorktreeView]
+    unknown: list[str]
+
+
+class IdleWorktrees(Struct, frozen=True):
+    """The worktrees that no running agent has."""
+
+    would_clean: list[WorktreeView]
+
+
+class CleanedWorktree(Struct, frozen=True):
+    """A worktree whose work was saved; `kept` is its folder where that could not be removed."""
+
+    run: str
+    branch: str | None
+    kept: str | None
+    notes: Sequence[str]
+
+
+class CleanReport(Struct, frozen=True):
+    """The worktrees that were cleaned; `ended` tells of commands that dead agents had left running."""
+
+    cleaned: list[CleanedWorktree]
+    ended: Sequence[str]
+    unknown: list[str]
+
+
+class BranchList(Struct, frozen=True):
+    """The branches of agents by what became of them."""
+
+    onto: str
+    waiting: list[str]
+    parked: list[IntegrationBranch]
+    merged: list[IntegrationBranch]
+
+
+class PlannedBranches(Struct, frozen=True):
+    """The branches that would be taken, in order."""
+
+    onto: str
+    would_take: list[str]
+
+
+class IntegrationReport(Struct, frozen=True):
+    """What became of each branch that was taken."""
+
+    onto: str
+    check: str | None
+    results: Sequence[IntegrationBranch]
+
+
+def _live_runs(state: Path) -> frozenset[str]:
+    """Return the runs that the log says are at work, in any process."""
+    with LogReader.open(state) as reader:
+        return frozenset(row.id for row in reader.list_runs(states=LIVE))
+
+
+def _view(worktree: WorktreeState) -> WorktreeView:
+    record = worktree.record
+    kept = record.phase == "kept"
+    status = "kept" if kept else "left over"
+    return WorktreeView(
+        run=record.run,
+        agent=record.agent,
+        status="working" if worktree.busy else status,
+        path=str(record.path),
+        repository=record.repository,
+        base=record.base,
+        branch=record.branch,
+        reason=record.reason if kept else None,
+        at=record.at,
+    )
+
+
+def list_worktrees(state: Path) -> WorktreeList:
+    """Return the worktrees of the project with that state folder."""
+    known = list_states(state, _live_runs(state))
+    return WorktreeList([*map(_view, known)], [*map(str, list_strangers(state))])
+
+
+def list_idle(state: Path) -> IdleWorktrees:
+    """Return the worktrees that `clean_worktrees` would save and remove."""
+    return IdleWorktrees([_view(each) for each in list_states(state, _live_runs(state)) if not each.busy])
+
+
+def clean_worktrees(
+    state: Path, started: Callable[[Sequence[str]], None], cleaned: Callable[[CleanedWorktree], None]
+) -> CleanReport:
+    """Save and remove the worktrees that no running agent has. `started` gets what was ended before, and `cleaned`
+    each worktree as soon as it is done."""
+    from retinue.runs.cleanup import end_leftovers
+
+    done: list[CleanedWorktree] = []
+    # Commands that outlived their agents must not write into a folder that is saved and removed.
+    with LogReader.open(state) as reader:
+        ended = end_leftovers(reader)
+    started(ended)
+
+    def tell(record: WorktreeRecord, saved: SavedWork | None) -> None:
+        if saved is not None:
+            kept = str(saved.kept) if saved.kept is not None else None
+            done.append(CleanedWorktree(record.run, saved.branch, kept, saved.notes))
+            cleaned(done[-1])
+
+    sweep(state, environment(), lambda: _live_runs(state), tell)
+    return CleanReport(done, ended, [*map(str, list_strangers(state))])
+
+
+def where_saved(state: Path, row: RunState, branch: str | None = None) -> list[str]:
+    """Return lines that say where the work of an isolated run is: its branch, and the directory if that
+    is still there. The work of a run that was cut off is saved by `retinue worktrees clean`."""
+    record = load(worktrees_folder(state) / f"{row.id}.json")
+    if not branch and record is not None:
+        branch = record.branch
+    branch = branch or _find_swept_branch(state, row)
+    lines = []
+    if branch:
+        lines += [f"Branch   {branch}", f"Merge    git merge {branch}    (or: retinue integrate {row.id})"]
+    if record is not None:
+        lines.append(f"Worktree {record.path}")
+    return lines
+
+
+def _find_swept_branch(state: Path, row: RunState) -> str | None:
+    """Return the branch on which another process saved what a killed run left."""
+    # Starting git for every run that is shown would be slow: only where there were worktrees at all.
+    if not worktrees_folder(state).is_dir():
+        return None
+    words = ("rev-parse", "--verify", "--quiet", "--abbrev-ref", f"{BRANCH}{row.id}")
+    try:
+        return Git(Path(row.cwd), environment()).ask(*words)
+    except GitError:
+        return None
+
+
+# Integration
+
+
+class Integration:
+    """Branches of agents in one repository, and the branch `onto` that they are merged into."""
+
+    def __init__(self, cwd: Path, onto: str | None = None) -> None:
+        """Raise UsageError where there is no repository, and for a target that is no branch."""
+        from retinue.capabilities.worktree.worktree import source_of
+        from retinue.engine import open_project
+        from retinue.runs.consent import has_git_consent
+
+        try:
+            self._git = source_of(cwd, environment(), consented=has_git_consent(open_project(cwd), cwd)).git
+        except LaunchError as error:
+            raise UsageError(
+                f"{cwd} is no repository with commits.", remedy="Start in the repository, or use --cwd."
+            ) from error
+        self._cwd = cwd
+        self._state = state_folder(cwd)
+        self._queue = BranchQueue(self._state)
+        self.onto = target_of(self._git, onto)
+
+    def pending(self) -> list[str]:
+        """Return every branch of an agent that is neither merged nor parked."""
+        return list_pending(self._git, self.onto, self._queue, tuple(_live_runs(self._state)))
+
+    def branches(self) -> BranchList:
+        """Return the branches by what became of them."""
+        entries: dict[str, list[IntegrationBranch]] = {"parked": [], "merged": []}
+        for entry in self._queue.entries.values():
+            if entry.onto == self.onto and entry.state in entries:
+                entries[entry.state].append(entry)
+        return BranchList(self.onto, self.pending(), **entries)
+
+    def find(self, names: Iterable[str]) -> list[str]:
+        """Return branches by their names, or by the ids of the runs they are of. Raise UsageError where a name fits
+        none or several."""
+        known = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+        branches: dict[str, None] = {}
+        for name in names:
+            alike = [each for each in known if each.startswith(f"{BRANCH}{name}")]
+            for exact in (f"{BRANCH}{name}", name):
+                if exact in known:
+                    alike = [exact]
+            if len(alike) != 1:
+                problem = f"fits several: {', '.join(alike)}" if alike else "is no branch here"
+                raise UsageError(f"'{name}' {problem}.", remedy="See: retinue integrate --list")
+            branches[alike[0]] = None
+        if self.onto in branches:
+            raise UsageError(
+                f"'{self.onto}' cannot be integrated into itself.", remedy="Choose another target with --onto."
+            )
+        return list(branches)
+
+    def run(
+        self, branches: Sequence[str], check: str | None, tell: Callable[[IntegrationBranch], None]
+    ) -> IntegrationReport:
+        """Merge branches one at a time; `tell` gets each as soon as it is done. `check` is a command that must succeed,
+        None for that of the settings. Raise ConfigurationError for programs that nobody consented to."""
+        self._check_consent()
+        check_target(self._git, self.onto)
+        check = check or self._configured_check()
+        plan = IntegrationPlan(git=self._git, state=self._state, onto=self.onto, check=check or None)
+        return IntegrationReport(self.onto, plan.check, integrate_plan(plan, list(branches), tell))
+
+    def _configured_check(self) -> str | None:
+        """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
+        consented to: it must not run, and without it a branch would be merged unchecked."""
+        from retinue.guard.trust import settings_in_effect
+        from retinue.guard.trust_subjects import untrusted
+
+        loaded = settings_in_effect(self._cwd, environment())
+        if loaded.settings.integrate_check is None:
+            for text in untrusted(loaded, "integrate.check"):
+                raise ConfigurationError(text, remedy="Or say which command must succeed with --check.")
+        return loaded.settings.integrate_check
+
+    def _check_consent(self) -> None:
+        """Raise ConfigurationError where git would run filters that nobody consented to: a branch that is checked out
+        or merged without the filters it was made with would be wrong."""
+        filters = self._git.needing_consent()
+        if filters:
+            raise ConfigurationError(
+                f"Files of {self._cwd} go through programs that the repository's own settings name, and nobody has "
+                f"consented to them: {'; '.join(filters[:3])}",
+                remedy="Look at them, and consent with: retinue trust add .git/config",
+            )

@@ -1,0 +1,261 @@
+"""The state of a run: the sum of its events.
+
+One machine over the events serves the row in the log, the run in memory, the card in the app and the documents of
+`--json` and the HTTP API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from retinue.core.delegation import LIVE, State, Status
+from retinue.core.events import (
+    AssistantEnded,
+    Compacted,
+    Event,
+    InboxClosed,
+    InboxOpened,
+    MovedToBackground,
+    Retrying,
+    RunCreated,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from retinue.core.outcome import SUCCESS, Ended, Outcome
+from retinue.core.usage import Usage, larger
+
+TASK_PREVIEW = 500
+"""Characters of the task that a state holds; the whole task is in the run's first event."""
+_MAX_TEXT = 200
+
+MOVING = frozenset(
+    {RunCreated, RunStarted, RunResumed, RunEnded, InboxOpened, InboxClosed, MovedToBackground},
+)
+"""The events that change more than the counts."""
+COUNTED = MOVING | {TurnStarted, ToolStarted, ToolEnded, TurnEnded, AssistantEnded, Compacted}
+"""All others change at most the text that `ActiveRun` shows."""
+
+
+class RunPlace(Struct, frozen=True):
+    """The place of a run in its tree. A root is its own root."""
+
+    run_id: str
+    parent_id: str | None = None
+    root_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.root_id:
+            force_setattr(self, "root_id", self.run_id)
+
+
+class RunState(Struct):
+    """One run. `state` is as seen now: `interrupted` means that its process is gone. `ended` says how it ended, `error`
+    is the kind of its failure. `task` is the beginning of the task. `pid` is the process that runs it. Times are Unix
+    seconds."""
+
+    id: str
+    parent_id: str | None = None
+    root_id: str = ""
+    depth: int = 0
+    agent: str = ""
+    name: str | None = None
+    """The handle by which people address it: `@name`."""
+    display_name: str = ""
+    description: str = ""
+    color: str | None = None
+    tags: tuple[str, ...] = ()
+    """How it was asked for, where that is worth a word."""
+    call_id: str | None = None
+    """The call of its parent that started it."""
+    background: bool = False
+    """Whether its parent goes on meanwhile, instead of waiting for it."""
+    doing: str = ""
+    """What a live run is doing, in a few words, where that was looked up."""
+    task: str = ""
+    cwd: str = ""
+    model: str = ""
+    state: State = "queued"
+    ended: Ended | None = None
+    error: str | None = None
+    pid: int | None = None
+    transcript: str | None = None
+    created_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    updated_at: float = 0.0
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def place(self) -> RunPlace:
+        return RunPlace(self.id, self.parent_id, self.root_id)
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def status(self) -> Status:
+        """How it ended, or its state."""
+        return self.ended or "interrupted" if self.state == "ended" else self.state
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ended in SUCCESS
+
+
+class ActiveRun(RunState):
+    """A run that is followed event by event. No value in it is changed in place, so a copy stays as it is."""
+
+    began: float | None = None
+    """When its current attempt began."""
+    turn: int = 0
+    turn_seq: int = 0
+    """The turn that is going on, and the number of the event with which it began."""
+    max_turns: float | None = None
+    inherits_prompt: bool = False
+    """Whether its prompt is its parent's, with its own behind it."""
+    context_tokens: int = 0
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """The tools at work now, by the ids of the calls."""
+    last_tool: str = ""
+    """The tool that was called last in the current turn."""
+    asks: Mapping[str, str] = field(default_factory=dict)
+    """Titles of what waits for a person, by id."""
+    answer: str = ""
+    """The last answer of a person."""
+    text: str = ""
+    """The beginning of the answer that the model is writing."""
+    has_saved_text: bool = False
+    """Whether the log holds text of an answer that is not complete."""
+    outcome: Outcome | None = None
+
+    def apply(self, event: Event) -> bool:
+        """Take in the next event of the run. Return whether what the log keeps in its row has changed."""
+        body = event.body
+        match body:
+            case TextDelta(text):
+                if len(self.text) < _MAX_TEXT:
+                    self.text = (self.text + text)[:_MAX_TEXT]
+                return False
+            case ToolStarted(call):
+                self.tools, self.last_tool = {**self.tools, call.id: call.name}, call.name
+                return False
+            case TurnStarted(turn):
+                self.turn, self.turn_seq, self.text = turn, event.seq, ""
+                return False
+            case Retrying():
+                self.text = ""
+                return False
+            case AssistantEnded():
+                self.text = self.last_tool = ""
+                if body.message.model in ("", self.model):
+                    return False
+                self.model = body.message.model
+            case ToolEnded():
+                self.tool_uses += 1
+                self.tools = _without(self.tools, body.call_id)
+            case TurnEnded():
+                self.turn, self.turns, self.tools = body.turn, self.turns + 1, {}
+                self.usage = larger(self.usage, body.total, body.usage)
+                self.context_tokens = body.context_tokens
+            case Compacted():
+                self.compactions += 1
+                self.context_tokens = 0
+            case _ if type(body) in MOVING:
+                self._move(event)
+            case _:
+                return False
+        self.updated_at = event.at
+        return True
+
+    def _move(self, event: Event) -> None:
+        body = event.body
+        match body:
+            case RunCreated():
+                self._create(event, body)
+            case RunStarted():
+                self.model, self.transcript = body.model, body.transcript
+                self.started_at = self.started_at or event.at
+                self.state, self.began = "running", self.began or event.at
+            case RunResumed():
+                self._reopen()
+                self.state, self.began = "running", event.at
+            case RunEnded(outcome):
+                self.end("ended", event.at)
+                self.ended, self.outcome = outcome.ended, outcome
+                self.error = outcome.failure.kind if outcome.failure else None
+                self.usage = larger(self.usage, outcome.usage)
+                self.turn, self.turns = max(self.turn, outcome.turns), max(self.turns, outcome.turns)
+                self.tool_uses = max(self.tool_uses, outcome.tool_uses)
+            case InboxOpened():
+                self.asks = {**self.asks, body.item_id: body.title}
+                self.state = "waiting"
+            case InboxClosed():
+                self.asks = _without(self.asks, body.item_id)
+                self.answer = f"{body.choice} {body.message}".strip() if body.state == "answered" else ""
+                self.state = "waiting" if self.asks else "running"
+            case MovedToBackground():
+                self.background = True
+            case _:
+                pass
+
+    def _create(self, event: Event, body: RunCreated) -> None:
+        options, spec = body.options, body.spec
+        self.parent_id, self.root_id, self.created_at = event.parent_id, event.root_id, event.at
+        self.agent, self.depth, self.cwd, self.model = body.agent, body.depth, body.cwd, body.model
+        self.task = body.task[:TASK_PREVIEW]
+        self.name, self.call_id, self.background = options.name, options.call_id, options.background
+        self.display_name = str(spec.get("display_name") or body.agent)
+        self.description = options.description
+        self.color = spec["color"] if isinstance(spec.get("color"), str) else None
+        self.tags = _tags(body)
+        self.max_turns = options.limits.get("max_turns") or spec.get("max_turns") or None
+        self.inherits_prompt = spec.get("prompt_mode") == "append"
+
+    def requeue(self) -> None:
+        """Begin the next attempt."""
+        self._reopen()
+        self.state = "queued"
+
+    def _reopen(self) -> None:
+        self.ended = self.error = self.outcome = None
+        self.began = self.ended_at = None
+        self.asks = {}
+
+    def end(self, state: State, at: float) -> None:
+        """Mark the run as ended, or as `interrupted` where its process is gone."""
+        self.state, self.ended_at = state, at
+        self.text = self.last_tool = ""
+        self.tools = self.asks = {}
+
+
+def _without(values: Mapping[str, str], key: str) -> Mapping[str, str]:
+    return {name: value for name, value in values.items() if name != key} if key in values else values
+
+
+def _tags(body: RunCreated) -> tuple[str, ...]:
+    spec, options = body.spec, body.options
+    model, limits = spec.get("model"), options.limits
+    thinking = options.thinking or (model.get("thinking") if isinstance(model, Mapping) else None)
+    tags = {
+        options.model: options.model,
+        f"thinking: {thinking}": thinking,
+        "isolated": spec.get("isolated"),
+        "worktree": "worktree" in (spec.get("isolation"), options.isolation),
+        "inherits context": spec.get("inherit_context"),
+        f"max turns: {limits.get('max_turns')}": limits.get("max_turns"),
+        f"depth {body.depth}": body.depth > 1,
+    }
+    return tuple(str(tag) for tag, shown in tags.items() if shown)

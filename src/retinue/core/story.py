@@ -1,0 +1,337 @@
+"""A run as people read it: its events as entries, one event at a time.
+
+    entry      begins with                          changes with
+    task       RunCreated
+    message    MessageAdded
+    thinking   ThinkingDelta or AssistantEnded      ThinkingDelta, Retrying, AssistantEnded
+    answer     TextDelta or AssistantEnded          TextDelta, Retrying, AssistantEnded
+    call       AssistantEnded, ToolStarted          ToolStarted, ToolProgress, InboxOpened, InboxClosed, ToolEnded,
+                                                    and the end or the resumption of the run
+    todos      TodosUpdated
+    note       every other event that a person should know of
+    ended      RunEnded
+
+All frontends, reports and recordings read runs through here, so an event means the same everywhere and every note has
+one text. A `Story` remembers only the open entries of one run; whoever needs the others keeps them.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Literal
+
+from msgspec import Struct, field
+
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    InboxClosed,
+    InboxOpened,
+    LimitReached,
+    MessageAdded,
+    ModeChanged,
+    MovedToBackground,
+    Retrying,
+    Rewound,
+    RunCreated,
+    RunEnded,
+    RunPruned,
+    RunResumed,
+    TextDelta,
+    ThinkingDelta,
+    TodosUpdated,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnStarted,
+    Undone,
+    Warned,
+)
+from retinue.core.format import MOVED_TEXT, mode_text, retry_text
+from retinue.core.messages import Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
+from retinue.core.spec import PermissionMode
+from retinue.core.tool import Todo
+
+EntryKind = Literal["task", "message", "thinking", "answer", "call", "todos", "note", "ended"]
+Topic = Literal[
+    "asked",
+    "answered",
+    "compacted",
+    "failed",
+    "limit",
+    "mode",
+    "moved",
+    "plan",
+    "pruned",
+    "resumed",
+    "retry",
+    "rewound",
+    "undone",
+    "warning",
+]
+"""The subject of a note. `failed`: the provider gave up; `mode` and `plan`: the permission mode changed, because a
+person chose it or approved a plan."""
+CallState = Literal["pending", "running", "finished", "failed", "denied", "cut"]
+"""`cut`: the run went on or ended without a result."""
+Change = Literal["added", "grew", "began", "asked", "answered", "ended", "void"]
+"""What an event did to an entry: a call began, asked a person, was answered or ended; text is complete (`ended`; that
+alone if it was not streamed), or was taken back because the request is made again (`void`)."""
+
+
+class Entry(Struct, eq=False):
+    """One part of the story. `seq` and `at` are those of the event it began with, `turn` the turn it belongs to.
+
+    `detail` is a second text: the description of a task, the withdrawn text of a retry, the remedy of a failure, the
+    prompt of a resumption, the code of a warning, the inbox item of a question. `cut_off`: the answer ended at the
+    output limit; `continues` is such an answer, of which this one is the rest. `asks` is the question that a call waits
+    with, `approval` the last answer to it."""
+
+    kind: EntryKind
+    seq: int = 0
+    at: float = 0.0
+    turn: int = 0
+    pieces: list[str] = field(default_factory=list)
+    topic: Topic | None = None
+    detail: str = ""
+    name: str = ""
+    """The agent of a task."""
+    message: UserMessage | None = None
+    mode: PermissionMode | None = None
+    """The permission mode that begins, of such a note."""
+    cut_off: bool = False
+    continues: Entry | None = None
+    call: ToolCall | None = None
+    state: CallState = "pending"
+    asks: str = ""
+    approval: str = ""
+    result: ToolResult | None = None
+    effect: ToolEffect = field(default_factory=ToolEffect)
+    duration_ms: int = 0
+    todos: tuple[Todo, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def text(self) -> str:
+        # Joined when it is needed: a long answer comes in thousands of pieces.
+        if len(self.pieces) > 1:
+            self.pieces[:] = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
+
+
+class Step(Struct, frozen=True, gc=False):
+    """One change of one entry. `piece` is the text by which it grew, and that of a tool at work is kept nowhere else;
+    when a text is complete, the rest for readers that cannot take back what they were given."""
+
+    entry: Entry
+    change: Change
+    piece: str = ""
+
+
+class Story:
+    """Takes the events of one run in order. It may begin anywhere, and events may be left out."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.writing: list[Entry] = []
+        """The thoughts and texts of the answer that is being written."""
+        self.calls: list[Entry] = []
+        """The calls of the last answer that have not ended."""
+        self._cut_off: Entry | None = None
+        self._continued: Entry | None = None
+
+    def take(self, body: Body, seq: int = 0, at: float = 0.0) -> list[Step]:
+        """Return what an event changes."""
+        # The most frequent events come first.
+        if isinstance(body, (TextDelta, ThinkingDelta)):
+            kind: Literal["answer", "thinking"] = "answer" if type(body) is TextDelta else "thinking"
+            if self.writing and self.writing[-1].kind == kind:
+                self.writing[-1].pieces.append(body.text)
+                return [Step(self.writing[-1], "grew", body.text)]
+            return self._begin_text(kind, body.text, seq, at)
+        match body:
+            case ToolProgress(call_id, text):
+                entry = self._call(call_id)
+                return [Step(entry, "grew", text)] if entry is not None else []
+            case ToolStarted(call):
+                return self._begin_call(call, seq, at)
+            case ToolEnded():
+                return self._end_call(body, seq, at)
+            case TurnStarted(turn):
+                self.turn = turn
+                return []
+            case AssistantEnded():
+                return self._end_answer(body, seq, at)
+            case _:
+                return self._note(body, seq, at)
+
+    def count_written(self, delta: type[TextDelta] | type[ThinkingDelta]) -> int:
+        """Return the characters that such events have brought of the answer that is being written."""
+        kind = "answer" if delta is TextDelta else "thinking"
+        return sum(len(entry.text) for entry in self.writing if entry.kind == kind)
+
+    def _begin_text(self, kind: Literal["answer", "thinking"], piece: str, seq: int, at: float) -> list[Step]:
+        entry = Entry(kind, seq, at, self.turn, [piece])
+        if kind == "answer":
+            entry.continues = self._continued
+        self.writing.append(entry)
+        return [Step(entry, "added"), Step(entry, "grew", piece)]
+
+    def _end_answer(self, body: AssistantEnded, seq: int, at: float) -> list[Step]:
+        """Settle what was streamed with what the message says. Neighbours of one kind are one entry."""
+        steps: list[Step] = []
+        message, self.turn, self.calls = body.message, body.turn, []
+        answer: Entry | None = None
+        for kind, parts in groupby(message.content, type):
+            if kind is ToolCall:
+                for call in parts:
+                    assert isinstance(call, ToolCall)
+                    self.calls.append(Entry("call", seq, at, self.turn, call=call))
+                    steps.append(Step(self.calls[-1], "added"))
+                continue
+            text = "\n".join(part.text for part in parts if isinstance(part, (Text, Thinking)) and part.text)
+            if text.strip():
+                entry = self._settle("answer" if kind is Text else "thinking", text, seq, at, steps)
+                answer = entry if entry.kind == "answer" else answer
+        for entry in self.writing:
+            # Providers need not repeat thoughts in the message; a text that is not in it was not said.
+            steps.insert(0, Step(entry, "ended" if entry.kind == "thinking" else "void"))
+        self.writing, self._continued = [], None
+        self._cut_off = None
+        if answer is not None and message.stop == "length" and not message.tool_calls:
+            answer.cut_off = True
+            self._cut_off = answer
+        if message.failure is not None:
+            steps += self._added("failed", message.failure.message, seq, at, message.failure.remedy)
+        return steps
+
+    def _settle(self, kind: Literal["answer", "thinking"], text: str, seq: int, at: float, steps: list[Step]) -> Entry:
+        """Complete the first open entry of a kind, or make one."""
+        entry = next((entry for entry in self.writing if entry.kind == kind), None)
+        if entry is None:
+            entry = Entry(kind, seq, at, self.turn)
+            if kind == "answer":
+                entry.continues, self._continued = self._continued, None
+        else:
+            self.writing.remove(entry)
+        written, entry.pieces = entry.text, [text]
+        rest = text[len(written) :] if text.startswith(written) else f"\n\n{text}"
+        steps.append(Step(entry, "ended", rest))
+        return entry
+
+    def _call(self, call_id: str | None) -> Entry | None:
+        """Return the first call of that id: some servers use one id for several calls of a message."""
+        return next((entry for entry in self.calls if entry.call is not None and entry.call.id == call_id), None)
+
+    def _begin_call(self, call: ToolCall, seq: int, at: float) -> list[Step]:
+        steps: list[Step] = []
+        for entry in self.calls:
+            if entry.state == "pending" and entry.call is not None and entry.call.id == call.id:
+                break
+        else:
+            # The answer with the call was not read.
+            entry = Entry("call", seq, at, self.turn, call=call)
+            self.calls.append(entry)
+            steps.append(Step(entry, "added"))
+        entry.state = "running"
+        return [*steps, Step(entry, "began")]
+
+    def _end_call(self, body: ToolEnded, seq: int, at: float) -> list[Step]:
+        steps: list[Step] = []
+        entry = self._call(body.call_id)
+        if entry is None:
+            entry = Entry("call", seq, at, self.turn, call=ToolCall(body.call_id, body.name, {}))
+            steps.append(Step(entry, "added"))
+        else:
+            self.calls.remove(entry)
+        entry.result, entry.effect, entry.duration_ms, entry.asks = body.result, body.effect, body.duration_ms, ""
+        entry.state = "finished"
+        if body.effect.denied is not None:
+            entry.state = "denied"
+        elif body.result.is_error:
+            entry.state = "failed"
+        return [*steps, Step(entry, "ended")]
+
+    def _cut_calls(self) -> list[Step]:
+        """End the calls that will never report."""
+        calls, self.calls = self.calls, []
+        for entry in calls:
+            entry.state, entry.asks = "cut", ""
+        return [Step(entry, "ended") for entry in calls]
+
+    def _stop_writing(self, change: Literal["ended", "void"]) -> list[Step]:
+        """Settle what was streamed of an answer that never became whole."""
+        writing, self.writing = self.writing, []
+        return [Step(entry, change) for entry in writing]
+
+    def _added(self, topic: Topic, text: str, seq: int, at: float, detail: str = "") -> list[Step]:
+        return [Step(Entry("note", seq, at, self.turn, [text], topic, detail), "added")]
+
+    def _note(self, body: Body, seq: int, at: float) -> list[Step]:
+        """Take an event that neither the model nor a tool makes."""
+        match body:
+            case MessageAdded(message):
+                self._continued = self._cut_off if message.origin == "correction" else None
+                self._cut_off = None
+                return [Step(Entry("message", seq, at, self.turn, [message.text], message=message), "added")]
+            case RunCreated(agent, task, options=options):
+                return [Step(Entry("task", seq, at, 0, [task], None, options.description, agent), "added")]
+            case RunEnded(outcome):
+                ended = Entry("ended", seq, at, self.turn, outcome=outcome)
+                return [*self._stop_writing("ended"), *self._cut_calls(), Step(ended, "added")]
+            case RunResumed(prompt):
+                resumed = self._added("resumed", "Resumed.", seq, at, prompt)
+                return [*self._stop_writing("void"), *self._cut_calls(), *resumed]
+            case Retrying():
+                text = retry_text(body.failure.message, body.delay, body.attempt, body.most)
+                return [*self._stop_writing("void"), *self._added("retry", text, seq, at, body.partial)]
+            case TodosUpdated(todos):
+                return [Step(Entry("todos", seq, at, self.turn, todos=todos), "added")]
+            case InboxOpened() | InboxClosed():
+                return self._ask(body, seq, at)
+            case _:
+                return self._remark(body, seq, at)
+
+    def _ask(self, body: InboxOpened | InboxClosed, seq: int, at: float) -> list[Step]:
+        entry = self._call(body.call_id)
+        if isinstance(body, InboxOpened):
+            note = self._added("asked", f"waits for an answer: {body.title}", seq, at, body.item_id)
+            if entry is None:
+                return note
+            entry.asks = body.title
+            return [Step(entry, "asked"), *note]
+        answer = body.choice or body.state
+        text = answer + (f" by {body.by}" if body.by else "") + (f": {body.message}" if body.message else "")
+        note = self._added("answered", text, seq, at, body.item_id)
+        if entry is None:
+            return note
+        entry.asks, entry.approval = "", f"{answer} by {body.by or 'nobody'}"
+        return [Step(entry, "answered"), *note]
+
+    def _remark(self, body: Body, seq: int, at: float) -> list[Step]:
+        match body:
+            case Warned(code, text):
+                return self._added("warning", text, seq, at, code)
+            case LimitReached(_, _, detail):
+                return self._added("limit", detail, seq, at)
+            case Compacted(_, _, before, after):
+                text = f"The conversation was shortened: {before:,} to {after:,} tokens."
+                return self._added("compacted", text, seq, at)
+            case ModeChanged(mode, cause):
+                steps = self._added("plan" if cause == "plan" else "mode", mode_text(mode, cause), seq, at)
+                steps[0].entry.mode = mode
+                return steps
+            case MovedToBackground():
+                return self._added("moved", MOVED_TEXT, seq, at)
+            case Undone():
+                count = len(body.restored) + len(body.removed)
+                return self._added("undone", f"{count} files put back, {len(body.kept)} kept", seq, at)
+            case Rewound(to):
+                text = f"A person went back to event {to}. What came after it stays in the log."
+                return self._added("rewound", text, seq, at)
+            case RunPruned(count):
+                return self._added("pruned", f"{count:,} event{'s' * (count != 1)} removed to save space", seq, at)
+            case _:
+                return []

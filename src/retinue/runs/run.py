@@ -1,0 +1,433 @@
+"""A run of this process: its state, its controls, and its place among the others.
+
+A run that is resumed stays the same object and begins its next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from heapq import merge
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from msgspec.structs import asdict, replace
+
+from retinue.core.clock import Clock
+from retinue.core.delegation import ChildView, Status
+from retinue.core.events import TRANSIENT, Body, Event, RunEnded
+from retinue.core.format import context_percent
+from retinue.core.outcome import Outcome, StoppedBy, Value
+from retinue.core.permission import NO_HOOKS
+from retinue.core.run_state import COUNTED, MOVING, ActiveRun, RunPlace, RunState
+from retinue.core.usage import NOTHING, Usage
+from retinue.errors import StateError
+from retinue.log.run_events import PAGE
+from retinue.loop.controls import Controls
+from retinue.runs.launch import T
+
+if TYPE_CHECKING:
+    from retinue.core.messages import Image
+    from retinue.core.permission import Hooks
+    from retinue.core.spec import PermissionMode
+    from retinue.core.tool import Companion, Reply
+    from retinue.log.replay import Conversation
+    from retinue.runs.budget import Account
+    from retinue.runs.launch import Launch
+    from retinue.runs.project import Project
+
+
+_PUBLIC = ("agent", "events", "id", "outcome", "steer", "stop", "wait")
+
+
+class RunController(Protocol):
+    """What starts, steers and stops runs: the supervisor."""
+
+    project: Project
+    clock: Clock
+
+    def steer(self, node: Any, text: str, images: Sequence[Image] = ()) -> bool: ...
+    def stop(self, run: Any, reason: str) -> bool: ...
+
+
+class SlotQueue(Protocol):
+    """Where a background run has its slot."""
+
+    def rest(self, run_id: str) -> None: ...
+    def leave(self, run_id: str) -> None: ...
+    async def wake(self, run_id: str) -> None: ...
+
+
+class PlanReceiver(Protocol):
+    """What a run in plan mode hands its plan in to, and what changes its mode."""
+
+    async def hand_in(self, plan: str, call_id: str) -> Reply: ...
+    async def change(self, mode: PermissionMode) -> None: ...
+
+
+class Run(Generic[Value]):
+    """A run of this process. It is recorded in the log before anyone holds it, and continues whether or not anyone
+    keeps it. `Value` is the type of its structured result."""
+
+    def __init__(
+        self, supervisor: RunController, place: RunPlace, launch: Launch, account: Account, parent: Run | None = None
+    ) -> None:
+        self.supervisor = supervisor
+        self.project: Project = supervisor.project
+        self.clock: Clock = supervisor.clock
+        self.place = place
+        self.parent = parent
+        self.children: list[Run] = []
+        self.cleared: frozenset[str] = frozenset()
+        """Children it wants to hear no more of."""
+        self.state = ActiveRun(place.run_id, place.parent_id, place.root_id)
+        self.below: Usage = NOTHING
+        """What all descendants have used."""
+        self.queues = True
+        """Whether it waits for a slot when it runs in the background."""
+        self.attempt = 0
+        """How often it was started: an end belongs to one attempt."""
+        self.begin(launch, account)
+
+    def begin(self, launch: Launch, account: Account) -> None:
+        """Begin the next attempt. Counts continue; all that was known of the last end is void."""
+        self.launch = launch
+        self.account = account
+        """What it may spend, and has spent with all runs below it."""
+        self.controls = Controls()
+        if launch.gate is not None:
+            launch.gate.waiting = self.controls.waiting
+        self.attempt += 1
+        self.state.requeue()
+        # Whoever starts an attempt with a type of result says so again.
+        self._read_value: Callable[[Any], Any] | None = None
+        self.notes = launch.notes
+        self.end_notes: list[str] = []
+        """What capabilities want its outcome to say."""
+        self.hooks: Hooks = NO_HOOKS
+        """Who is told what it does."""
+        self.plan_mode: PlanReceiver | None = None
+        """Where a main run hands in its plan, and where a person changes its mode."""
+        self.companion: Companion | None = None
+        """The to-do list and the questions of this attempt."""
+        self.queue: SlotQueue | None = None
+        """Where it has its slot, if it needs one."""
+        self.stopped_by: StoppedBy | None = None
+        self.consumed = self.announced = False
+        self.detached: asyncio.Event | None = None
+        """Set when a foreground run is moved to the background: its waiter stops waiting. Made by the first who needs
+        it, because few runs are waited for in this way and an event costs 1 kB."""
+        self._parts = dict(launch.state)
+        self._made_at = time.time()
+        self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def __dir__(self) -> list[str]:
+        # What a person at a prompt or in a notebook is offered.
+        return [*_PUBLIC, *(name for name in super().__dir__() if name.startswith("__"))]
+
+    # For programs
+
+    @property
+    def id(self) -> str:
+        """Return the id, which every command takes: `retinue runs show ID`."""
+        return self.place.run_id
+
+    @property
+    def agent(self) -> str:
+        """Return the name of the agent."""
+        return self.launch.request.spec.name
+
+    @property
+    def outcome(self) -> Outcome[Value] | None:
+        """Return how it ended; None while it works, also when it was resumed."""
+        over = self.over and not self._ended.cancelled() and self._ended.exception() is None
+        return self._typed(self._ended.result()) if over else None
+
+    async def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
+        """Yield every event from the first one on, each after it is in the log, until the run ends. With `tree` also
+        those of all runs below it. May be called at any time: what has happened before comes first. Raise StateError
+        when the run cannot be recorded any more."""
+        log, place = self.project.log, self.place
+        subscription = log.subscribe(root_id=place.root_id) if tree else log.subscribe(run_id=self.id)
+
+        def stop_listening(_: object) -> None:
+            # No event tells that a run cannot be recorded any more.
+            if self.failure is not None:
+                subscription.close()
+
+        self._ended.add_done_callback(stop_listening)
+        await log.flush()
+        seen: dict[str, int] = {}
+        ours = {self.id}
+        for number, event in enumerate(self._written(tree)):
+            seen[event.run_id] = event.seq
+            if _is_of(ours, event):
+                yield event
+            if number % PAGE == PAGE - 1:
+                # The past of a run may be long, and others are at work.
+                await asyncio.sleep(0)
+        if self.outcome is not None:
+            subscription.close()
+            return
+        async for event in subscription:
+            last = seen.get(event.run_id, 0)
+            if not _is_of(ours, event):
+                continue
+            if event.seq > last or (event.seq == last and isinstance(event.body, TRANSIENT)):
+                yield event
+            if event.run_id == self.id and isinstance(event.body, RunEnded):
+                subscription.close()
+                return
+        if self.failure is not None:
+            raise self.failure
+
+    async def steer(self, text: str) -> bool:
+        """Send a message to the agent, for after its current tool calls. Return False once it has ended."""
+        return self.steer_now(text)
+
+    async def stop(self, reason: str = "Stopped by the user.") -> bool:
+        """End the run as `stopped` and keep what it has said. Return False once it has ended."""
+        return self.stop_now(reason)
+
+    async def wait(self) -> Outcome[Value]:
+        """Return the outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves the run alone."""
+        return self._typed(await asyncio.shield(self._ended))
+
+    def _typed(self, outcome: Outcome) -> Outcome:
+        if self._read_value is None or outcome.value is None:
+            return outcome
+        return replace(outcome, value=self._read_value(outcome.value))
+
+    def read_value(self, read: Callable[[Any], Any]) -> None:
+        """Let `read` make the value of the outcome from what JSON holds."""
+        self._read_value = read
+
+    # What it does
+
+    @property
+    def depth(self) -> int:
+        return self.launch.request.depth
+
+    @property
+    def live(self) -> bool:
+        return self.state.live
+
+    @property
+    def status(self) -> Status:
+        return self.state.status
+
+    @property
+    def seen_as(self) -> Status:
+        """Its status as others see it: one that waits for its agents or its provider waits, too."""
+        waits = self.status == "running" and self.controls.is_waiting
+        return "waiting" if waits else self.status
+
+    def put(self, value: object) -> None:
+        """Keep `value` for this attempt of the run, under its type."""
+        self._parts[type(value)] = value
+
+    def get(self, kind: type[T]) -> T | None:
+        """Return what a capability keeps for this attempt of the run, or None."""
+        part = self._parts.get(kind)
+        return part if isinstance(part, kind) else None
+
+    def record(self, body: Body) -> Event:
+        """Write an event of the run to the log and take it in. Raise StateError when it cannot be recorded."""
+        event = self.project.log.append(self.place, body)
+        self.observe(event)
+        return event
+
+    def observe(self, event: Event) -> None:
+        """Take one event of the run in. Called for every one, so it does little."""
+        kind = type(event.body)
+        if kind not in COUNTED:
+            return
+        if kind in MOVING:
+            event = replace(event, at=self.clock.now())
+        before = self.state.usage
+        self.state.apply(event)
+        if self.state.usage is not before and self.parent is not None:
+            self.parent.charge_below(_more(self.state.usage, before))
+
+    def charge_below(self, usage: Usage) -> None:
+        """A run below this one has used more."""
+        above: Run | None = self
+        while above is not None:
+            above.below += usage
+            above = above.parent
+
+    def recall(self, row: RunState, past: Conversation, below: Usage) -> None:
+        """Take over what the log has of the run's earlier attempts."""
+        self.state = ActiveRun(**asdict(row))
+        self.state.requeue()
+        if row.description == row.agent:
+            # It was given none: its task says what it is about.
+            self.state.description = ""
+        self.state.usage, self.state.turns = past.usage, past.turn
+        self.state.tool_uses, self.state.compactions = past.tool_uses, past.compactions
+        self.below = below
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """While it waits for a person others may have its slot. It goes on when it has one again."""
+        if self.queue is not None:
+            self.queue.rest(self.id)
+        yield
+        # It may have been moved to the background in the meantime.
+        if self.queue is not None:
+            self.state.state = "waiting"
+            await self.queue.wake(self.id)
+            self.state.state = "waiting" if self.state.asks else "running"
+
+    def release(self) -> None:
+        """Nothing more will come of it: it goes with the last who holds it, and not only when the
+        garbage collector comes by."""
+        self.parent = self.plan_mode = self.companion = None
+        self.hooks, self._parts, self.children = NO_HOOKS, {}, []
+
+    def descendants(self) -> list[Run]:
+        return [run for child in self.children for run in (child, *child.descendants())]
+
+    # Its past
+
+    def is_new(self, event: Event) -> bool:
+        """Whether it happened since the run was started or taken up by this process."""
+        return event.at >= self._made_at
+
+    def _written(
+        self, tree: bool, after: Mapping[str, int] | None = None, types: Collection[str] = ()
+    ) -> Iterator[Event]:
+        """The events in the log, a few at a time, ordered by time and each run's in order."""
+        reader, known = self.project.log.reader, after or {}
+        runs = {self.id: None}
+        if tree:
+            # Oldest first: a run comes after the one that started it.
+            for row in reversed(reader.list_runs(root_id=self.place.root_id)):
+                if row.parent_id in runs:
+                    runs[row.id] = None
+        streams = [reader.stream(run, after=known.get(run, 0), types=types) for run in runs]
+        return merge(*streams, key=lambda event: event.at)
+
+    def recorded(
+        self, *, tree: bool = False, after: Mapping[str, int] | None = None, types: Collection[str] = ()
+    ) -> list[Event]:
+        """The durable events in the log so far; with `tree` those of all runs below it, too. `after` are the numbers
+        of events that are known, by the ids of their runs; with `types` only those are read."""
+        return list(self._written(tree, after, types))
+
+    # Its end
+
+    def steer_now(self, text: str, images: Sequence[Image] = ()) -> bool:
+        """Do what `steer` does at once, and with images."""
+        return self.supervisor.steer(self, text, images)
+
+    def stop_now(self, reason: str) -> bool:
+        """Do what `stop` does at once."""
+        return self.supervisor.stop(self, reason)
+
+    def detach(self) -> None:
+        """Go on in the background: whoever waits for the run in the foreground stops waiting."""
+        self._detachment().set()
+
+    def _detachment(self) -> asyncio.Event:
+        if self.detached is None:
+            self.detached = asyncio.Event()
+        return self.detached
+
+    async def settled_or_detached(self) -> None:
+        ended = asyncio.ensure_future(self.wait_settled())
+        moved = asyncio.ensure_future(self._detachment().wait())
+        try:
+            await asyncio.wait({ended, moved}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            moved.cancel()
+
+    async def wait_settled(self) -> None:
+        """Like `wait`, for those who only need to know that it is over."""
+        await asyncio.wait({self._ended})
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self._ended.done():
+            self._ended.set_result(outcome)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended, or was left without an ending."""
+        return self._ended.done()
+
+    @property
+    def failure(self) -> StateError | None:
+        """Why the run was left without an ending; None while it works, and once it has ended."""
+        over = self._ended.done() and not self._ended.cancelled()
+        error = self._ended.exception() if over else None
+        return error if isinstance(error, StateError) else None
+
+    def break_off(self, error: StateError) -> None:
+        """The run could not be recorded any more: whoever waits must know why."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
+            self._ended.exception()
+
+    def view(self, queue_position: int | None = None) -> ChildView:
+        state, launch, outcome = self.state, self.launch, self.outcome
+        spec = launch.request.spec
+        end = state.ended_at or self.clock.now()
+        return ChildView(
+            id=self.id,
+            agent=spec.name,
+            display_name=spec.display_name or spec.name,
+            description=state.description,
+            status=self.seen_as,
+            handle=state.name,
+            call_id=state.call_id,
+            background=state.background,
+            moved=self.detached is not None and self.detached.is_set(),
+            depth=self.depth,
+            parent_id=self.place.parent_id,
+            started_at=state.began,
+            ended_at=state.ended_at,
+            duration_ms=round((end - state.began) * 1000) if state.began else 0,
+            turns=state.turns,
+            tool_uses=state.tool_uses,
+            usage=state.usage,
+            context_percent=context_percent(state.context_tokens, launch.model.info.window),
+            compactions=state.compactions,
+            text=outcome.text if outcome else "",
+            error=f"{outcome.failure.message} {outcome.failure.remedy}".strip()
+            if outcome and outcome.failure
+            else None,
+            partial=outcome.partial if outcome else False,
+            transcript=launch.transcript,
+            queue_position=queue_position,
+            consumed=self.consumed,
+            notes=(*self.notes, *(outcome.notes if outcome else ())),
+            activity=state.last_tool,
+            outcome=outcome,
+        )
+
+
+def _more(total: Usage, counted: Usage) -> Usage:
+    """Return what `total` has beyond `counted`; its cost is unknown when one of theirs is."""
+    cost = None
+    if total.cost_usd is not None and counted.cost_usd is not None:
+        cost = max(total.cost_usd - counted.cost_usd, 0.0)
+    return Usage(
+        max(total.input - counted.input, 0),
+        max(total.output - counted.output, 0),
+        max(total.cache_read - counted.cache_read, 0),
+        max(total.cache_write - counted.cache_write, 0),
+        cost,
+    )
+
+
+def _is_of(ours: set[str], event: Event) -> bool:
+    """Whether an event is of one of these runs or of one below them, which is one of them then.
+    A run is created before anything below it is."""
+    if event.run_id not in ours:
+        if event.parent_id not in ours:
+            return False
+        ours.add(event.run_id)
+    return True
