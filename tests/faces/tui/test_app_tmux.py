@@ -133,6 +133,8 @@ def _a_day(window: Terminal, script: Script, place: Project) -> None:
     window.press("Enter")
     window.type("only the tests, please")
     window.press("Enter")
+    # A busy machine delivers it late; the second agent must not end before.
+    window.see("Delivered: it reads this")
     script.second_may_answer.set()
     window.see("I looked at the tests.")
     window.press("Escape")
