@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from retinue.core.permission import ToolUse
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy as Permissions
 from retinue.guard.sandbox.box import Box

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.core.permission import ToolUse
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
@@ -69,7 +69,7 @@ def import_cost(statement: str) -> float:
         script = f"import time, resource; {code}; print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)"
         return float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
 
-    base = "import retinue.core.permission, retinue.core.toolnames, retinue.settings.places"
+    base = "import retinue.core.permission, retinue.core.tool_names, retinue.settings.places"
     return (min(run(f"{base}; {statement}") for _ in range(5)) - min(run(base) for _ in range(5))) * 1000
 
 

@@ -22,7 +22,7 @@ import yaml
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.frontmatter import split
-from retinue.agents.scan import FileCache
+from retinue.agents.parse import FileCache
 
 ROUNDS = 5
 

@@ -37,8 +37,7 @@ from retinue.core.events import RunEnded
 from retinue.core.messages import user
 from retinue.core.outcome import Outcome
 from retinue.core.tool import ToolContext
-from retinue.loop.controls import Controls
-from retinue.loop.job import Job
+from retinue.loop.job import Controls, Job
 from retinue.loop.run import run_loop
 from retinue.models.offline.planner import OfflineModel
 from retinue.tools.base import builtin_tools

@@ -37,7 +37,7 @@ from retinue.core.events import (
     TurnEnded,
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, user
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
 
 if TYPE_CHECKING:

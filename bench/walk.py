@@ -6,8 +6,9 @@
 2. A main agent that starts one background agent, up to the notification about it.
 
 Counted are calls of functions under `src/retinue`, comprehensions and lambdas left out: distinct functions, distinct
-files, and how often the next call is in another file than the last one. Loading modules is not counted. `--source` is
-the `src` folder of another checkout, to compare.
+files, and how often the next call is in another file than the last one. Loading modules is not counted, nor are the
+bodies of their classes (until 2026-11-19 these were: 604 of 1,755 on the first path). `--source` is the `src` folder of
+another checkout, to compare.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ sys.argv = ["retinue", *sys.argv[3:]]
 functions, files, state = set(), set(), {"last": "", "switches": 0}
 def profile(frame, event, argument):
     code = frame.f_code
-    if event != "call" or not code.co_filename.startswith(source) or code.co_name.startswith("<"):
+    # Code that is not optimized is the body of a module or a class: it runs when a module is loaded.
+    if event != "call" or not code.co_flags & 1 or not code.co_filename.startswith(source) or code.co_name[0] == "<":
         return
     functions.add((code.co_filename, code.co_qualname))
     files.add(code.co_filename)

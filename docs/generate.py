@@ -73,7 +73,7 @@ def limits_of(dialect: Dialect) -> list[str]:
 
 
 def settings() -> str:
-    from retinue.settings.limits import LIMITS
+    from retinue.settings.load import LIMITS
     from retinue.settings.table import fields
 
     pages = [

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.settings.field import Field
-from retinue.settings.kinds import (
+from retinue.settings.field import (
     Anything,
     Choice,
     Either,
+    Field,
     Flag,
     Items,
     Kind,

@@ -24,7 +24,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem, ToolEffect
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.inbox import put

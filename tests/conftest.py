@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -12,6 +13,9 @@ settings.register_profile(
     "retinue", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("retinue")
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and the programs they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is collected stays until the end: to look for garbage in it again and again takes longer than many a test.
 gc.disable()

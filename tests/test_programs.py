@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.clearance import Clearance
-from retinue.core.programs import NotConfinedError, prepare, run
+from retinue.core.programs import Clearance, NotConfinedError, prepare, run
 
 SOURCE = Path(__file__).parents[1] / "src/retinue"
 STARTER = "core/programs.py"

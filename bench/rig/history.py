@@ -25,12 +25,11 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.process import this_process
-from retinue.core.run_options import RunOptions
+from retinue.core.programs import this_process
+from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
-from retinue.log.batch import LogBatch
+from retinue.log.batch import LogBatch, WrittenResults
 from retinue.log.database import connect, register, release
-from retinue.log.tool_results import WrittenResults
 from retinue.log.writer import Changes
 
 MODEL = "anthropic/claude-sonnet-4-5"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from retinue.app.fan_out import MapProgress
     from retinue.app.retinue import Retinue
-    from retinue.app.single_run import run, run_async
+    from retinue.app.single_run import MapProgress, run, run_async
     from retinue.core.events import Event
     from retinue.core.outcome import Outcome
     from retinue.core.spec import AgentSpec
@@ -25,7 +24,7 @@ _PUBLIC = {
     "__version__": "retinue.core.version",
     "AgentSpec": "retinue.core.spec",
     "Event": "retinue.core.events",
-    "MapProgress": "retinue.app.fan_out",
+    "MapProgress": "retinue.app.single_run",
     "Outcome": "retinue.core.outcome",
     "Retinue": "retinue.app.retinue",
     "RetinueError": "retinue.errors",

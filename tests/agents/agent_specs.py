@@ -15,7 +15,7 @@ from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
 from retinue.core.hook_events import matcher_problem
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
-from retinue.core.tool_list import entry_problem
+from retinue.core.tool_names import entry_problem
 from retinue.core.usage import Budget
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -17,11 +17,10 @@ from tests.program_main import run_main
 from retinue.agents.convert import Conversion, adds_rights, convert, differences, value_of
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.parse import parse
-from retinue.agents.scan import parse_file
+from retinue.agents.parse import parse, parse_file
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 from retinue.errors import UsageError
 
 FILES = {"copilot": "agent.agent.md"}

@@ -14,9 +14,8 @@ import pytest
 from tests.git_folder import make_git_folder
 
 from retinue import Retinue
-from retinue.agents.catalog import Catalog, FileCache
+from retinue.agents.catalog import Catalog, FileCache, file_notes
 from retinue.agents.folders import SWITCHES
-from retinue.agents.launch_checks import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
 

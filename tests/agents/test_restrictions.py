@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retinue.agents.catalog import require_startable
 from retinue.agents.dialects.table import RESTRICTING, Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.launch_checks import require_startable
 from retinue.agents.parse import parse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName

@@ -29,14 +29,13 @@ from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.tool_names import TOOLS, canonical
 from retinue.engine import open_project
 from retinue.errors import ConfigurationError, LaunchError, UsageError
 from retinue.guard.permissions import policy as policies
-from retinue.runs.bounds import NO_PATTERNS
-from retinue.settings.field import Field
-from retinue.settings.kinds import Whole
-from retinue.settings.limits import LIMITS, check_limits
+from retinue.runs.guard import NO_PATTERNS
+from retinue.settings.field import Field, Whole
+from retinue.settings.load import LIMITS, check_limits
 from retinue.settings.table import fields
 from retinue.tools.base import builtin_tools
 from retinue.tools.filter import select_tools

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.toolnames import ALIASES, BUILT_IN_SEVEN, TOOLS, base_name, canonical, is_read_only
+from retinue.core.tool_names import ALIASES, BUILT_IN_SEVEN, TOOLS, base_name, canonical, is_read_only
 
 TABLE = Path(__file__).parents[3] / "shared" / "corpus" / "tools.csv"
 OURS = {"glob": "find", "web_fetch": "fetch_content", "subagent": "Agent", "read_many": "read"}

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from retinue.capabilities.skills.parse import Skill, SkillSource
-from retinue.core.provenance import OPERATOR_RIGHTS, Provenance, Requirement, Right, requirement
+from retinue.core.foreign import OPERATOR_RIGHTS, Provenance, Requirement, Right, requirement
 from retinue.core.spec import AgentSpec, Source, provenance_of
 from retinue.guard.trust import Trust, content_of, digest
 from retinue.settings.field import Layer, Origin

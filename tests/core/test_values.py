@@ -17,7 +17,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Evidence, Failure, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.spec import AgentSpec, Fate, HookSpec, ModelPolicy, ServerRef, ToolPolicy
 from retinue.core.usage import Usage
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from retinue.core.placement import Attempt
+from retinue.core.request import Attempt
 from retinue.engine.cluster_tables import PART_BYTES, ClusterTables, StoredWorkspace
 
 pytestmark = pytest.mark.slow

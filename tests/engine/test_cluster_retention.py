@@ -7,7 +7,7 @@ import pytest
 from retinue.capabilities.worktree.home import WorktreeRecord, store, worktrees_folder
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.engine.retention import RemovedLeftovers, remove_leftovers
-from retinue.settings.database import ProjectDatabase, database_folder
+from retinue.settings.places import ProjectDatabase, database_folder
 
 BASE = StoredWorkspace("base", "a" * 40)
 

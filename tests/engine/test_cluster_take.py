@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from retinue.core.placement import Attempt
+from retinue.core.request import Attempt
 from retinue.engine.cluster_tables import ClusterTables
 
 WORKERS = 8

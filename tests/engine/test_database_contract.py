@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import retinue
-from retinue.core.placement import Attempt, RunNeeds, WorkerView
+from retinue.core.request import Attempt, RunNeeds, WorkerView
 from retinue.engine import cluster_tables
 from retinue.engine.cluster_tables import _CommitRow, _PackRow, _PlacementRow, _WorkerRow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.git_server import PASSWORD, GitServer
 
-from retinue.core.placement import WorkerView
+from retinue.core.request import WorkerView
 from retinue.engine.git_remote import check_url, fetch, find_remote, push, push_branch, remove
 from retinue.errors import UsageError
 from retinue.guard.git import Git, GitError

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.placement import ClusterPlacement, RunNeeds, WorkerView, explain_waiting
+from retinue.core.request import ClusterPlacement, RunNeeds, WorkerView, explain_waiting
 from retinue.errors import UsageError
 
 WORKER = WorkerView(id="abcdef0123", host="one", pid=7, labels=("gpu",), providers=("anthropic",), version="1.2")

@@ -13,13 +13,13 @@ from retinue.core.permission import NO_OPINION, Decision, EffectKind, HookResult
 from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.guard.approval import Asker
+from retinue.guard.gate import Asker
 from retinue.guard.inbox_service import LOOK_SECONDS, InboxPolicy, InboxService
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import items
 from retinue.log.query import LogReader
 from retinue.log.store import Log
-from retinue.loop.controls import Controls
+from retinue.loop.job import Controls
 from retinue.testing import FakeClock
 
 

@@ -10,8 +10,7 @@ from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 
 from retinue.core.permission import Decision, HookResult, InboxAnswer
 from retinue.core.tool import failed, ok
-from retinue.guard.approval import call_title
-from retinue.guard.gate import PermissionGate, guard_tools
+from retinue.guard.gate import PermissionGate, call_title, guard_tools
 from retinue.guard.inbox_service import InboxPolicy
 from retinue.tools.base import builtin_tools
 

@@ -226,7 +226,7 @@ async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_pa
 
 
 def replace_leftovers(asker):
-    from retinue.guard.approval import Asker
+    from retinue.guard.gate import Asker
 
     return Asker(asker.place, asker.agent, asker.controls, asker.record, True)
 

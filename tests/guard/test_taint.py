@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.permission import Decision, ToolEffect, ToolUse
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.modes import Taint, Wary
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.scan import parse_file
-from retinue.guard.trust import Trust
-from retinue.guard.trust_subjects import WIDE_MODES, brings, settings_subject, untrusted, withhold, without_rights
+from retinue.agents.parse import parse_file
+from retinue.guard.trust import WIDE_MODES, Trust, brings, settings_subject, untrusted, withhold, without_rights
 from retinue.settings.load import load_settings
 
 AGENT = """---
@@ -218,7 +217,7 @@ def test_a_hook_is_listed_with_everything_that_could_run() -> None:
 
 def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
     from retinue.engine import open_project
-    from retinue.runs.consent import consent_stays
+    from retinue.runs.project import consent_stays
 
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".retinue").mkdir(parents=True)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from retinue.settings.database import digest
+from retinue.settings.places import digest
 
 _numbers = itertools.count(1)
 

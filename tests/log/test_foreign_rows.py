@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from retinue.core.identifiers import MAX_TEXT_CHARACTERS, UnreadableValueError, decode_row
+from retinue.core.foreign import MAX_TEXT_CHARACTERS, UnreadableValueError, decode_row
 from retinue.core.permission import InboxItem
 from retinue.errors import UsageError
 from retinue.log import commands, inbox, migrations, schedules

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.events import TurnStarted
-from retinue.core.process import SILENCE_SECONDS, Owner, start_of, this_process
+from retinue.core.programs import SILENCE_SECONDS, Owner, start_of, this_process
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log.database import check, connect

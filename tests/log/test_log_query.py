@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from retinue.core.delegation import LIVE
 from retinue.core.encode import event_to_json, outcome_to_json
 from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect

@@ -26,8 +26,7 @@ from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, To
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
-from retinue.log.open_calls import describe_call
-from retinue.log.replay import current_branch, replay
+from retinue.log.replay import current_branch, describe_call, replay
 
 
 def is_answered(messages):

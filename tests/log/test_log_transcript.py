@@ -18,12 +18,12 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, UserMessage, user
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.store import Log
-from retinue.log.transcript_file import rebuild_transcript, transcript_path, wants_transcript
+from retinue.log.transcript import rebuild_transcript, transcript_path, wants_transcript
 from retinue.settings.places import encode_folder, state_folder
 
 PLACE = RunPlace("run-1")

@@ -24,14 +24,13 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolMessage, user
 from retinue.core.outcome import Failure
 from retinue.core.permission import ToolEffect
-from retinue.core.process import this_process
+from retinue.core.programs import this_process
 from retinue.core.usage import Usage
-from retinue.log import recall
-from retinue.log.batch import LogBatch
+from retinue.log import replay as recall
+from retinue.log.batch import LogBatch, WrittenResults
 from retinue.log.database import connect, register
 from retinue.log.query import LogReader
 from retinue.log.replay import replay
-from retinue.log.tool_results import WrittenResults
 from retinue.log.writer import Changes
 
 FAILED = AssistantMessage((Text("half"),), "error", Usage(3, 1), "m", Failure("dropped", "cut"))

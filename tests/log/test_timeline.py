@@ -21,13 +21,13 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
+from retinue.log.follow import run_events_before
 from retinue.log.overview import describe_activity, run_tools, tree_budgets, tree_usage
 from retinue.log.query import LogReader
 from retinue.log.store import Log
-from retinue.log.tail import run_events_before
 from retinue.log.timeline import read_timeline
 
 MAIN = RunPlace("main-run")

@@ -13,9 +13,9 @@ from retinue.core.permission import ToolEffect
 from retinue.core.run_state import RunPlace
 from retinue.guard.redact import Redactor
 from retinue.log.database import connect_to_read
+from retinue.log.follow import events_after, run_events_after
 from retinue.log.query import LogReader
 from retinue.log.store import Log
-from retinue.log.tail import events_after, run_events_after
 
 OUTPUT = "a long output of a tool " * 200
 SECRET = "sk-ant-api03-" + "Ab3" * 30

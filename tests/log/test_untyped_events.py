@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.events import MessageAdded, ModeChanged, MovedToBackground, ResultRead, Warned
-from retinue.core.notice import ChildAsked, ChildrenEnded
+from retinue.core.messages import ChildAsked, ChildrenEnded
 from retinue.log.query import LogReader
 from retinue.log.sqlite import log_file
 

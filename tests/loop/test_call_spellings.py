@@ -265,7 +265,7 @@ async def test_the_gate_judges_the_arguments_that_run_and_no_other_spelling(tmp_
             self.taint = None
 
         async def judge(self, tool: Any, use: Any, context: Any) -> Any:
-            from retinue.guard.approval import Denied
+            from retinue.guard.gate import Denied
 
             judged.append((use.tool, dict(use.arguments)))
             return Denied("policy", "No.")

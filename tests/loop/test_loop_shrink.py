@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.loop import shrink
-from retinue.models.tokens import MeasuredConversation, estimate, overhead
+from retinue.models.protocol import MeasuredConversation, estimate, overhead
 from retinue.testing import check_history
 
 WORDS = st.text(max_size=8) | st.integers(1, 3_000).map("x".__mul__)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from retinue.core.messages import AssistantMessage, Document, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.models.protocol import estimate
 from retinue.models.providers import Providers
-from retinue.models.tokens import estimate
 from retinue.settings.table import Settings
 from retinue.testing import ModelRequest, Noted
 from tests.capabilities.convert.documents import pdf

@@ -16,8 +16,7 @@ from retinue.models import keys as key_helper
 from retinue.models.build import build_model
 from retinue.models.inventory import served_models
 from retinue.models.keys import KeyHelper, helped_key
-from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, Providers
 from retinue.models.select import ModelSelection
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings

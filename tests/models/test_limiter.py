@@ -217,7 +217,7 @@ async def test_while_a_run_waits_its_idle_clock_can_stand_still() -> None:
 
 
 def test_the_account_tells_neither_key_nor_address() -> None:
-    from retinue.models.provider import Provider
+    from retinue.models.providers import Provider
 
     one = Provider("anthropic", "anthropic", "https://a.example", "sk-secret")
     assert account_of(one) == account_of(one._replace(custom=True))

@@ -7,7 +7,7 @@ import pytest
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.limiter import shared_prefix
-from retinue.models.provider import Provider
+from retinue.models.providers import Provider
 from retinue.testing import settle
 from tests.models.limiter_fleet import Fleet, busy
 

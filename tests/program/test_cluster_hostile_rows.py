@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from retinue.settings.database import digest
+from retinue.settings.places import digest
 from tests.program.cluster_scene import ClusterScene, Gate, result, steps
 
 pytest.importorskip("dbos")

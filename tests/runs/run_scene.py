@@ -15,8 +15,7 @@ from typing import Any
 
 from retinue.core.delegation import MOVES, ChildView, Refusal, SpawnCall, can_move
 from retinue.core.events import MessageAdded
-from retinue.core.messages import AssistantMessage, Text, ToolCall, UserMessage
-from retinue.core.notice import ChildrenEnded
+from retinue.core.messages import AssistantMessage, ChildrenEnded, Text, ToolCall, UserMessage
 from retinue.core.outcome import Failure
 from retinue.core.person_prompt import words_of
 from retinue.core.request import EVERYTHING, RunRequest
@@ -150,7 +149,7 @@ class Scene:
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)
-        patch.setattr("retinue.runs.model_choice.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
+        patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: SceneModel(self, chosen.info))
         self.moves = Moves()
         patch.setattr(RunState, "state", self.moves)
         self.supervisor = self.again()

@@ -7,8 +7,7 @@ from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec, ToolPolicy
-from retinue.runs.bounds import bounds_from_record, bounds_to_record
-from retinue.runs.guard import RunGuards
+from retinue.runs.guard import RunGuards, bounds_from_record, bounds_to_record
 
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Bash(git *)", "Read", "Agent")))
 

@@ -222,7 +222,7 @@ async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSp
             if "Agent" not in tools_of(above):
                 return
             entry = SimpleNamespace(spec=file, enabled=True)
-            patch.setattr("retinue.runs.resolution._entry", lambda *_, found=entry: found)
+            patch.setattr("retinue.runs.requests._entry", lambda *_, found=entry: found)
             left = above.account.remaining()
             view = await scene.spawn(above, f"run {depth}", background=True, model=model, budget=budget)
             if isinstance(view, Refusal):
@@ -276,7 +276,7 @@ _STRENGTH = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 def _verdict(guard, tool: str, arguments) -> str:
     from retinue.core.permission import ToolUse
-    from retinue.core.toolnames import TOOLS as EFFECTS
+    from retinue.core.tool_names import TOOLS as EFFECTS
 
     return guard.permissions.decide(ToolUse(tool, arguments, EFFECTS[tool])).verdict
 

@@ -7,7 +7,7 @@ from tests.runs.run_scene import Scene, until
 
 from retinue.log.commands import RunCommand, send
 from retinue.log.database import connect
-from retinue.runs.remote import LOOK_SECONDS
+from retinue.runs.messages import LOOK_SECONDS
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.messages import ToAgent, ToMain, Undelivered, route
 
 
 @pytest.fixture

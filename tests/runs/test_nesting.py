@@ -106,7 +106,7 @@ async def grow(
 ) -> None:
     tree = {"main": Node(False, True, True, children), **dict(walk(children))}
     scene = Scene(folder, patch, max_concurrent=limit)
-    patch.setattr("retinue.runs.model_choice.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
+    patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
     async with scene:
         main = await start(scene)
         left = list(stops)

@@ -11,7 +11,7 @@ from retinue.core.delegation import ChildView
 from retinue.core.outcome import Outcome
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.usage import Usage
-from retinue.runs.notification_text import announcement
+from retinue.runs.notifications import announcement
 
 
 def notification(views, **options) -> str:

@@ -6,7 +6,7 @@ from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.spec import AgentSpec, ModelPolicy
 from retinue.engine import open_project
 from retinue.runs.project import Project
-from retinue.runs.resolution import Resolved, merge, resolve_type
+from retinue.runs.requests import Resolved, merge, resolve_type
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from retinue.core.delegation import Refusal, SpawnCall
-from retinue.runs.resolution import RetryCalls
+from retinue.runs.requests import RetryCalls
 from retinue.testing import FakeClock
 
 CALL = SpawnCall(prompt="a long task", description="d", agent="Explore", model="nope", isolation="worktree")

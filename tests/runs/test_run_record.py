@@ -3,7 +3,7 @@
 from tests.runs.run_scene import Scene, until
 
 from retinue.core.events import ToolEnded
-from retinue.runs.notification_text import announcement
+from retinue.runs.notifications import announcement
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
 

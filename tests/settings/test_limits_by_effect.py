@@ -18,20 +18,18 @@ from retinue.capabilities.permissions.attach import permissions_for
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.engine import open_project
 from retinue.errors import RetinueError
 from retinue.guard.permissions.policy import PermissionPolicy
-from retinue.runs.bounds import NO_PATTERNS
 from retinue.runs.budget import of_settings
 from retinue.runs.delegate import Delegate
+from retinue.runs.guard import NO_PATTERNS, SandboxScope, make_walls
 from retinue.runs.plan import prepare
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
-from retinue.runs.walls import SandboxScope, make_walls
-from retinue.settings.field import Field
-from retinue.settings.kinds import Choice, Flag, Items, Number, Table, Text, Texts, Whole
-from retinue.settings.limits import LIMITS
+from retinue.settings.field import Choice, Field, Flag, Items, Number, Table, Text, Texts, Whole
+from retinue.settings.load import LIMITS
 from retinue.settings.table import fields
 
 NO_LIMITS = {

@@ -5,11 +5,10 @@ import subprocess
 
 import pytest
 
-from retinue.core.identifiers import ProjectName, is_valid
+from retinue.core.foreign import ProjectName, is_valid
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import secret_values
-from retinue.settings.database import database_of, project_name
-from retinue.settings.places import state_folder
+from retinue.settings.places import database_of, project_name, state_folder
 
 URL = "postgresql://ada:lovelace-1815@db.example/retinue"
 

@@ -13,8 +13,7 @@ from tests.git_folder import make_git_folder
 
 import retinue
 from retinue.settings.field import Origin
-from retinue.settings.load import load_settings
-from retinue.settings.suggest import explain_variables
+from retinue.settings.load import explain_variables, load_settings
 from retinue.settings.table import Settings
 
 

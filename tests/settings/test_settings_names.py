@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from settings_home import Home
 
 from retinue.errors import ConfigurationError
-from retinue.settings.limits import check_limits
-from retinue.settings.load import load_settings
-from retinue.settings.suggest import RETIRED
+from retinue.settings.load import RETIRED, check_limits, load_settings
 from retinue.settings.table import fields, spellings
 from retinue.settings.write import save_settings
 

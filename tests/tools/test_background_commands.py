@@ -10,7 +10,7 @@ from typing import Any
 from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolOutput
 from retinue.testing import Call, ScriptedModel, ToolBench, Turn, drive
-from retinue.tools.bash_output import MOST, BackgroundCommands
+from retinue.tools.bash import MOST, BackgroundCommands
 
 
 async def run(bench: ToolBench, name: str, **arguments: Any) -> ToolOutput:

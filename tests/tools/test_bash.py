@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.capture import FILE_BYTES, SHOWN
-from retinue.tools.proctree import MARK, ProcessTree, processes_by_run
+from retinue.tools.content import FILE_BYTES, SHOWN
+from retinue.tools.processes import MARK, ProcessTree, processes_by_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -9,10 +9,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from tests.tools.described import is_described
 
-from retinue.capabilities.convert.tool import ConvertContentTool
+from retinue.capabilities.convert.attach import ConvertContentTool
 from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 
 
 def no_pool() -> LanguageServerPool:

@@ -16,9 +16,9 @@ from tests.tools.described import is_described
 import retinue.builtin
 import retinue.tools.delegation
 from retinue.agents.catalog import Catalog
-from retinue.agents.scan import parse_file
+from retinue.agents.parse import parse_file
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.runs.offer import delegation_policy
 from retinue.runs.prompt import Environment, system_prompt
 from retinue.tools.base import builtin_tools

@@ -16,7 +16,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage,
 from retinue.core.tool import ToolContext
 from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
-from retinue.runs.notification_text import conversation_text, spoken_lines
+from retinue.runs.notifications import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.manage import GetSubagentResultTool

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from retinue.testing import ToolBench
 from retinue.tools.base import ToolError
 from retinue.tools.content import Edit, apply, forms_of
-from retinue.tools.file_change import short_diff, unified_diff
+from retinue.tools.edit import short_diff, unified_diff
 
 
 async def test_one_edit_changes_one_place_and_returns_a_diff(use, root):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import ToolSpec
-from retinue.core.tool_list import entry_problem
+from retinue.core.tool_names import entry_problem
 from retinue.tools.base import builtin_names, builtin_tools
 from retinue.tools.filter import memory_tools, select_tools
 

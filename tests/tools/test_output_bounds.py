@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.format import format_bytes
-from retinue.tools.capture import Capture, StreamCleaner, clean, head_and_tail, line_count
+from retinue.tools.content import Capture, StreamCleaner, clean, head_and_tail, line_count
 
 
 def test_sizes_have_one_decimal():

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.tools.described import is_described
 
 import retinue
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.tools.base import builtin_names, builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")

@@ -20,7 +20,7 @@ from retinue.agents.frontmatter import Parsed, place_of
 from retinue.agents.parse import parse
 from retinue.agents.write import encode, file_name, rows, statements, value_of, write_agent
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, PermissionMode, ServerRef, Source, ToolPolicy
-from retinue.core.toolnames import base_name, canonical
+from retinue.core.tool_names import base_name, canonical
 from retinue.errors import DefinitionError
 
 _LICENCE: dict[PermissionMode | None, int] = {

@@ -29,8 +29,7 @@ from retinue.agents.folders import USER, WRITABLE, WRITTEN, PluginFolder, find_f
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding
-from retinue.agents.parse import parse
-from retinue.agents.scan import parse_file, read_bytes
+from retinue.agents.parse import parse, parse_file, read_bytes
 from retinue.agents.write import check_name, file_name, off_switch, scalar
 from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, Problem, ToolPolicy
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError

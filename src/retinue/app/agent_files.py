@@ -35,8 +35,7 @@ from retinue.agents.manage import own_files as own_files
 from retinue.agents.manage import remove as remove
 from retinue.agents.manage import reset as reset
 from retinue.agents.manage import starter as starter
-from retinue.agents.parse import is_skill, parse, parse_skill, unusable
-from retinue.agents.scan import parse_file, read_bytes
+from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
 from retinue.agents.write import check_name as check_name
 from retinue.agents.write import file_name as file_name
 from retinue.agents.write import write_agent

@@ -207,7 +207,7 @@ async def preview_prompt(
     UnknownAgentError, and LaunchError where a launch would."""
     from retinue.app.dialogue import main_agent
     from retinue.core.request import RunRequest
-    from retinue.models.tokens import overhead
+    from retinue.models.protocol import overhead
     from retinue.runs.preview import preview
 
     try:

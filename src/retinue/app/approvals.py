@@ -14,7 +14,7 @@ from retinue.app.text import clip, optional
 from retinue.core.controls import visible
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.log.inbox import how_closed
 
 

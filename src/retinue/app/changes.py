@@ -244,7 +244,7 @@ def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = 
     from retinue.capabilities.audit.retention import drop_checkpoints
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.capabilities.worktree.home import load_records
-    from retinue.runs.retention import DAY, find_expired, prune_log
+    from retinue.runs.cleanup import DAY, find_expired, prune_log
 
     before, checkpoints = time.time() - days * DAY, state / "checkpoints"
     size = _size(checkpoints)

@@ -10,7 +10,7 @@ from retinue.app.rich_text import clean, one_line
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from retinue.core.person_prompt import describe_blocks, words_of
 from retinue.core.request import RunRequest
-from retinue.models.tokens import estimate, overhead
+from retinue.models.protocol import estimate, overhead
 from retinue.runs.preview import preview
 
 if TYPE_CHECKING:

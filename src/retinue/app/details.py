@@ -19,9 +19,9 @@ from retinue.core.format import relative
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import sanitise
-from retinue.log.open_calls import describe_call
 from retinue.log.overview import describe_activity, run_tools, search, tree_usage
 from retinue.log.query import LogReader
+from retinue.log.replay import describe_call
 from retinue.log.transcript import TranscriptLines
 from retinue.loop.finish import RunReport, display_items, result_object
 from retinue.models.keys import environment as process_environment

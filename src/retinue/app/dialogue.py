@@ -17,7 +17,7 @@ from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import StateError
 from retinue.runs.guard import RunGuards
-from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.messages import ToAgent, ToMain, Undelivered, route
 from retinue.runs.record import recorded_mode
 from retinue.runs.resume import find_run
 from retinue.runs.run import Run

@@ -206,7 +206,7 @@ class Feed:
             raise UsageError("The message is empty.", remedy="Say something.")
         row = await self.find(run_id)
         if text.startswith("@") and not verbatim:
-            from retinue.runs.names import addressee
+            from retinue.runs.messages import addressee
             from retinue.settings.load import load_settings
 
             loaded = await asyncio.to_thread(load_settings, self.cwd)

@@ -13,7 +13,7 @@ from retinue.app.stream import FeedFrame
 from retinue.core.encode import decode, is_known_type
 from retinue.core.events import Body, Event
 from retinue.core.story import Step, Story
-from retinue.log.tail import TextPiece
+from retinue.log.follow import TextPiece
 
 
 class _Place(Struct):

@@ -15,8 +15,8 @@ from msgspec import Struct
 from retinue.app.feed import Feed
 from retinue.app.snapshot import take_tree
 from retinue.core.run_state import RunState
+from retinue.log.follow import NumberedEvent, run_events_after, run_events_before
 from retinue.log.query import LogReader
-from retinue.log.tail import NumberedEvent, run_events_after, run_events_before
 from retinue.log.timeline import RunSpans, read_timeline
 
 

@@ -122,7 +122,7 @@ def _toml(key: str, entry: dict[str, Any]) -> str:
 def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
     """Add the server to the file of a host. Return False when it was there already. Raise StateError for a file that
     cannot be changed without losing something."""
-    from retinue.core.files import read_text
+    from retinue.core.foreign import read_text
     from retinue.settings.write import replace_file
 
     try:

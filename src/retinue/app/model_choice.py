@@ -1,14 +1,18 @@
-"""Models of a project that is open: choosing one, setting up the first one, the ones that agents' files mean."""
+"""Models of a project that is open: choosing one, setting up the first one, the ones that agents' files mean.
+
+How large the contexts of models are, by their full names, as faces show it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.app.models import KEY_PAGES, ModelInfo, ModelSelection, model_line, view_model
 from retinue.models import inventory, setup
 from retinue.models.inventory import ModelInventory
-from retinue.models.presets import PRESETS
+from retinue.models.known import PRESETS
 from retinue.models.providers import Providers
 from retinue.models.resolve import OFFLINE, Resolver
 from retinue.models.select import select_model
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from retinue.agents.catalog import LoadedAgent
     from retinue.http.transport import Transport
     from retinue.runs.project import Project
+
 
 FAMILIES = ("haiku", "sonnet", "opus")
 """Names that agent files share across machines: offered where they mean a model."""
@@ -126,3 +131,40 @@ class ModelLabels:
                     self._labels[name] = selected.info.id
                     break
         return self._labels[name]
+
+
+class ModelWindows:
+    """Remembers what it found, also where nothing is known: faces ask again and again."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, int | None] = {}
+
+    def find(self, model: str, project: Project) -> int | None:
+        """Return the window of `provider/model` in tokens; None for a provider that is not known."""
+        if model and model not in self._windows:
+            from retinue.models.providers import Providers
+
+            provider, _, name = model.partition("/")
+            providers = Providers(project.settings.settings, project.environment)
+            found = providers.get(provider)
+            self._windows[model] = providers.info(found, name).window if found is not None else None
+        return self._windows.get(model)
+
+
+def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Callable[[str], int | None]:
+    """Return a function from a model to its window: None for one that neither the table of known models nor
+    `overrides`, the setting `models`, has. A share of a guess would be a guess."""
+    return lru_cache(maxsize=None)(lambda model: _window(model, overrides or {}))
+
+
+def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
+    from retinue.models.known import known_model
+
+    provider, _, name = model.partition("/")
+    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
+    if isinstance(said, int) and said > 0:
+        return said
+    info = known_model(provider, name)
+    if not name or info is None:
+        return None
+    return info.window

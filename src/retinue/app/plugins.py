@@ -14,7 +14,7 @@ from retinue.engine import open_project
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+    from retinue.capabilities.plugins.discover import FailedPlugin, Plugin
     from retinue.runs.project import Project
 
 

@@ -22,8 +22,8 @@ from retinue.evidence.compare import CallPair as CallPair
 from retinue.evidence.compare import Comparison, RunDifference, compare
 from retinue.evidence.compare import RecordingFacts as RecordingFacts
 from retinue.guard.redact import Redactor
-from retinue.log.open_calls import describe_call as describe_call
 from retinue.log.query import LogReader
+from retinue.log.replay import describe_call as describe_call
 from retinue.models.keys import environment
 from retinue.settings.places import home
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.app.dialogue import Dialogue, budget_of, output_type_of, with_prompt
 from retinue.core.outcome import Outcome, Value
 from retinue.core.person_prompt import PersonPrompt
-from retinue.core.placement import ClusterPlacement
-from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.request import EVERYTHING, ClusterPlacement, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
 from retinue.core.usage import Budget
@@ -29,14 +28,14 @@ from retinue.models.keys import environment as process_environment
 from retinue.runs.project import Project as Project
 from retinue.runs.run import Run as Run
 from retinue.runs.supervisor import Supervisor as Supervisor
-from retinue.settings.database import VARIABLE as DATABASE
+from retinue.settings.places import VARIABLE as DATABASE
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
-    from retinue.app.fan_out import MapProgress
     from retinue.app.inbox import Approve, Inbox
     from retinue.app.output_type import Schema
     from retinue.app.session_options import SessionOptions
+    from retinue.app.single_run import MapProgress
     from retinue.capabilities.hooks.session import SessionHooks
     from retinue.capabilities.schedule.scheduler import Scheduler
     from retinue.core.run_state import RunState
@@ -257,7 +256,7 @@ class Retinue(Dialogue):
         and `budget` are each run's own. The other options are those of `spawn`. Raise as `spawn` does, for the first
         task that cannot be started; the runs at work are stopped then.
         """
-        from retinue.app.fan_out import map_tasks
+        from retinue.app.single_run import map_tasks
 
         async def start(task: str) -> Run[Value]:
             return await self.spawn(

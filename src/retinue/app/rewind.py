@@ -29,10 +29,8 @@ from retinue.errors import StateError
 from retinue.evidence.fork import Fork as Fork
 from retinue.evidence.fork import fork_run as fork_run
 from retinue.log.commands import annotate
-from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
-from retinue.log.recall import branch_ranges, read_branch
-from retinue.log.replay import current_branch
+from retinue.log.replay import branch_ranges, current_branch, describe_call, read_branch
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from retinue.app.text import indent
 from retinue.core.messages import ToolCall
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")

@@ -16,9 +16,9 @@ from retinue.core.story import Step, Story
 from retinue.log.follow import export_document
 from retinue.log.follow import follow as follow
 from retinue.log.inbox import items
-from retinue.log.open_calls import describe_call
 from retinue.log.overview import describe_activity
 from retinue.log.query import LogReader, everywhere
+from retinue.log.replay import describe_call
 from retinue.runs.cleanup import living_commands
 from retinue.settings.places import retinue_state
 

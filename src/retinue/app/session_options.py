@@ -2,22 +2,26 @@
 
 None of it is written to a file. It goes before all files and the environment, as the layer `flag` of the settings,
 and it only adds to what they list: rules, folders and servers of files stay.
+
+A task, a prompt or a schema as a person gives it: words, `-` for standard input, or `@file`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from retinue.core.tool_list import entry_problem, split_entries
+from retinue.core.tool_names import entry_problem, split_entries
 from retinue.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
     from retinue.guard.permissions.rule import Kind
     from retinue.runs.project import Project
+
 
 _ALLOW, _DENY = "permissions.allow", "permissions.deny"
 
@@ -103,7 +107,7 @@ def _add(flags: dict[str, Any], name: str, more: list[str]) -> None:
 
 
 def _check_names(flags: dict[str, Any]) -> None:
-    from retinue.settings.suggest import explain_unknown
+    from retinue.settings.load import explain_unknown
     from retinue.settings.table import spellings
 
     for name in list(flags):
@@ -136,3 +140,57 @@ def _checked_folder(given: str | Path, cwd: Path) -> Path:
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.", remedy="Name one that exists.")
     return folder.resolve()
+
+
+def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
+    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors.
+    With `attaches` the path of an image stays as it is, because the image is attached."""
+    from retinue.tools.content import is_image_file
+
+    where = "standard input" if value == "-" else value[1:]
+    try:
+        if value == "-":
+            text = sys.stdin.buffer.read().decode("utf-8")
+        elif attaches and value.startswith("@") and is_image_file(Path(value[1:])):
+            text = value
+        elif value.startswith("@") and len(value) > 1:
+            text = Path(value[1:]).expanduser().read_text("utf-8")
+        else:
+            text = value
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The {what} could not be read from {where}: {error}.", remedy="Give it as words, or name another file."
+        ) from error
+    if not text.strip():
+        raise UsageError(f"The {what} is empty.", remedy="Give it as words, as @file, or as - to read standard input.")
+    return text
+
+
+def read_schema(path: str | None) -> dict[str, Any] | None:
+    """Return a JSON Schema from a file, checked so far that it is one."""
+    if path is None:
+        return None
+    import orjson
+
+    from retinue.loop.finish import check_schema
+
+    try:
+        schema = orjson.loads(Path(path).expanduser().read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UsageError(f"The schema {path} could not be read: {error}.") from error
+    if not isinstance(schema, dict):
+        raise UsageError(f"The schema {path} is not a JSON object.")
+    check_schema(schema, f"The schema {path}")
+    return schema
+
+
+def read_prompt(value: str) -> str:
+    """Return the prompt. `@name message` and `@path words` are no file names, unless there is such a file."""
+    from retinue.runs.record import parse_mention
+
+    named = value[1:]
+    is_file = "\n" not in named and Path(named).expanduser().exists()
+    is_words = parse_mention(value) is not None or len(named.split()) > 1
+    if value.startswith("@") and is_words and not is_file:
+        return value
+    return read_task(value, "prompt", attaches=True)

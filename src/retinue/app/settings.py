@@ -14,17 +14,16 @@ from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.models.keys import environment
-from retinue.runs.consent import consent_stays
-from retinue.settings.database import has_password
+from retinue.runs.project import consent_stays
+from retinue.settings.field import Choice, Flag, Number, Origin, Texts, Whole
 from retinue.settings.field import Field as Field
-from retinue.settings.field import Origin
+from retinue.settings.field import Text as TextKind
 from retinue.settings.foreign import foreign_files
-from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
-from retinue.settings.kinds import Text as TextKind
 from retinue.settings.load import Explanation as Explanation
 from retinue.settings.load import Loaded as Loaded
 from retinue.settings.load import load_settings, settings_files
 from retinue.settings.load import raw_value as raw_value
+from retinue.settings.places import has_password
 from retinue.settings.table import Settings as Settings
 from retinue.settings.table import fields as fields
 from retinue.settings.table import find
@@ -223,7 +222,7 @@ def find_setting(cwd: Path, name: str) -> tuple[SettingView, Sequence[str]]:
 
 
 def _explain(loaded: Loaded, name: str) -> Explanation:
-    from retinue.settings.suggest import RETIRED, nearest_name
+    from retinue.settings.load import RETIRED, nearest_name
 
     try:
         return loaded.explain(name)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.person_prompt import PromptBlock
 from retinue.core.programs import prepare
-from retinue.tools.capture import Capture
+from retinue.tools.content import Capture
 from retinue.tools.processes import run_program
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunState
+from retinue.log.follow import last_number, one_moment
 from retinue.log.overview import describe_activity
 from retinue.log.query import LogReader
-from retinue.log.tail import last_number, one_moment
 
 
 class RunList(Struct, frozen=True):

@@ -27,10 +27,8 @@ from retinue.core.encode import dump, flat_json
 from retinue.core.run_state import RunPlace
 from retinue.errors import RetinueError
 from retinue.log.database import backend_of
-from retinue.log.inbox import waiting_ids
-from retinue.log.query import LogReader
-from retinue.log.tail import (
-    PAGE,
+from retinue.log.follow import (
+    FEED_PAGE_EVENTS,
     NumberedEvent,
     PartialTexts,
     TextPiece,
@@ -41,6 +39,8 @@ from retinue.log.tail import (
     one_moment,
     run_events_after,
 )
+from retinue.log.inbox import waiting_ids
+from retinue.log.query import LogReader
 
 POLL_SECONDS = 0.05
 LIVENESS_SECONDS = 1.0
@@ -159,7 +159,7 @@ class EventHub:
             page = await asyncio.to_thread(_page, self._folder, after, until, scope)
             if page:
                 yield [event_frame(event) for event in page]
-            if len(page) < PAGE:
+            if len(page) < FEED_PAGE_EVENTS:
                 return
             after = page[-1].number
 
@@ -248,7 +248,7 @@ class EventHub:
         with one_moment(reader):
             events = events_after(reader, self._number)
             # Text belongs behind the events that it follows: it has to wait until those are read.
-            all_read = len(events) < PAGE
+            all_read = len(events) < FEED_PAGE_EVENTS
             for event in events:
                 self._texts.take(event)
             pieces = self._texts.read(reader) if all_read else []

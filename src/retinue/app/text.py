@@ -1,19 +1,24 @@
 """Text as a terminal may show it, and the small phrases that all faces print alike.
 
 `clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
+
+The answer of a run as a reader of standard output gets it.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.core.controls import escape_controls, in_line
 from retinue.core.format import format_wait
+from retinue.core.outcome import Outcome
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit.report import CallEffect, TurnEffects
+
 
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
@@ -138,3 +143,23 @@ def effect_notes(call: CallEffect) -> dict[str, str]:
     if call.allowed and (call.writes or call.command):
         notes["allowed"] = call.allowed
     return notes
+
+
+def printed_answer(outcome: Outcome) -> str:
+    """Return what a run leaves on stdout: what it said, and of one that failed nothing of ours."""
+    text = for_reader(outcome.text)
+    if not text and outcome.ok:
+        return "No output."
+    return text
+
+
+def for_reader(text: str) -> str:
+    """Return an answer for stdout: as it is for the writer of a terminal, without terminal escapes for a program."""
+    if sys.stdout.isatty():
+        return text
+    # An escape in a file would act as soon as somebody prints that file.
+    from retinue.tools.content import clean
+
+    # Nothing of an answer is overwritten.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return clean(lines.replace("\x08", ""))

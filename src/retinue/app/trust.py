@@ -14,7 +14,7 @@ from retinue.errors import UsageError
 from retinue.evidence.consent import case_subjects
 
 if TYPE_CHECKING:
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.project import Project
 
 TrustAction = Literal["list", "add", "remove"]

@@ -19,10 +19,10 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
+from retinue.log.follow import last_number, one_moment
 from retinue.log.inbox import items
-from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
-from retinue.log.tail import last_number, one_moment
+from retinue.log.replay import describe_call
 
 
 class RunStanding(Struct, frozen=True):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.core.placement import WorkerView
-from retinue.core.provenance import OPERATOR_RIGHTS
+from retinue.core.foreign import OPERATOR_RIGHTS
+from retinue.core.request import WorkerView
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.errors import StateError, UsageError
-from retinue.settings.database import database_of, database_url, has_password, use_database
+from retinue.settings.places import database_of, database_url, has_password, use_database
 
 if TYPE_CHECKING:
     from retinue.core.run_state import RunState

@@ -187,7 +187,7 @@ class Integration:
         """Raise UsageError where there is no repository, and for a target that is no branch."""
         from retinue.capabilities.worktree.worktree import source_of
         from retinue.engine import open_project
-        from retinue.runs.consent import has_git_consent
+        from retinue.runs.project import has_git_consent
 
         try:
             self._git = source_of(cwd, environment(), consented=has_git_consent(open_project(cwd), cwd)).git
@@ -246,8 +246,7 @@ class Integration:
     def _configured_check(self) -> str | None:
         """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
         consented to: it must not run, and without it a branch would be merged unchecked."""
-        from retinue.guard.trust import settings_in_effect
-        from retinue.guard.trust_subjects import untrusted
+        from retinue.guard.trust import settings_in_effect, untrusted
 
         loaded = settings_in_effect(self._cwd, environment())
         if loaded.settings.integrate_check is None:

@@ -26,7 +26,7 @@ from msgspec import Struct
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import InboxKind, InboxState, ToolEffect
-from retinue.core.run_options import NO_OPTIONS, RunOptions
+from retinue.core.request import NO_OPTIONS, RunOptions
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import Todo
 from retinue.core.usage import LimitName, Usage

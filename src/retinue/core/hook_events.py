@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from retinue.core.permission import HookEvent
-from retinue.core.tool_list import EntryProblem, entry_problem, misspelt_tool, off_by_one, split_entries
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import EntryProblem, canonical, entry_problem, misspelt_tool, off_by_one, split_entries
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
 

@@ -1,4 +1,12 @@
-"""The one place that starts programs.
+"""Who let a program start, and the sandbox that follows from it. `programs.py` starts it.
+
+Which process this is, whether another one is alive, and locks between processes.
+
+A process id alone does not identify a process: ids are reused within minutes on a busy machine. An
+owner is the process id with its start time, on a boot of a host, in one namespace of process ids.
+Where its process table cannot be seen (another host, another container), its heartbeat decides.
+
+The one place that starts programs.
 
 `prepare` takes a clearance, which says who let the program start, and asks the caller's sandbox for the confinement
 that follows from it. Everything else here starts what `prepare` returned. No other module may start a program
@@ -11,17 +19,195 @@ import asyncio
 import errno
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from retinue.core.clearance import Clearance, Confine
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
+
+
+Clearance = Literal["own", "person", "consent", "rule", "mode", "inside"]
+"""Who let a program start, which decides what it can reach.
+
+`own`: Retinue itself: a program and arguments that no project chooses, with settings that start nothing of a project.
+`person`: this user typed or approved the command, or wrote it into a setting of their own.
+`consent`: a file of a project names it, and the user has consented to the content of that file.
+`rule`: an allow rule. `mode`: the permission mode.
+`inside`: nobody. It starts inside a sandbox, or not at all."""
+
+
+class Confinement(Protocol):
+    """A sandbox that programs start in."""
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
+        """The same program, started by a launcher that confines it before it runs."""
+        ...
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What such a program may know: no secrets, a scratch folder for what it must write."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether such a program can make no lasting change and has no network."""
+        ...
+
+    def explain(self, shown: str, code: int | None) -> str:
+        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
+        ...
+
+    def close(self) -> None:
+        """Remove the scratch folder, when no program of the run lives any more."""
+        ...
+
+
+Confine = Callable[[Clearance], Confinement | None]
+"""Returns the sandbox for a clearance; None where a program of that clearance needs none."""
+
+
+HEARTBEAT_SECONDS = 15.0
+SILENCE_SECONDS = 90.0
+"""An owner on another host that was silent for this long is gone."""
+SHARED_HEARTBEAT_SECONDS = 0.75
+SHARED_SILENCE_SECONDS = 3.0
+"""The same in a log on a database server, where others wait to go on with its runs."""
+
+
+class Owner(Struct, frozen=True):
+    """`started` and `boot` are opaque: they are only ever compared."""
+
+    id: str
+    pid: int
+    started: str
+    host: str
+    boot: str
+    space: str
+    heartbeat: float
+    shared: bool = False
+    """Whether several machines know this owner by its heartbeat only: then silence means that it is gone, even where
+    its process can be seen, because the others have judged so."""
+
+    def alive(self, here: Owner, now: float | None = None) -> bool:
+        """Whether this owner's process still exists, as seen from the process `here`."""
+        if self.id == here.id:
+            return True
+        if now is None:
+            now = time.time()
+        if self.shared:
+            near = (self.host, self.boot, self.space) == (here.host, here.boot, here.space)
+            return now - self.heartbeat < SHARED_SILENCE_SECONDS and (not near or start_of(self.pid) == self.started)
+        if self.host == here.host and self.boot != here.boot:
+            return False
+        if (self.host, self.space) == (here.host, here.space):
+            return bool(self.started) and start_of(self.pid) == self.started
+        return now - self.heartbeat < SILENCE_SECONDS
+
+
+def this_process() -> Owner:
+    """A new owner for the calling process; one per opened log."""
+    return Owner(
+        id=os.urandom(12).hex(),
+        pid=os.getpid(),
+        started=start_of(os.getpid()) or "",
+        host=_host(),
+        boot=_boot(),
+        space=_space(),
+        heartbeat=time.time(),
+    )
+
+
+def start_of(pid: int) -> str | None:
+    """When process `pid` started, in a form of this system; None when it is not running. A
+    process that died and was not yet collected by its parent is not running."""
+    if sys.platform == "linux":
+        try:
+            line = Path(f"/proc/{pid}/stat").read_bytes()
+        except OSError:
+            return None
+        fields = line.rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    if sys.platform == "win32":
+        return _start_on_windows(pid)
+    return _start_by_ps(pid)
+
+
+def _start_by_ps(pid: int) -> str | None:
+
+    words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    try:
+        listing = run(prepare(words, clearance="own", environment={"LC_ALL": "C"}), seconds=5)
+    except (OSError, TimeoutExpired):
+        return None
+    state, _, started = listing.stdout.decode().strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def _start_on_windows(pid: int) -> str | None:
+    import ctypes
+
+    kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]  # exists on Windows only
+    query_limited_information, still_active = 0x1000, 259
+    handle = kernel.OpenProcess(query_limited_information, False, pid)
+    if not handle:
+        return None
+    try:
+        code, times = ctypes.c_ulong(), [ctypes.c_ulonglong() for _ in range(4)]
+        kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+        kernel.GetProcessTimes(handle, *[ctypes.byref(moment) for moment in times])
+        return str(times[0].value) if code.value == still_active else None
+    finally:
+        kernel.CloseHandle(handle)
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _space() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def lock_file(descriptor: int, seconds: float | None = None) -> bool:
+    """Lock an open file or folder against other processes, and return whether this process has the lock.
+
+    Without `seconds` it waits; with 0 it tries once. Closing the descriptor releases the lock. Windows
+    has no such lock: there it always returns True.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    if seconds is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                return False
+            # flock has no time limit of its own.
+            time.sleep(0.002)
+
 
 PIPE, DEVNULL, STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
 TimeoutExpired = subprocess.TimeoutExpired

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, assert_never
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from retinue.core.provenance import Provenance
+from retinue.core.foreign import Provenance
 from retinue.core.usage import Budget
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from retinue.core.clearance import Clearance, Confinement
 from retinue.core.messages import Content, Text
 from retinue.core.permission import EffectKind, ToolEffect
+from retinue.core.programs import Clearance, Confinement
 
 TodoStatus = Literal["pending", "in_progress", "completed"]
 

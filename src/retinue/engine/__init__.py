@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.capabilities import standard_capabilities
 from retinue.runs.capability import Capability
 from retinue.runs.project import Project
-from retinue.settings.database import database_of
+from retinue.settings.places import database_of
 
 if TYPE_CHECKING:
     from retinue.runs.elsewhere import Elsewhere

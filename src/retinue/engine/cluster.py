@@ -22,13 +22,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from retinue.core.identifiers import UnreadableValueError, decode_json
-from retinue.core.placement import Attempt, RunNeeds, WorkerView
-from retinue.core.process import Owner
+from retinue.core.foreign import UnreadableValueError, decode_json
+from retinue.core.programs import Owner
+from retinue.core.request import Attempt, RunNeeds, WorkerView
 from retinue.engine.cause_log import CauseLog
 from retinue.engine.cluster_tables import SCHEMA, ClusterTables
 from retinue.engine.dbos_json import json_serializer, load_dbos, report_dbos
-from retinue.log.postgres_listener import PostgresListener
+from retinue.log.postgres import PostgresListener
 
 Serve = Callable[[Attempt], Awaitable[None]]
 _APPLICATION = "retinue"

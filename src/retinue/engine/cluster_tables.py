@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from retinue.core.identifiers import (
+from retinue.core.foreign import (
     AttemptNumber,
     BranchName,
     Commit,
@@ -41,12 +41,12 @@ from retinue.core.identifiers import (
     decode_row,
     is_valid,
 )
-from retinue.core.placement import Attempt, RunNeeds, WorkerView
-from retinue.core.process import Owner, this_process
+from retinue.core.programs import Owner, this_process
+from retinue.core.request import Attempt, RunNeeds, WorkerView
 from retinue.engine.cause_log import CauseLog
 from retinue.errors import StateError
 from retinue.log.postgres import PostgresBackend, PostgresConnection
-from retinue.settings.database import ProjectDatabase
+from retinue.settings.places import ProjectDatabase
 
 T = TypeVar("T")
 WorkspaceKind = Literal["history", "base", "increment", "result", "home", "memory", "outputs"]

@@ -17,8 +17,7 @@ from retinue.capabilities.worktree.home import load_records
 from retinue.engine.cluster_tables import ClusterTables
 from retinue.engine.git_remote import RemoteAwayError, remove
 from retinue.guard.git import GitError
-from retinue.settings.database import digest
-from retinue.settings.places import home_of_projects
+from retinue.settings.places import digest, home_of_projects
 
 KEEP_DAYS = 7.0
 DAY_SECONDS = 86_400.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.core.events import Warned
-from retinue.core.placement import Attempt, ClusterPlacement, RunNeeds, explain_waiting
+from retinue.core.request import Attempt, ClusterPlacement, RunNeeds, explain_waiting
 from retinue.core.version import __version__
 from retinue.engine.carried_files import agents_of, bring_files, explain_left_out, pack_home
 from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
@@ -19,9 +19,8 @@ from retinue.engine.workspace_store import WorkspaceStore
 from retinue.engine.workspaces import collect_branch, snapshot
 from retinue.errors import LaunchError, RetinueError
 from retinue.guard.git import Git, GitError
-from retinue.runs.consent import has_git_consent
-from retinue.settings.database import ProjectDatabase
-from retinue.settings.places import repository_root
+from retinue.runs.project import has_git_consent
+from retinue.settings.places import ProjectDatabase, repository_root
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from retinue.capabilities import standard_capabilities
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Failure, Outcome
-from retinue.core.placement import Attempt, WorkerView
-from retinue.core.process import SHARED_HEARTBEAT_SECONDS, this_process
+from retinue.core.programs import SHARED_HEARTBEAT_SECONDS, this_process
+from retinue.core.request import Attempt, WorkerView
 from retinue.core.run_state import RunState
 from retinue.core.version import __version__
 from retinue.engine.cause_log import CauseLog
@@ -38,7 +38,7 @@ from retinue.log.commands import annotate
 from retinue.log.query import LogReader
 from retinue.models.limiter import process_limiters
 from retinue.runs.supervisor import Supervisor
-from retinue.settings.database import ProjectDatabase, database_folder, use_database
+from retinue.settings.places import ProjectDatabase, database_folder, use_database
 from retinue.tools.safe_dir import SafeDir, remove_folder
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.events import RunCreated
-from retinue.core.placement import Attempt, WorkerView
-from retinue.core.provenance import OPERATOR_RIGHTS
+from retinue.core.foreign import OPERATOR_RIGHTS
+from retinue.core.request import Attempt, WorkerView
 from retinue.engine.carried_files import explain_left_out, outputs_folder, put_outputs
 from retinue.engine.cluster_tables import ClusterTables, WorkspaceKind
 from retinue.engine.travel import Journey

@@ -24,10 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.catalog import Catalog, main_agent
-from retinue.agents.scan import parse_file
+from retinue.agents.parse import parse_file
 from retinue.core.messages import user
-from retinue.core.request import EVERYTHING, RunRequest
-from retinue.core.run_options import NO_OPTIONS
+from retinue.core.request import EVERYTHING, NO_OPTIONS, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Budget
 from retinue.engine import open_project
@@ -41,8 +40,7 @@ from retinue.evidence.record import RunRecord, read_record
 from retinue.evidence.recorded_model import RecordedModels
 from retinue.evidence.recorded_people import answer_inbox, recorded_answers
 from retinue.evidence.workspace import FixtureError, copy_fixture, take_snapshot
-from retinue.guard.trust import Trust
-from retinue.guard.trust_subjects import brings
+from retinue.guard.trust import Trust, brings
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.select import build_model, select_model
 from retinue.runs.project import Project

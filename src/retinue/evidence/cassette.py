@@ -33,7 +33,7 @@ from retinue.core.events import (
     ToolStarted,
     TurnStarted,
 )
-from retinue.core.files import read_file
+from retinue.core.foreign import read_file
 from retinue.core.messages import (
     AssistantMessage,
     Document,

@@ -20,7 +20,7 @@ from retinue.core.story import Story
 from retinue.evidence.cassette import Cassette, RecordedRun
 from retinue.evidence.portable import RequestMark
 from retinue.evidence.record import one_line
-from retinue.log.open_calls import describe_call
+from retinue.log.replay import describe_call
 
 Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
 _MAX_TEXT_CHARACTERS = 160

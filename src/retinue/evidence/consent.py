@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.core.files import read_file
-from retinue.core.run_options import NO_OPTIONS
+from retinue.core.foreign import read_file
+from retinue.core.request import NO_OPTIONS
 from retinue.errors import ConfigurationError
 from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file
 from retinue.evidence.cassette import Cassette, read_cassette
 from retinue.evidence.recorded_people import recorded_answers
-from retinue.guard.trust import Trust
-from retinue.guard.trust_subjects import WIDE_MODES, TrustSubject
+from retinue.guard.trust import WIDE_MODES, Trust, TrustSubject
 
 
 def case_rights(case: Case, cassette: Cassette | None) -> Iterator[str]:

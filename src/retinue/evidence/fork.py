@@ -43,7 +43,7 @@ from retinue.core.usage import Usage
 from retinue.errors import StateError, UsageError
 from retinue.log.commands import annotate
 from retinue.log.replay import current_branch, replay
-from retinue.log.transcript_file import transcript_path
+from retinue.log.transcript import transcript_path
 from retinue.runs.record import slug
 from retinue.runs.system_prompt import restored
 

@@ -17,8 +17,8 @@ from retinue.core.events import AssistantEnded, Event, ToolEnded
 from retinue.core.format import relative
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
-from retinue.log.open_calls import describe_call
 from retinue.log.query import LogReader
+from retinue.log.replay import describe_call
 
 MAX_LINE_CHARACTERS = 200
 

@@ -21,7 +21,7 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.permission import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
-from retinue.guard.approval import NOBODY, Approver, Asked, Asker, InboxPolicy, cancel_errands, new_item_id, subject
+from retinue.guard.gate import NOBODY, Approver, Asked, Asker, InboxPolicy, cancel_errands, new_item_id, subject
 from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from retinue.guard.secrets import (
     tokens,
 )
 from retinue.models.keys import environment as process_environment
-from retinue.settings.database import VARIABLE as DATABASE
+from retinue.settings.places import VARIABLE as DATABASE
 
 WORD_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.~%@!^:?&\\\"'"
 _GAP = " \t\r\n\"'\\"

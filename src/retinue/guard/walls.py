@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.clearance import Clearance
+from retinue.core.programs import Clearance
 from retinue.guard.permissions.locations import RunFolders, anchor_pattern, compile_pattern
 from retinue.guard.permissions.rule import Rule, is_about_files
 from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
-    from retinue.core.clearance import Confinement
+    from retinue.core.programs import Confinement
     from retinue.guard.permissions.policy import PermissionPolicy as Permissions
     from retinue.guard.sandbox.policy import SandboxPolicy
     from retinue.guard.sandbox.sockets import RuntimeSockets

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
-    from retinue.core.process import Owner
+    from retinue.core.programs import Owner
 
 Row = Sequence[object]
 

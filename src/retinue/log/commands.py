@@ -21,14 +21,14 @@ from msgspec import Struct
 from retinue.core.delegation import LIVE
 from retinue.core.encode import encode
 from retinue.core.events import Body, RunEnded
-from retinue.core.identifiers import MAX_TEXT_CHARACTERS, RunId, Text, UnreadableValueError, decode_row
+from retinue.core.foreign import MAX_TEXT_CHARACTERS, RunId, Text, UnreadableValueError, decode_row
 from retinue.core.outcome import Failure, Outcome
-from retinue.core.process import this_process
+from retinue.core.programs import this_process
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.log.batch import TextRedactor
 from retinue.log.database import connect, log_file, trouble
 from retinue.log.query import LogReader
-from retinue.log.stream_redactor import TextRedactor
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection

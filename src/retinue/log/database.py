@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.delegation import LIVE
-from retinue.core.process import Owner
+from retinue.core.programs import Owner
 from retinue.errors import StateError, UnknownRunError
 from retinue.log.backend import LogBackend, LogConnection
 from retinue.log.rows import SELECT_RUN
-from retinue.settings.database import ProjectDatabase, database_folder, database_of, database_url
+from retinue.settings.places import ProjectDatabase, database_folder, database_of, database_url
 
 FILE_NAME = "log.db"
 MOST_ROWS = 2**62

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from retinue.core.delegation import State
 from retinue.core.encode import dump, plain
-from retinue.core.identifiers import RunId, Text, decode_row
+from retinue.core.foreign import RunId, Text, decode_row
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import MOST_ROWS, connect, log_file, log_folders, trouble

@@ -12,8 +12,8 @@ from retinue.core.encode import decode
 from retinue.core.events import RunStarted
 from retinue.core.story import Story
 from retinue.core.usage import Usage
-from retinue.log.open_calls import describe_call
-from retinue.log.tail import ids_at_work
+from retinue.log.follow import ids_at_work
+from retinue.log.replay import describe_call
 
 if TYPE_CHECKING:
     from retinue.core.run_state import RunState

@@ -1,4 +1,10 @@
-"""The log of a project in a PostgreSQL database, for runs of several machines (extra `cluster`).
+"""Being told of changes by the server, instead of asking it again and again.
+
+One thread and one connection per process and project listen. Everyone who waits for changes looks at a number, as
+with SQLite: it grows with every message of the server. While the connection is broken it grows with every
+look, so that nobody misses anything.
+
+The log of a project in a PostgreSQL database, for runs of several machines (extra `cluster`).
 
 Each project has a schema of its own, `retinue_<name>`, with the tables that the SQLite file has. Statements are
 translated word by word; functions of the schema do what SQLite's functions do.
@@ -12,26 +18,109 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.identifiers import ProjectName, is_valid
-from retinue.core.process import SHARED_HEARTBEAT_SECONDS, Owner
+from retinue.core.foreign import ProjectName, is_valid
+from retinue.core.programs import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
-from retinue.log.postgres_listener import end_listeners, listener_of
 from retinue.log.postgres_schema import STEPS, NoRows, count_steps, migrate, number_loader, read_rows
 from retinue.log.sqlite import empty
-from retinue.settings.database import ProjectDatabase
+from retinue.settings.places import ProjectDatabase
 
 if TYPE_CHECKING:
     import psycopg
 
+
+_PAUSE = 0.5
+_PATIENCE = 1.0
+_listeners: dict[tuple[str, str], PostgresListener] = {}
+_lock = threading.Lock()
+
+
+class PostgresListener:
+    """Counts the changes of one schema, and calls `heard` after each, in its own thread."""
+
+    def __init__(self, url: str, schema: str, heard: Callable[[], None] = lambda: None) -> None:
+        self._url = url
+        self._schema = schema
+        self._heard = heard
+        self._count = 0
+        self._hears = False
+        self._raw: Any = None
+        self._over = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="retinue-listen", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        if not self._hears:
+            self._count += 1
+        return self._count
+
+    def wait(self) -> None:
+        """Return when it listens, or after a second."""
+        self._ready.wait(_PATIENCE)
+
+    def end(self) -> None:
+        self._over.set()
+        with contextlib.suppress(Exception):
+            self._raw.cancel_safe(timeout=1)
+        with contextlib.suppress(Exception):
+            self._raw.close()
+
+    def _main(self) -> None:
+        while not self._over.is_set():
+            with contextlib.suppress(Exception):
+                self._listen()
+            self._hears = False
+            self._over.wait(_PAUSE)
+
+    def _listen(self) -> None:
+
+        try:
+            self._raw = open_server(self._url, self._schema)
+        except StateError:
+            return
+        from psycopg import sql
+
+        with self._raw:
+            self._raw.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
+            # What was committed before is not announced any more.
+            self._count += 1
+            self._hears = True
+            self._ready.set()
+            self._heard()
+            for _ in self._raw.notifies():
+                self._count += 1
+                self._heard()
+
+
+def listener_of(url: str, schema: str) -> PostgresListener:
+    """Return the listener of this process, started when it is first asked for."""
+    found = _listeners.get((url, schema))
+    if found is None:
+        with _lock:
+            found = _listeners.get((url, schema)) or PostgresListener(url, schema)
+            _listeners[url, schema] = found
+        found.wait()
+    return found
+
+
+def end_listeners(url: str) -> None:
+    """Stop hearing of a database."""
+    for key in [key for key in _listeners if key[0] == url]:
+        _listeners.pop(key).end()
+
+
 PATIENCE_SECONDS = 10.0
 """How long an operation waits for a server that is gone before it is an error."""
-_PAUSE = 0.1
+_ATTEMPT_PAUSE_SECONDS = 0.1
 _IDLE_MS = 2000
 STREAM_SECONDS = 0.25
 _CABLE: dict[str, Any] = {
@@ -195,7 +284,7 @@ class PostgresConnection:
             except LostDatabaseError:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(_PAUSE)
+            time.sleep(_ATTEMPT_PAUSE_SECONDS)
 
     @contextlib.contextmanager
     def _explained(self, unsure: bool = False) -> Iterator[None]:
@@ -261,7 +350,7 @@ class PostgresBackend:
                 # Another process may close one of its connections in a moment.
                 if "too many clients" not in str(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(_PAUSE)
+            time.sleep(_ATTEMPT_PAUSE_SECONDS)
 
     def keep(self, raw: psycopg.Connection[Any]) -> None:
         """Close a connection, or keep it for the next one: opening one costs as much as twenty questions."""

@@ -13,9 +13,8 @@ from typing import Any
 
 from retinue.core.install import upgrade_advice
 from retinue.errors import StateError
-from retinue.log.migrations import NAME_OF_RUN, RARE_TYPES
+from retinue.log.migrations import FIND_CALLS, FIND_FACTS, NAME_OF_RUN, RARE_TYPES, type_events
 from retinue.log.rows import FIND_CREATED, FIND_MOVED, SET_LABELS, read_labels
-from retinue.log.untyped_events import FIND_CALLS, FIND_FACTS, type_events
 
 _TOLD = ("events", "runs", "partials", "commands", "inbox", "schedules")
 """The tables of which listeners are told."""

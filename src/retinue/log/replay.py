@@ -1,13 +1,25 @@
-"""Rebuild a conversation from its events: a pure function that is right at any cut of the stream.
+"""The messages of a run in the order of its conversation, with a result for every tool call.
+
+For a call that never reported, the result says what is known of it: nothing may ask for it again unseen.
+
+Rebuild a conversation from its events: a pure function that is right at any cut of the stream.
 
 A process can die between any two events. The result is always a conversation a model accepts: every
 tool call of an assistant message is answered exactly once, in call order, and no call that finished is
 asked for again.
+
+The conversation of a run, rebuilt from the log without reading what it no longer needs.
+
+A compaction replaces all messages before it, and going back leaves a part of the conversation behind. Of events that
+do not count any more, the answers and outputs are not read: only that they were there. So a run takes as much memory as
+its conversation does, and a conversation no more than a model could ever be told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,6 +29,8 @@ from retinue.core.events import (
     Body,
     Compacted,
     Event,
+    InboxClosed,
+    InboxOpened,
     MessageAdded,
     Rewound,
     RunCreated,
@@ -25,13 +39,160 @@ from retinue.core.events import (
     RunStarted,
     ToolEnded,
     ToolsEnded,
+    ToolStarted,
     TurnEnded,
+    TurnStarted,
     Undone,
 )
 from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage, larger
-from retinue.log.open_calls import MessageStream, OpenCalls
+from retinue.errors import StateError
+
+if TYPE_CHECKING:
+    from retinue.log.query import LogReader
+
+
+ARGUMENT_PREVIEW = 120
+_NONE: tuple[Message, ...] = ()
+_OF_CALLS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
+_SETTLING = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
+
+
+class OpenCalls:
+    """Collects what is known of the calls of one assistant message, by id. Some servers give two
+    calls of a message the same id: results then go to calls of that id in order."""
+
+    def __init__(self, message: AssistantMessage) -> None:
+        self.calls = message.tool_calls
+        self._started: dict[str, int] = {}
+        self._ended: dict[str, list[ToolResult]] = {}
+        self._held: dict[str, int] = {}
+
+    def take(self, body: Body) -> None:
+        match body:
+            case ToolStarted(call):
+                self._started[call.id] = self._started.get(call.id, 0) + 1
+            case ToolEnded():
+                self.end(body.result)
+            case InboxOpened() | InboxClosed():
+                if body.call_id is not None:
+                    change = 1 if isinstance(body, InboxOpened) else -1
+                    self._held[body.call_id] = self._held.get(body.call_id, 0) + change
+            case _:
+                pass
+
+    def end(self, result: ToolResult) -> None:
+        self._ended.setdefault(result.call_id, []).append(result)
+
+    @property
+    def finished(self) -> dict[str, ToolResult]:
+        return {call_id: results[-1] for call_id, results in self._ended.items()}
+
+    def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
+        """One result for every call, in call order: what was recorded; for a call that started
+        and never reported, that its effect is unknown; for the rest, that they were not run,
+        among them those that still waited for a person.
+        The second and third value are the calls of those two kinds."""
+        ended = {call_id: list(results) for call_id, results in self._ended.items()}
+        running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
+        results: list[ToolResult] = []
+        unknown: list[ToolCall] = []
+        unrun: list[ToolCall] = []
+        for call in self.calls:
+            if ended.get(call.id):
+                results.append(ended[call.id].pop(0))
+            elif self._held.get(call.id, 0) > 0:
+                unrun.append(call)
+                results.append(_answer(call, unasked_text(call)))
+            elif running.get(call.id, 0) > 0:
+                running[call.id] -= 1
+                unknown.append(call)
+                results.append(_answer(call, unknown_text(call)))
+            else:
+                unrun.append(call)
+                results.append(_answer(call, unrun_text(call)))
+        return ToolMessage(tuple(results)), tuple(unknown), tuple(unrun)
+
+
+class MessageStream:
+    """Takes the events of one run in order."""
+
+    def __init__(self) -> None:
+        self.pending: OpenCalls | None = None
+        """The calls of the last answer, while they have no results."""
+
+    def take(self, body: Body) -> Sequence[Message]:
+        """Return the messages that an event adds."""
+        kind = type(body)
+        if kind in _OF_CALLS:
+            if self.pending is not None:
+                self.pending.take(body)
+            return _NONE
+        if kind in _SETTLING:
+            return self.settle()
+        match body:
+            case AssistantEnded(_, message):
+                settled = self.settle()
+                self.pending = OpenCalls(message) if message.tool_calls else None
+                return [*settled, message]
+            case ToolsEnded(results):
+                self.pending = None
+                return [results]
+            case MessageAdded(words):
+                return [*self.settle(), words]
+            case _:
+                return _NONE
+
+    def settle(self) -> Sequence[Message]:
+        """Return results for calls that will never report: the run ended, or goes on without them."""
+        if self.pending is None:
+            return _NONE
+        message, self.pending = self.pending.settle()[0], None
+        return [message]
+
+
+def describe_call(call: ToolCall) -> str:
+    """`bash(command='make test')`: a call as one short line."""
+    if call.broken is not None:
+        return f"{call.name}({_short(call.broken)})"
+    return f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in _items(call.arguments))})"
+
+
+def unknown_text(call: ToolCall) -> str:
+    return (
+        f"The effect of this call is unknown: {describe_call(call)} had started when the run was cut off, and "
+        "never reported back. It may have done all of its work, a part of it, or nothing. "
+        "Assume neither: look at the present state before you go on."
+    )
+
+
+def unrun_text(call: ToolCall) -> str:
+    return (
+        f"This call was not run: {describe_call(call)} had not begun when the run was cut off. "
+        "Make it again if it is still needed."
+    )
+
+
+def unasked_text(call: ToolCall) -> str:
+    return (
+        f"This call was not run: {describe_call(call)} still waited for approval when the run was cut off. "
+        "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
+    )
+
+
+def _answer(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call.id, call.name, (Text(text),), is_error=True)
+
+
+def _items(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(arguments.items())[:4]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= ARGUMENT_PREVIEW else f"{text[:ARGUMENT_PREVIEW]}…"
+
 
 _MOST_PATHS = 20
 
@@ -303,3 +464,118 @@ def closed(messages: Iterable[Message]) -> list[Message]:
     if pending is not None:
         result.append(pending.settle()[0])
     return result
+
+
+OUTPUT_KEPT = 4_000_000
+"""Characters of tool outputs in a conversation; the oldest go first. No model reads as many at once."""
+_SPOKEN = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
+"""Events that may be long, and of which only the conversation needs more than their number."""
+
+Kinds = Sequence[tuple[int, str]]
+"""Number and type of each event of a run."""
+Ranges = list[tuple[int, int]]
+
+
+class _Needed(Struct, frozen=True):
+    """Which events of `_SPOKEN` are read: those inside of `ranges`, and `single` ones."""
+
+    ranges: Ranges
+    single: list[int]
+
+    def __contains__(self, seq: int) -> bool:
+        return any(first <= seq <= last for first, last in self.ranges) or seq in self.single
+
+    def condition(self) -> str:
+        spoken = ", ".join(f"'{kind}'" for kind in _SPOKEN)
+        parts = [f"type NOT IN ({spoken})", *(f"seq BETWEEN {first} AND {last}" for first, last in self.ranges)]
+        if self.single:
+            parts.append(f"seq IN ({', '.join(map(str, self.single))})")
+        return " OR ".join(parts)
+
+
+def read_conversation(reader: LogReader, run_id: str) -> Conversation:
+    """Return the run as it can be taken up again."""
+    kinds = _kinds(reader, run_id)
+    if any(kind == "run.pruned" for _, kind in kinds[-1:]):
+        raise StateError(
+            f"Run {run_id} cannot go on: its events were removed to save space.",
+            remedy=f"Start a new run. How it ended and what it used: retinue runs show {run_id}",
+        )
+    branch = _branch(reader, run_id, kinds)
+    needed = _needed(kinds, branch)
+    rebuilding = Rebuilding(OUTPUT_KEPT)
+    unread = [kind for seq, kind in kinds if kind in _SPOKEN and seq not in needed]
+    rebuilding.tool_uses = unread.count("tool.ended")
+    rebuilding.compactions = unread.count("run.compacted")
+    for event in reader.stream(run_id, condition=needed.condition()):
+        rebuilding.take(event.body, spoken=any(first <= event.seq <= last for first, last in branch))
+    return rebuilding.done(reader.partial(run_id))
+
+
+def read_branch(
+    reader: LogReader, run_id: str, types: Collection[str] = (), most: int | None = None
+) -> Iterator[Event]:
+    """Yield the events that the conversation consists of now, newest first: those of `types`, or all; at most `most`.
+    Only as many are read as are taken, and none of `tools.ended`, which only repeats the ends of the calls."""
+    ranges = _branch(reader, run_id, _kinds(reader, run_id))
+    within = " OR ".join(f"seq BETWEEN {first} AND {last}" for first, last in ranges)
+    yield from islice(reader.backwards(run_id, types, f"type!='tools.ended' AND ({within})"), most)
+
+
+def read_last_turn(reader: LogReader, run_id: str) -> Conversation:
+    """Return how the run was cut off, from its last answer on: `unknown`, `unrun` and `partial` are those of the
+    whole conversation."""
+    last = reader.select(
+        "SELECT seq FROM events WHERE run_id=? AND type='assistant.ended' ORDER BY seq DESC LIMIT 1", (run_id,)
+    )
+    rebuilding = Rebuilding()
+    for event in reader.stream(run_id, after=int(last[0][0]) - 1 if last else 0):
+        rebuilding.take(event.body)
+    return rebuilding.done(reader.partial(run_id))
+
+
+def _kinds(reader: LogReader, run_id: str) -> Kinds:
+    rows = reader.select("SELECT seq, type FROM events WHERE run_id=? ORDER BY seq", (run_id,))
+    return [(row[0], row[1]) for row in rows]
+
+
+def _branch(reader: LogReader, run_id: str, kinds: Kinds) -> Ranges:
+    """Return the ranges of events that the conversation consists of now, in order."""
+    returns = {}
+    if any(kind == "run.rewound" for _, kind in kinds):
+        for event in reader.stream(run_id, types=("run.rewound",)):
+            if isinstance(event.body, Rewound):
+                returns[event.seq] = event.body.to
+    return branch_ranges(returns, kinds[-1][0] if kinds else 0)
+
+
+def branch_ranges(returns: Mapping[int, int], last: int) -> Ranges:
+    """Return the ranges of events up to `last` that count, in order. `returns` are the numbers of the returns to an
+    earlier event, each with the number of that event."""
+    ranges: Ranges = []
+    for seq in sorted(returns, reverse=True):
+        if seq <= last:
+            ranges.append((seq, last))
+            last = returns[seq]
+    ranges.append((1, last))
+    return ranges[::-1]
+
+
+def _needed(kinds: Kinds, branch: Ranges) -> _Needed:
+    """Return what is read of the events that the conversation is made of, and of answers that no turn has counted."""
+    start = 1
+    for seq, kind in kinds:
+        if kind == "run.compacted" and any(first <= seq <= last for first, last in branch):
+            start = seq
+    ranges = [(max(first, start), last) for first, last in branch if last >= start]
+    single: list[int] = []
+    answer = 0
+    for seq, kind in kinds:
+        if kind == "turn.ended":
+            answer = 0
+        elif kind in ("assistant.ended", "run.ended"):
+            if answer:
+                single.append(answer)
+            answer = seq if kind == "assistant.ended" else 0
+    newest = [seq for seq, kind in kinds if kind == "assistant.ended"][-1:]
+    return _Needed(ranges, sorted({*single, *newest}))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 from msgspec import Struct, field
 
-from retinue.core.identifiers import (
+from retinue.core.foreign import (
     MAX_JSON_CHARACTERS,
     MAX_TEXT_CHARACTERS,
     Count,
@@ -25,7 +25,7 @@ from retinue.core.identifiers import (
     decode_row,
     is_valid,
 )
-from retinue.core.process import Owner
+from retinue.core.programs import Owner
 from retinue.errors import UnknownJobError, UsageError
 from retinue.log.query import LogReader
 

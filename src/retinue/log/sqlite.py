@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from retinue.core.process import HEARTBEAT_SECONDS, Owner
+from retinue.core.programs import HEARTBEAT_SECONDS, Owner
 from retinue.errors import StateError
 from retinue.log.backend import Row
 from retinue.log.database import FILE_NAME, log_file

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
-from retinue.core.process import this_process
+from retinue.core.programs import this_process
 from retinue.core.run_state import ActiveRun, RunPlace, RunState
 from retinue.errors import RetinueError, StateError
-from retinue.log.batch import LogBatch
+from retinue.log.batch import Delta, LogBatch, StreamRedactor, TextRedactor
 from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
 from retinue.log.rows import read_run
-from retinue.log.stream_redactor import Delta, StreamRedactor, TextRedactor
-from retinue.log.transcript_file import transcript_path
+from retinue.log.transcript import transcript_path
 from retinue.log.writer import Writer, WriterJob
 
 if TYPE_CHECKING:

@@ -23,16 +23,14 @@ from msgspec import Struct, field
 
 from retinue.core.encode import whole
 from retinue.core.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta
-from retinue.core.process import Owner
+from retinue.core.programs import Owner
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun
 from retinue.errors import RetinueError, StateError
 from retinue.log.backend import LostDatabaseError
-from retinue.log.batch import EventRow, LogBatch
+from retinue.log.batch import EventRow, LogBatch, TextRedactor, WrittenResults
 from retinue.log.database import LIVE_STATES, may_pass, recover, register, release, trouble
 from retinue.log.rows import CHANGING, COUNTS, IDENTITY, changing, counts, identity
-from retinue.log.stream_redactor import TextRedactor
-from retinue.log.tool_results import WrittenResults
-from retinue.log.transcript_file import Transcripts
+from retinue.log.transcript import Transcripts
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection

@@ -22,13 +22,11 @@ from retinue.core.messages import AssistantMessage, Message, Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.log.replay import closed
-from retinue.loop.controls import Interrupt, Interrupted
 from retinue.loop.finish import Collector, Ending
-from retinue.loop.job import Job
+from retinue.loop.job import Interrupt, Interrupted, Job
 from retinue.loop.limits import Countdown
 from retinue.loop.shrink import cut
-from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part
-from retinue.models.tokens import estimate
+from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part, estimate
 
 Made = TypeVar("Made")
 _LONG = 500

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from retinue.core.messages import StopReason, ToolCall
 from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Spellings, ToolSpec
-from retinue.core.toolnames import canonical, fold_name
+from retinue.core.tool_names import canonical, fold_name
 
 _MOST_SHOWN = 8
 _DEEPEST = 32

@@ -16,12 +16,10 @@ from retinue.core.messages import AssistantMessage, Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
 from retinue.loop.answer import ModelTurn, aside
-from retinue.loop.controls import Interrupt
-from retinue.loop.job import Job
+from retinue.loop.job import Interrupt, Job
 from retinue.loop.limits import Countdown
 from retinue.loop.prompts import prompt
-from retinue.models.protocol import Model, ModelRequest
-from retinue.models.tokens import MeasuredConversation, estimate
+from retinue.models.protocol import MeasuredConversation, Model, ModelRequest, estimate
 
 Reason = Literal["threshold", "overflow", "manual"]
 

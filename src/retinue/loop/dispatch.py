@@ -21,8 +21,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import arguments as refusals
 from retinue.loop.arguments import understand
-from retinue.loop.controls import Interrupt
-from retinue.loop.job import Job
+from retinue.loop.job import Interrupt, Job
 from retinue.loop.limits import Countdown, Watch
 from retinue.loop.shrink import cut
 

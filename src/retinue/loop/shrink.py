@@ -20,7 +20,7 @@ from retinue.core.messages import (
     ToolResult,
     UserMessage,
 )
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.tool_names import TOOLS, canonical
 
 _WORTH_PRUNING = 400
 _DONE_KEPT = 300

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.core.messages import (
-    AssistantMessage,
-    Content,
-    Message,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-)
+from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
@@ -29,7 +21,7 @@ from retinue.models.protocol import (
     visible,
     visible_files,
 )
-from retinue.models.repair import RequestRefusal
+from retinue.models.retry import RequestRefusal
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

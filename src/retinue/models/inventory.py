@@ -37,11 +37,9 @@ from msgspec.structs import replace
 from retinue.errors import RetinueError
 from retinue.http.transport import Transport, TransportError, foreign_listener
 from retinue.models.keys import KeyHelperError, helped_key
-from retinue.models.known import known_elsewhere, known_models
-from retinue.models.presets import USUAL_MODELS
+from retinue.models.known import USUAL_MODELS, known_elsewhere, known_models
 from retinue.models.protocol import ModelInfo
-from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 
 if TYPE_CHECKING:

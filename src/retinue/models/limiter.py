@@ -38,10 +38,10 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.format import format_wait
 from retinue.core.outcome import Failure, FailureKind
 from retinue.core.tool import ToolSpec
-from retinue.models.tokens import overhead
+from retinue.models.protocol import overhead
 
 if TYPE_CHECKING:
-    from retinue.models.provider import Provider
+    from retinue.models.providers import Provider
 
 
 CUT_FACTOR = 0.5

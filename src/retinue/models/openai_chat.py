@@ -42,7 +42,7 @@ from retinue.models.protocol import (
     visible,
     visible_files,
 )
-from retinue.models.repair import RequestRefusal
+from retinue.models.retry import RequestRefusal
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

@@ -25,7 +25,7 @@ from retinue.models.protocol import (
     sent_arguments,
     visible,
 )
-from retinue.models.repair import RequestRefusal
+from retinue.models.retry import RequestRefusal
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

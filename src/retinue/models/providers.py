@@ -1,29 +1,299 @@
-"""The model servers that can be used from here: built in, well known, or described in settings."""
+"""One model server: its address, wire format and key, from its preset, its entry in settings and the environment.
+
+A key is only ever taken from where the user put it, and only sent to where the user sends it: a
+provider that comes from a project's files may neither name a variable nor get a key at an address
+of its own, this machine included, until someone has consented to the file, or a cloned repository
+could collect keys. Until then it works without one, and says so. Nothing here prints a key.
+
+The model servers that can be used from here: built in, well known, or described in settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from retinue.models.key_store import StoredKey, stored_keys
+from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
+from retinue.models.keys import VARIABLE, KeyHelper, StoredKey, named_variables, stored_keys
 from retinue.models.known import (
+    BUILT_IN,
     FREE,
+    OTHER_NAMES,
+    PRESETS,
     UNKNOWN_WINDOW_ELSEWHERE,
+    Api,
+    Preset,
     describe_model,
     known_elsewhere,
     known_models,
     routed_models,
+    takes_responses,
     wants_responses,
     with_overrides,
 )
-from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Preset
 from retinue.models.protocol import ModelInfo
-from retinue.models.provider import Provider, ProviderMaker
-from retinue.settings.field import DEFAULT
+from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings
+
+if TYPE_CHECKING:
+    from retinue.models.keys import KeyHelper, StoredKey
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Provider(NamedTuple):
+    """Ready to build a model from. `problem` says why it cannot be used; None when it can.
+    `custom` means its address is not the maker's own."""
+
+    id: str
+    api: Api
+    base_url: str
+    api_key: str = ""
+    headers: Mapping[str, str] = _NONE
+    query: Mapping[str, str] = _NONE
+    quirks: Mapping[str, Any] = _NONE
+    listed: tuple[ModelInfo, ...] = ()
+    key_source: str = ""
+    helper: KeyHelper | None = None
+    """Returns the key when it is needed; `api_key` is empty then."""
+    key_variable: str | None = None
+    """The variable to set or correct when the key is refused."""
+    origin: Origin = DEFAULT
+    custom: bool = False
+    api_by_model: bool = False
+    """Nobody chose the wire format, and the server speaks both of OpenAI's: the model decides."""
+    problem: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        # Never the key or a header.
+        return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"
+
+    def api_for(self, model: str) -> Api:
+        """Return the wire format in which this model is asked."""
+        if self.api_by_model and takes_responses(model):
+            return "openai-responses"
+        return self.api
+
+    def url_for(self, model: str) -> str:
+        """Return the base URL for this model. Azure's dated versions have a path per deployment, but for
+        the Responses API."""
+        url = self.base_url
+        if self.api_for(model) == "openai-responses":
+            url = url.replace("/deployments/{model}", "")
+        return url.replace("{model}", model)
+
+    @property
+    def local(self) -> bool:
+        """True when its address is on this machine."""
+        return self.api != "embedded" and is_loopback(self.base_url)
+
+    @property
+    def computes_answers(self) -> bool:
+        """Return whether it is a program that computes on this machine, so that its tokens cost nothing."""
+        return self.local and self.id in PRESETS and not PRESETS[self.id].needs_key
+
+    @property
+    def runs_models(self) -> bool:
+        """Return whether it is a server on this machine that runs models itself, not a way to one of the makers."""
+        known_maker = self.id in BUILT_IN or (self.id in PRESETS and PRESETS[self.id].needs_key)
+        return self.api == "openai" and not known_maker and self.local
+
+
+class ProviderMaker:
+    """One provider from its preset, its entry in settings and the environment."""
+
+    def __init__(
+        self,
+        name: str,
+        preset: Preset,
+        entry: Mapping[str, Any],
+        origin: Origin,
+        environment: Mapping[str, str],
+        stored: StoredKey | None = None,
+    ) -> None:
+        self.name, self.preset, self.entry, self.origin = name, preset, entry, origin
+        self.api: Api = entry.get("api", preset.api)
+        self.notes: list[str] = []
+        self._ignored_helper = ""
+        self.given, self.stored = environment, stored
+        self.base_url, self.trusted = self._address()
+        self.environment: Mapping[str, str] = environment if self.trusted else {}
+
+    def make(self) -> Provider:
+        """Return the provider, without the models that its entry lists."""
+        helper = self._helper()
+        key, source = self._key() if helper is None else ("", helper.name)
+        if not source and self._may_have_stored():
+            key, source, helper = self._stored_key()
+        custom = bool(self.base_url) and host_of(self.base_url) != host_of(self.preset.url)
+        headers = self._headers()
+        query = {**self._api_version(), **self.entry.get("query", {})}
+        quirks = {**self.preset.quirks, **self.entry.get("quirks", {})}
+        if source == "ANTHROPIC_AUTH_TOKEN":
+            quirks = {"auth": "bearer", **quirks}
+        return Provider(
+            id=self.name,
+            api=self.api,
+            base_url=self.base_url,
+            api_key=key,
+            headers=headers,
+            query=query,
+            quirks=quirks,
+            key_source=source,
+            helper=helper,
+            key_variable=None if helper is not None else self._key_variable(source),
+            origin=self.origin,
+            custom=custom,
+            api_by_model=self._api_by_model(custom),
+            problem=self._problem(bool(source), custom),
+            notes=tuple(self.notes),
+        )
+
+    def _address(self) -> tuple[str, bool]:
+        """Return the address, and whether the environment's secrets may go there."""
+        for variable in self.preset.urls:
+            url = self.given.get(variable, "").strip()
+            if url:
+                if variable == "OLLAMA_HOST":
+                    url = ollama_url(url)
+                return self._azure(normal_url(self.api, url)), True
+        written = self.entry.get("baseUrl", "")
+        if not written:
+            return normal_url(self.api, self.preset.url), True
+        url = normal_url(self.api, written)
+        own = origin_of(url)
+        safe = self.origin.believed or (own is not None and own == origin_of(self.preset.url))
+        return self._azure(url), safe
+
+    def _azure(self, url: str) -> str:
+        """Azure's endpoint is a resource; the path to its OpenAI interface is always the same."""
+        if self.name != "azure" or "/openai" in url:
+            return url
+        path = "/openai/v1"
+        if self._api_version():
+            # A dated version has a path for each deployment.
+            path = "/openai/deployments/{model}"
+        return url.removesuffix("/v1") + path
+
+    def _api_by_model(self, custom: bool) -> bool:
+        """OpenAI itself and Azure, whose dated versions have the Responses API since 2025-03."""
+        if "api" in self.entry:
+            return False
+        if self.name == "azure":
+            version = self._api_version().get("api-version", "")
+            return not version or version >= "2025-03"
+        return self.name == "openai" and not custom
+
+    def _api_version(self) -> dict[str, str]:
+        version = self.entry.get("apiVersion")
+        if not version and self.name == "azure":
+            version = self.given.get("OPENAI_API_VERSION", "")
+        if version:
+            return {"api-version": version}
+        return {}
+
+    def _helper(self) -> KeyHelper | None:
+        """Return the helper that returns the key on demand, if the entry names one and may."""
+        argv, keyring = tuple(self.entry.get("apiKeyHelper", ())), self.entry.get("apiKeyKeyring", "")
+        if not argv and not keyring:
+            return None
+        if not self.origin.personal:
+            which = "apiKeyHelper" if argv else "apiKeyKeyring"
+            ignored = (
+                f"'{which}' of '{self.name}' is not used: a project's file names it; put it into your own settings if "
+                "you trust it"
+            )
+            self.notes.append(ignored)
+            self._ignored_helper = f". {ignored}"
+            return None
+        if argv:
+            return KeyHelper(argv=argv)
+        return KeyHelper(keyring=keyring)
+
+    def _key(self) -> tuple[str, str]:
+        """Return the key and where it is from. A text without `$` is the key itself."""
+        written = self.entry.get("apiKey", "")
+        match = VARIABLE.fullmatch(written)
+        if written and not match:
+            if not self.origin.personal:
+                self.notes.append(f"{self.origin.where} holds a key in plain text; use apiKeyEnv and a variable")
+            return written, f"the settings of '{self.name}'"
+        variable = (match[1] or match[2]) if match else self.entry.get("apiKeyEnv", "")
+        if variable and not self.origin.believed:
+            self.notes.append(self._withheld(variable))
+            variable = ""
+        for name in (variable,) if variable else self.preset.keys:
+            value = self.environment.get(name, "").strip()
+            if value:
+                return value, name
+            if not self.trusted and self.given.get(name):
+                self.notes.append(self._withheld(name))
+        return "", ""
+
+    def _may_have_stored(self) -> bool:
+        """Return whether a stored key was given for this address."""
+        own = origin_of(self.base_url)
+        return self.stored is not None and own is not None and own == origin_of(self.stored.origin)
+
+    def _stored_key(self) -> tuple[str, str, KeyHelper | None]:
+        assert self.stored is not None
+        if self.stored.key:
+            return self.stored.key, f"the stored key of '{self.name}'", None
+        helper = KeyHelper(keyring=self.stored.keyring)
+        return "", helper.name, helper
+
+    def _key_variable(self, source: str) -> str | None:
+        if source and self.environment.get(source):
+            return source
+        if source:
+            return None
+        written = self._named_variable() or ""
+        return written.strip("${}") or next(iter(self.preset.keys), None)
+
+    def _named_variable(self) -> str | None:
+        """Return the variable that the entry names, if it may."""
+        named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
+        if self.origin.believed:
+            return named
+        return None
+
+    def _headers(self) -> dict[str, str]:
+        headers = {}
+        for name, value in self.entry.get("headers", {}).items():
+            named = named_variables({"headers": {name: value}})
+            missing = [each for each in named if not self.environment.get(each)]
+            if named and not self.origin.believed:
+                self.notes.append(self._withheld(named[0]))
+            elif missing:
+                self.notes.append(f"the header '{name}' of '{self.name}' is left out: ${missing[0]} is not set")
+            else:
+                headers[name] = VARIABLE.sub(lambda m: self.environment[m[1] or m[2]], value)
+        return headers
+
+    def _withheld(self, variable: str) -> str:
+        return (
+            f"${variable} is not sent to {host_of(self.base_url)}, '{self.name}' of a project's file, without consent: "
+            f"it goes without a key. Consent with: retinue trust add {self.origin.where}"
+        )
+
+    def _problem(self, has_key: bool, custom: bool) -> str | None:
+        if not self.base_url:
+            missing = " or ".join((*self.preset.urls, f"providers.{self.name}.baseUrl in settings"))
+            return f"'{self.name}' has no address: set {missing}"
+        if host_of(self.base_url) is None:
+            return f"'{self.name}' has an address that is not an http or https URL"
+        named = self._named_variable()
+        if has_key or not (named or (self.preset.needs_key and not custom)):
+            return None
+        wanted = [str(named).strip("${}")] if named else list(self.preset.keys)
+        return f"'{self.name}' has no key: set {' or '.join(wanted)}{self._ignored_helper}"
+
 
 _OWN_SERVER = Preset("openai", "", needs_key=False)
 

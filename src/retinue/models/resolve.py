@@ -25,8 +25,7 @@ from retinue.errors import ConfigurationError, UnknownModelError, UsageError
 from retinue.models.build import NO_MODELS, ProgramModels
 from retinue.models.known import FREE, describe_bridged, known_model, makers_id, same_name, table_date
 from retinue.models.protocol import Model, ModelInfo
-from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, Providers
 from retinue.settings.table import Settings
 
 INHERIT: Final = "inherit"

@@ -19,11 +19,9 @@ from retinue.http.address import display_url
 from retinue.models.build import NO_MODELS, ProgramModels, build_model
 from retinue.models.efforts import level_of, takes_level
 from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_that_talks
-from retinue.models.known import known_models
-from retinue.models.presets import DEFAULT_MODELS, Quirks
+from retinue.models.known import DEFAULT_MODELS, Quirks, known_models
 from retinue.models.protocol import Model, ModelInfo
-from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import EMBEDDED, INHERITING, OFFLINE, ResolvedName, Resolver, alternatives, version
 from retinue.settings.table import Settings
 

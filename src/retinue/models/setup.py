@@ -20,11 +20,10 @@ from retinue.http.address import display_url, normal_url
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.inventory import default_of
-from retinue.models.key_store import store_key
-from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Preset
+from retinue.models.keys import store_key
+from retinue.models.known import BUILT_IN, OTHER_NAMES, PRESETS, Preset
 from retinue.models.protocol import Finished, ModelRequest
-from retinue.models.provider import Provider, ProviderMaker
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, ProviderMaker, Providers
 from retinue.models.resolve import ResolvedName
 from retinue.models.select import ModelSelection, make_selection
 from retinue.settings.field import Origin

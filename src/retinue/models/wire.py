@@ -26,9 +26,9 @@ from retinue.models import failures
 from retinue.models.draft import MessageDraft, parse_event
 from retinue.models.failures import Wire
 from retinue.models.keys import KeyHelperError, forget_key, helped_key
-from retinue.models.presets import Quirks
+from retinue.models.known import Quirks
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part, has_documents
-from retinue.models.repair import Repairs, RequestRefusal, SharedLessons, read_refusal
+from retinue.models.retry import Repairs, RequestRefusal, SharedLessons, read_refusal
 
 if TYPE_CHECKING:
     from retinue.models.keys import KeyHelper

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from retinue.core.events import Body
     from retinue.core.outcome import Outcome
     from retinue.core.tool import Tool, ToolContext, Wrap
-    from retinue.runs.admission import Admission
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.agents.launch_checks import startable_types
+from retinue.agents.catalog import startable_types
 from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.core.events import ChildResumed, ResultRead
 from retinue.core.request import RunRequest
@@ -20,10 +20,9 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
-from retinue.runs.model_choice import choose_model
-from retinue.runs.notification_text import conversation_text, spoken_lines
-from retinue.runs.requests import inherited_context
-from retinue.runs.resolution import Options, merge, resolve_type
+from retinue.runs.notifications import conversation_text, spoken_lines
+from retinue.runs.plan import choose_model
+from retinue.runs.requests import Options, inherited_context, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past
 from retinue.runs.run import Run
 from retinue.runs.scheduling import Scheduling

@@ -18,8 +18,8 @@ from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import NO_LIMITS, NOTHING, Budget
 from retinue.errors import RetinueError, StateError
 from retinue.log.commands import CommandKind, RunCommand, annotate, send
+from retinue.log.follow import PartialTexts, events_after, last_number
 from retinue.log.query import LogReader
-from retinue.log.tail import PartialTexts, events_after, last_number
 from retinue.runs.budget import Account, of_settings
 from retinue.runs.queue import never_started
 

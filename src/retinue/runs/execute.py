@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.agents.launch_checks import is_file_note
+from retinue.agents.catalog import is_file_note
 from retinue.core.encode import dump
 from retinue.core.events import (
     FILE_PROBLEM,
@@ -38,12 +38,12 @@ from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.runs.capability import capabilities_of
 from retinue.runs.guard import withheld_from
-from retinue.runs.notification_text import roster
+from retinue.runs.notifications import roster
 from retinue.runs.offer import connect_patches, with_hidden_patches
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.requests import task_message
 from retinue.runs.system_prompt import why_absent
-from retinue.tools.bash_output import BackgroundCommands, stop_commands
+from retinue.tools.bash import BackgroundCommands, stop_commands
 from retinue.tools.paths import label
 
 if TYPE_CHECKING:

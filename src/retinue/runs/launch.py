@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.runs.bounds import NO_PATTERNS, Bound, Patterns
+from retinue.runs.guard import NO_PATTERNS, Bound, Patterns
 from retinue.runs.prompt import Extras
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from retinue.models.limiter import LimiterGate
     from retinue.models.protocol import Model
     from retinue.models.select import ModelSelection
-    from retinue.runs.bounds import Isolation
+    from retinue.runs.guard import Isolation
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
     from retinue.tools.filter import ToolSelection

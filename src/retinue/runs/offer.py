@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from retinue.agents.launch_checks import startable_types, unknown_types
+from retinue.agents.catalog import startable_types, unknown_types
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
-from retinue.core.toolnames import BUILT_IN_SEVEN, canonical
+from retinue.core.tool_names import BUILT_IN_SEVEN, canonical
 from retinue.models.efforts import version_of
-from retinue.runs.bounds import STARTING
+from retinue.runs.guard import STARTING
 from retinue.runs.prompt import shipped
-from retinue.runs.resolution import GENERAL
+from retinue.runs.requests import GENERAL
 from retinue.runs.services import Rules
 from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES

@@ -1,4 +1,9 @@
-"""From a request to everything a run needs: model, tools, prompt, limits.
+"""The model of a run: which one it gets, and how its requests are limited.
+
+A project may have a source of its own, which answers in place of all providers: then no provider is asked and no
+limit is kept.
+
+From a request to everything a run needs: model, tools, prompt, limits.
 
 This is the one place where they are decided, for fresh and for resumed runs alike. What cannot
 be honoured is refused with a reason (`LaunchError`), or noted so that the outcome can say it.
@@ -12,23 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.agents.catalog import file_notes, require_startable
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import may_be_devkits
-from retinue.agents.launch_checks import file_notes, require_startable
 from retinue.core.delegation import Delegation
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_entry
-from retinue.core.toolnames import canonical, is_read_only
+from retinue.core.tool_names import canonical, is_read_only, split_entry
 from retinue.core.usage import Limits
-from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError
-from retinue.models.select import ModelSelection, unsent_level
-from retinue.runs.bounds import STARTING, Patterns, bounds_below, ceiling_of
+from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError, UnknownModelError
+from retinue.models.inventory import with_real_window
+from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
+from retinue.models.providers import Providers
+from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
 from retinue.runs.budget import BUDGETED
 from retinue.runs.capability import capabilities_of
+from retinue.runs.guard import STARTING, Patterns, bounds_below, ceiling_of
 from retinue.runs.launch import Launch, LaunchPlan
-from retinue.runs.model_choice import build_for, choose_model
 from retinue.runs.offer import (
     SPAWNING,
     has_only_builtins,
@@ -39,17 +45,125 @@ from retinue.runs.offer import (
     with_fitting_bash,
     with_patches,
 )
+from retinue.runs.project import with_consent
 from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
-from retinue.settings.limits import check_limits
+from retinue.settings.load import check_limits
+from retinue.settings.table import SMALL
 from retinue.tools.filter import ToolSelection, select_tools
 from retinue.tools.paths import Reaching
 
 if TYPE_CHECKING:
-    from retinue.core.spec import PermissionMode
+    from retinue.core.spec import AgentSpec, PermissionMode
+    from retinue.models.protocol import Model
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
+
+
+async def choose_model(
+    request: RunRequest, project: Project, notes: list[str], parent: Launch | None
+) -> ModelSelection:
+    """The model of the run. Asked again in the same moment, it costs nothing."""
+    if project.model_source is not None:
+        return project.model_source.select(request)
+    of_file = request.spec.model.name
+    if "model" in request.pinned and request.model and of_file:
+        notes.append(f"model {request.model} replaces {of_file} of the file")
+        of_file = None
+    wanted, models = request.model, project.program_models
+    if models.default is not None and not (wanted and "model" in request.pinned):
+        wanted, of_file = models.default, None
+    above = parent.model.info if parent else None
+    small = False
+    if of_file is None and _is_explore(request.spec):
+        preferred = project.settings.settings.explore_model
+        small = preferred == SMALL
+        of_file = None if small or wanted else preferred
+    key = ("model", wanted, of_file, small, request.spec.model.fallbacks, above.full_name if above else None)
+    selection: ModelSelection | None = project.round.get(key)
+    if selection is None:
+        try:
+            selection = await select_model(
+                wanted,
+                file_model=of_file,
+                fallbacks=request.spec.model.fallbacks,
+                parent=above,
+                settings=project.settings.settings,
+                environment=project.environment,
+                transport=project.transport,
+                program_models=models,
+                small=small,
+            )
+        except UnknownModelError as error:
+            raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", project)) from None
+        selection = await _with_real_window(selection, project)
+        project.round.keep(key, selection)
+    notes.extend(selection.warnings)
+    return selection
+
+
+def _is_explore(spec: AgentSpec) -> bool:
+    """Return whether it is the shipped Explore, for whose model there is a setting."""
+    return spec.source == "builtin" and spec.name == "Explore"
+
+
+async def _with_real_window(selection: ModelSelection, project: Project) -> ModelSelection:
+    """A server on this machine is asked how much its model can hold there."""
+    if not selection.provider.runs_models:
+        return selection
+    providers = Providers(project.settings.settings, project.environment)
+    return await with_real_window(selection, providers, project.transport, project.on_wait)
+
+
+def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
+    """All runs of this process at one provider share one limiter; embedded models need none."""
+    provider = selection.provider
+    brought = selection.model is not None
+    if brought or (provider.api == "embedded" and provider.id == "offline"):
+        return None
+    prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
+    limiters = process_limiters()
+    return limiters.gate_for(provider.id, account_of(provider), prefix)
+
+
+SEARCHING_AGENTS = frozenset({"explore", "explorer"})
+"""What these do, the search planner can do, too."""
+
+
+def _lacks_model(plan: LaunchPlan, selection: ModelSelection) -> bool:
+    """Return whether nobody chose the planner that a run would get, and the agent does more than search. A person who
+    goes on without a model has chosen it."""
+    if selection.source != "offline" or plan.request.spec.name.lower() in SEARCHING_AGENTS:
+        return False
+    from retinue.models.setup import is_without_model
+
+    return not is_without_model(plan.project.environment)
+
+
+def build_for(
+    plan: LaunchPlan, selection: ModelSelection, system: str, tools: tuple[Tool, ...]
+) -> tuple[Model, LimiterGate | None]:
+    """Return the model of a run that begins now, and where its requests wait."""
+    source = plan.project.model_source
+    if source is not None:
+        return source.build(plan.request, plan.run_id), None
+    if _lacks_model(plan, selection):
+        from retinue.models.offline.planner import MissingModel
+
+        return MissingModel(), None
+    gate = _gate(selection, system, tools)
+
+    def gate_for(chosen: ModelSelection) -> LimiterGate | None:
+        if chosen.provider.id == selection.provider.id:
+            return gate
+        other = _gate(chosen, system, tools)
+        if gate is not None and other is not None:
+            other.waiting = gate.waiting
+        return other
+
+    return build_model(selection, plan.project.transport, gate_for=gate_for), gate
 
 
 async def prepare(

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from retinue.core.events import ModeChanged
-from retinue.core.messages import notification
-from retinue.core.notice import ModeNotice
+from retinue.core.messages import ModeNotice, notification
 from retinue.core.tool import Reply
 from retinue.runs.guard import RunGuards
 from retinue.runs.launch import LaunchPlan

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
-from retinue.models.tokens import overhead
+from retinue.models.protocol import overhead
 from retinue.runs.delegate import Delegate
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.plan import check, choose_tools, restrict, write_prompt

@@ -3,6 +3,10 @@
 Many runs that start at once ask the same: which agents there are, which model a name means, which
 branch is checked out. Within one tick of the event loop nothing else of this process can happen, so
 one answer is right for all of them; in the next tick it is asked anew.
+
+Consent to what a project's files bring: the settings without what nobody consented to, and consent that stays.
+
+What runs lose for want of consent is decided by the capability `trust`; this is what everybody else needs of it.
 """
 
 from __future__ import annotations
@@ -10,12 +14,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from retinue.core.clock import SYSTEM_CLOCK, Clock
+from retinue.core.foreign import read_file
 from retinue.core.permission import Decision
 from retinue.core.person_prompt import PersonPrompt
 from retinue.core.tool import Tool
@@ -24,14 +32,16 @@ from retinue.models.build import ProgramModels
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
 from retinue.runs.services import Extensions, ProjectCapabilities, Rules
+from retinue.settings.foreign import parse_object
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import own_folders, retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
+    from retinue.core.foreign import Right
     from retinue.core.permission import ToolUse
     from retinue.core.person_prompt import PromptCommand
-    from retinue.core.provenance import Right
+    from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.permissions.policy import PermissionPolicy
@@ -271,7 +281,7 @@ class Project:
     @cached_property
     def redactor(self) -> Redactor:
         from retinue.guard.redact import Redactor
-        from retinue.models.key_store import secret_variables
+        from retinue.models.keys import secret_variables
 
         return Redactor({**self.environment, **secret_variables(self.environment)})
 
@@ -346,10 +356,58 @@ class Project:
     async def close(self) -> None:
         await self.closing.aclose()
         if self.settings.settings.log_keep_days is not None and "log" in self.__dict__:
-            from retinue.runs.retention import tidy_log
+            from retinue.runs.cleanup import tidy_log
 
             await tidy_log(self)
         for name in ("elsewhere", "transport", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()
+
+
+@contextmanager
+def consent_stays(project: Project, path: Path) -> Iterator[None]:
+    """A person changes a settings file of the project through us, in here: what they put there
+    is theirs. Consent is given to the new content, unless there was something in the old one
+    that nobody had consented to."""
+    from retinue.guard.trust import settings_subject
+
+    def content() -> bytes:
+        try:
+            return read_file(path)
+        except OSError:
+            return b""
+
+    before = content()
+    subject = settings_subject(path, parse_object(before)[0], before)
+    agreed = subject is None or project.trust.permits("settings", "project", path, lambda: before)
+    yield
+    after = content()
+    brought = settings_subject(path, parse_object(after)[0], after) if agreed and after != before else None
+    if brought is not None and path.parent != project.home:
+        project.trust.grant(path, after, what=brought.what)
+
+
+def with_consent(remedy: str, setting: str, project: Project) -> str:
+    """What to do about something that is missing, where a setting without consent may be why."""
+    from retinue.guard.trust import untrusted
+
+    lines = [remedy] if remedy else []
+    lines += untrusted(project.settings, setting)
+    return "\n  ".join(lines)
+
+
+def has_git_consent(project: Project, folder: Path) -> bool:
+    """Whether someone has consented to all programs that git would start in the repository of
+    `folder`, as its files are now."""
+    from retinue.guard.gitconfig import git_programs
+
+    if project.trust.everything:
+        return True
+    found = git_programs(folder, checkout=True)
+    return found is not None and project.trust.permits("git", "project", found.path, lambda: found.content)
+
+
+def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
+    """The request as the log keeps it: with the definition as the file has it."""
+    return request if request.spec is asked.spec else replace(request, spec=asked.spec)

@@ -16,22 +16,19 @@ from msgspec.structs import replace
 
 from retinue.core.encode import dump
 from retinue.core.events import ModeChanged, RunCreated
-from retinue.core.placement import placement_options
-from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
-from retinue.core.run_options import RunOptions
+from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunOptions, RunRequest, placement_options
 from retinue.core.run_state import RunState
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import LaunchError
 from retinue.log.replay import Conversation
-from retinue.log.transcript_file import transcript_path, wants_transcript
+from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
-from retinue.runs.bounds import bounds_to_record
+from retinue.runs.guard import bounds_to_record
 from retinue.runs.launch import Launch
 from retinue.runs.prompt import current_commit
 from retinue.runs.system_prompt import kept
-from retinue.settings.database import database_of
-from retinue.settings.places import home, repository_root
+from retinue.settings.places import database_of, home, repository_root
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader

@@ -1,24 +1,90 @@
-"""What a caller asked for: checked once for every way in, and told to the run as its task.
+"""The admission of a run, whether a model, a person, a program or a schedule asks for it.
+
+What a caller asked for: checked once for every way in, and told to the run as its task.
 
 Whatever is not understood is refused before anything is looked up or made; nothing is ignored. A long task is handed
 over as a file, after the parent's conversation where the run inherits it.
+
+Which agent a call means, which of file and caller decides each option, and calls kept for another try.
+
+A call that could not be started is kept for a while, so that a model need not write it again: calling again with the
+handle and only the corrected field runs the stored call. A handle stays the same while the same call keeps failing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.agents.catalog import require_startable
+from retinue.core.clock import Clock
+from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.request import RunRequest
-from retinue.core.spec import PermissionMode
+from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Limits
-from retinue.errors import UsageError
+from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.loop.finish import check_schema
 from retinue.models.efforts import LEVELS, level_of
+from retinue.runs.capability import capabilities_of
 from retinue.settings.places import private_folder
+
+if TYPE_CHECKING:
+    from retinue.agents.catalog import Catalog, LoadedAgent
+    from retinue.core.run_state import RunPlace
+    from retinue.runs.launch import Launch
+    from retinue.runs.project import Project
+    from retinue.runs.run import Run
+    from retinue.settings.table import Settings
+
+
+class Admission(Struct, eq=False):
+    """A run that is about to be recorded. A capability may replace its launch, or object by raising an error."""
+
+    launch: Launch
+    place: RunPlace
+    project: Project
+    parent: Run | None = None
+    resumed: bool = False
+    hooks: Hooks = NO_HOOKS
+    """Who is told about the run, once the capability `hooks` has found out."""
+
+
+@asynccontextmanager
+async def admission(
+    launch: Launch,
+    place: RunPlace,
+    project: Project,
+    parent: Run | None,
+    check_open: Callable[[], None],
+    *,
+    resumed: bool = False,
+) -> AsyncIterator[Admission]:
+    """Ask every capability whether the run may start. Raise SpawnDeniedError, PromptBlockedError or LaunchError
+    when it must not; `check_open` raises when the program is ending. What follows inside the block records the run;
+    if that fails, the launch is discarded."""
+    admitted = Admission(launch, place, project, parent, resumed)
+    try:
+        check_open()
+        for capability in capabilities_of(project).plan:
+            await capability.admit(admitted)
+        # The program may have begun to end while a hook was asked.
+        check_open()
+        yield admitted
+    except BaseException:
+        await admitted.hooks.close()
+        for discard in admitted.launch.discards:
+            await discard()
+        raise
+
 
 _WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
 _LIMITS = Limits.__struct_fields__
@@ -110,3 +176,183 @@ def task_message(task: str, folder: Path, *, readable: bool, limit: int = LONGES
         f"begin; this is its beginning and its end.\n\n<task_beginning>\n{own[:_HEAD]}\n</task_beginning>\n\n"
         f"[... {left:,} characters are left out here ...]\n\n<task_end>\n{own[-_END:]}\n</task_end>"
     )
+
+
+KEEP_SECONDS = 600.0
+
+
+class RetryCalls:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[str, tuple[float, SpawnCall]] = {}
+
+    def keep(self, call: SpawnCall) -> str:
+        """Store `call` (under the handle it came with, if any) and return its handle."""
+        self._forget()
+        handle = call.retry or f"retry-{secrets.token_hex(4)}"
+        self._calls[handle] = (self._clock.monotonic(), replace(call, retry=handle))
+        return handle
+
+    def take(self, call: SpawnCall) -> SpawnCall | Refusal:
+        """The stored call of `call.retry` with what `call` says laid over it; `call` itself when
+        it names no handle."""
+        if call.retry is None:
+            return call
+        self._forget()
+        stored = self._calls.get(call.retry)
+        if stored is None:
+            return Refusal(
+                code="UNKNOWN_RETRY",
+                message=f'There is no stored call "{call.retry}" (any more). Make the whole call again.',
+            )
+        said = {name: value for name in _NAMES if (value := getattr(call, name)) not in (None, "")}
+        return replace(stored[1], **said)
+
+    def drop(self, handle: str | None) -> None:
+        """The call has been started: its handle is no longer needed."""
+        if handle is not None:
+            self._calls.pop(handle, None)
+
+    def _forget(self) -> None:
+        oldest = self._clock.monotonic() - KEEP_SECONDS
+        self._calls = {handle: entry for handle, entry in self._calls.items() if entry[0] >= oldest}
+
+
+_NAMES = tuple(name for name in SpawnCall.__struct_fields__ if name != "vocabulary")
+
+
+GENERAL = "general-purpose"
+"""What an agent starts that names no type; a main agent may have another by setting."""
+
+
+class Resolved(Struct, frozen=True):
+    """`note` must be said in the result: the caller asked for something else."""
+
+    spec: AgentSpec
+    note: str = ""
+
+
+def resolve_type(
+    wanted: str | None,
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    vocabulary: Vocabulary = "claude",
+    strict: bool = False,
+    allowed: tuple[str, ...] | None = None,
+) -> Resolved | Refusal:
+    """A disabled agent counts as unknown, but the other vocabularies name it. Unknown types fall
+    back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
+    or past an allowlist."""
+    name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
+    entry = _entry(name, catalog, vocabulary) if name else None
+    found = entry.spec if entry is not None and entry.enabled else None
+    refused = _refused(found) if found is not None else None
+    if refused is not None:
+        return refused
+    if found is not None and _is_allowed(found.name, allowed):
+        return Resolved(found)
+    if found is not None:
+        return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
+    if entry is not None and vocabulary != "claude":
+        return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
+    broken = catalog.why_broken(name) if entry is None and name else None
+    # Never another agent instead, which may have more rights.
+    if broken is not None:
+        return Refusal(code=RefusedAgentError.code, message=f'The file of "{name}" could not be loaded: {broken}')
+    if vocabulary != "claude" or strict:
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
+    fallback = settings.fallback_subagent
+    if fallback is False:
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
+    if fallback is None:
+        note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
+        return Resolved(catalog.general_purpose(), note)
+    other = _entry(fallback, catalog, vocabulary)
+    if other is None or not other.enabled:
+        return _refuse(
+            f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
+            catalog,
+            allowed,
+        )
+    return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """A call after the file has spoken. `ignored` names what the caller said in vain."""
+
+    model: str | None
+    thinking: str | None
+    max_turns: int | None
+    background: bool
+    isolated: bool
+    isolation: str | None
+    inherit_context: bool
+    ignored: tuple[str, ...] = ()
+
+
+def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
+    """The file wins, the call fills what it leaves open, settings come last. A `false` of the
+    file is a word, too."""
+    ignored: list[str] = []
+
+    def decide(name: str, of_file: object, of_call: object) -> object:
+        if of_file is not None:
+            if of_call is not None and of_call != of_file:
+                ignored.append(f"{name}={of_call} (the file says {of_file})")
+            return of_file
+        return of_call
+
+    by_default = call.vocabulary == "claude" and settings.background_by_default
+    background = decide("run_in_background", spec.background, call.background)
+    isolation = decide("isolation", spec.isolation, call.isolation)
+    model = decide("model", spec.model.name, call.model)
+    thinking = decide("thinking", spec.model.thinking, call.thinking)
+    max_turns = decide("max_turns", spec.max_turns, call.max_turns)
+    return Options(
+        model=model if isinstance(model, str) else None,
+        thinking=thinking if isinstance(thinking, str) else None,
+        max_turns=max_turns if isinstance(max_turns, int) else None,
+        background=background if isinstance(background, bool) else by_default,
+        isolated=bool(decide("isolated", spec.isolated, call.isolated)),
+        isolation="worktree" if isolation == "worktree" and settings.worktree_isolation else None,
+        inherit_context=bool(decide("inherit_context", spec.inherit_context, call.inherit_context)),
+        ignored=tuple(ignored),
+    )
+
+
+def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> LoadedAgent | None:
+    """The agent of that name, enabled or not."""
+    try:
+        return catalog.find(name, vocabulary)
+    except UnknownAgentError:
+        return None
+
+
+def _is_allowed(name: str, allowed: tuple[str, ...] | None) -> bool:
+    return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+
+
+def _refused(spec: AgentSpec) -> Refusal | None:
+    """The answer to whoever wants an agent that must not be started; None for any other."""
+    try:
+        require_startable(spec)
+    except RefusedAgentError as error:
+        return Refusal(code=error.code, message=str(error))
+    return None
+
+
+def _unknown(name: str, vocabulary: Vocabulary) -> str:
+    if vocabulary == "codingcode":
+        return f"Unknown subagent: {name}."
+    return f'Unknown agent type "{name}".' if name else "No agent type was given."
+
+
+def _refuse(
+    message: str,
+    catalog: Catalog,
+    allowed: tuple[str, ...] | None,
+    code: str = UnknownAgentError.code,
+) -> Refusal:
+    names = [name for name in sorted(catalog.names) if _is_allowed(name, allowed)]
+    return Refusal(code=code, message=f"{message} Available agents: {', '.join(names) or 'none'}.")

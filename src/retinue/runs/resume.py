@@ -25,17 +25,17 @@ from retinue.core.events import (
     ToolEnded,
     ToolStarted,
 )
-from retinue.core.notice import ChildrenEnded
-from retinue.core.run_options import NO_OPTIONS
+from retinue.core.messages import ChildrenEnded
+from retinue.core.request import NO_OPTIONS
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
-from retinue.log.open_calls import describe_call
-from retinue.log.transcript_file import transcript_path
-from retinue.runs.bounds import bounds_from_record
-from retinue.runs.notification_text import announcement
+from retinue.log.replay import describe_call
+from retinue.log.transcript import transcript_path
+from retinue.runs.guard import bounds_from_record
+from retinue.runs.notifications import announcement
 from retinue.runs.record import RESERVED, planner_note
 from retinue.runs.system_prompt import restored
-from retinue.settings.database import database_of
+from retinue.settings.places import database_of
 from retinue.tools.paths import label
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, UsageError
 from retinue.runs.bus import EventBus
-from retinue.runs.resolution import resolve_type
+from retinue.runs.requests import resolve_type
 
 if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor

@@ -23,8 +23,8 @@ from retinue.core.permission import NO_HOOKS
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun, RunPlace, RunState
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import StateError
-from retinue.log.run_events import PAGE
-from retinue.loop.controls import Controls
+from retinue.log.query import PAGE
+from retinue.loop.job import Controls
 from retinue.runs.launch import T
 
 if TYPE_CHECKING:

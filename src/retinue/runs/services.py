@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.http.address import Fetched
     from retinue.runs.project import Project
 

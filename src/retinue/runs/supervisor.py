@@ -12,31 +12,27 @@ from msgspec.structs import replace
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MovedToBackground, Warned
-from retinue.core.identifiers import RunId, is_valid
+from retinue.core.foreign import RunId, is_valid
 from retinue.core.messages import Image, UserMessage
-from retinue.core.placement import HERE, ClusterPlacement
-from retinue.core.request import RunRequest
+from retinue.core.request import HERE, ClusterPlacement, RunRequest
 from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError, UsageError
 from retinue.log.replay import Conversation
-from retinue.runs.admission import admission
 from retinue.runs.budget import Account, open_account
-from retinue.runs.consent import recorded
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch
-from retinue.runs.members import Members
+from retinue.runs.messages import Commands, Sweeper
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import prepare
-from retinue.runs.project import Project
-from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
+from retinue.runs.project import Project, recorded
+from retinue.runs.queue import Members, RunQueue, abandon, attend, take_place, take_slot
 from retinue.runs.record import Names, Tag, as_received, created, request_of, transcript_for, with_approved_mode
-from retinue.runs.remote import Commands, Sweeper
-from retinue.runs.resolution import RetryCalls
+from retinue.runs.requests import RetryCalls, admission
 from retinue.runs.resume import bounded, names_below, news_of, undelivered, used_below
 from retinue.runs.run import Run
 from retinue.runs.scheduling import Schedules

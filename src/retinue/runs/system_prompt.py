@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.core.events import RunCreated
-from retinue.core.files import read_head
+from retinue.core.foreign import read_head
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_entry
-from retinue.core.toolnames import TOOLS, canonical
-from retinue.runs.bounds import STARTING
+from retinue.core.tool_names import TOOLS, canonical, split_entry
+from retinue.runs.guard import STARTING
 from retinue.runs.offer import policy_text
 from retinue.runs.prompt import PromptPart, detect, prompt_parts, reads_instructions
 from retinue.settings.places import home, pi_home, repository_root, retinue_home

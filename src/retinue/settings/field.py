@@ -1,4 +1,9 @@
-"""The declaration of one setting, and the class that holds the values of all.
+"""The kinds of value a setting can have. Each reads a raw JSON value or drops it with a reason.
+
+A kind never raises and never guesses: `1` is not `true`, `"4"` is not `4`. A structured value
+loses only its bad parts, each named by its path (`providers.ollama.baseUrl`).
+
+The declaration of one setting, and the class that holds the values of all.
 
 `Settings` (table.py) is the table and the typed result at once: every attribute is a `Field` with name, kind and
 documentation. It is no dataclass, because one of this many fields costs 3 ms at every start.
@@ -7,12 +12,11 @@ documentation. It is no dataclass, because one of this many fields costs 3 ms at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, overload
 
 from msgspec import Struct
 
-from retinue.core.provenance import Provenance
-from retinue.settings.kinds import Kind
+from retinue.core.foreign import Provenance
 
 # As in core/outcome.py: a type variable with a default, which only type checkers need.
 if TYPE_CHECKING:
@@ -23,6 +27,205 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+
+class _Dropped:
+    """The one value that no JSON document can hold."""
+
+    def __repr__(self) -> str:
+        return "DROPPED"
+
+
+DROPPED: Final = _Dropped()
+
+Complain = Callable[[str, str], None]
+"""Takes the path of a bad value and what would have been accepted there."""
+
+
+class Kind(Protocol):
+    accepts: str
+    """What is accepted, to stand after "it must be"."""
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        """Return the value as the program uses it, or DROPPED after a complaint."""
+        ...
+
+
+class Flag:
+    accepts = "true or false"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        return value if isinstance(value, bool) else _drop(at, self.accepts, complain)
+
+
+FLAG: Final = Flag()
+
+
+class Number:
+    """A finite number in a range, as a float. With `zero_is_none`, 0 reads as None: no limit."""
+
+    noun, form = "a number", "g"
+    types: tuple[type, ...] = (int, float)
+
+    def __init__(self, low: float, high: float, *, unit: str = "", zero_is_none: bool = False) -> None:
+        self.low, self.high, self.zero_is_none = low, high, zero_is_none
+        self.accepts = f"{self.noun}{unit and ' of ' + unit} from {low:{self.form}} to {high:{self.form}}"
+        self.accepts += " (0: no limit)" if zero_is_none else ""
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if type(value) not in self.types or not self.low <= value <= self.high:
+            return _drop(at, self.accepts, complain)
+        return None if self.zero_is_none and value == 0 else self.types[-1](value)
+
+
+class Whole(Number):
+    """An integer in a range."""
+
+    noun, form = "a whole number", "d"
+    types = (int,)
+
+
+class Choice:
+    """One of a few words. `also` maps further spellings to one of them."""
+
+    def __init__(self, *words: str, also: Mapping[Any, str] | None = None) -> None:
+        self.words, self.also = words, also or {}
+        self.accepts = "one of " + ", ".join(words)
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if isinstance(value, str) and value in self.words:
+            return value
+        if isinstance(value, (str, bool)) and value in self.also:
+            return self.also[value]
+        return _drop(at, self.accepts, complain)
+
+
+class Text:
+    """A text with something in it, trimmed. `false_words` lets false (or such a word) stand."""
+
+    def __init__(self, accepts: str = "a text that is not empty", *, false_words: tuple[str, ...] = ()) -> None:
+        self.accepts, self.false_words = accepts, false_words
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if self.false_words and (value is False or (isinstance(value, str) and value.strip() in self.false_words)):
+            return False
+        if isinstance(value, str) and value.strip() and value.isprintable():
+            return value.strip()
+        return _drop(at, self.accepts, complain)
+
+
+class Texts:
+    """A list of texts: blanks are skipped, doubles merged, bad entries dropped one by one.
+    With `allowed`, others are dropped; the list may become empty."""
+
+    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
+        self.allowed = allowed
+        self.accepts = f"a list out of {', '.join(allowed)}" if allowed else "a list of texts"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, list):
+            return _drop(at, self.accepts, complain)
+        texts: dict[str, None] = {}
+        for index, entry in enumerate(value):
+            text = entry.strip() if isinstance(entry, str) else None
+            if text is None or (text and not text.isprintable()) or (self.allowed and text not in self.allowed):
+                complain(f"{at}[{index}]", self.accepts)
+            elif text:
+                texts[text] = None
+        return tuple(texts)
+
+
+class _Object:
+    """An object whose bad values go one by one."""
+
+    accepts: str
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, dict):
+            return _drop(at, self.accepts, complain)
+        parts = {}
+        for key, raw in value.items():
+            kind = self.kind_of(key, at, complain)
+            part = DROPPED if kind is None else kind.read(raw, f"{at}.{key}", complain)
+            if part is not DROPPED:
+                parts[key] = part
+        return parts
+
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        """Return the kind of the value under a key; None, after a complaint, where the key is not acceptable."""
+        raise NotImplementedError
+
+
+class Record(_Object):
+    """An object with known keys. Unknown keys are named and dropped."""
+
+    def __init__(self, **fields: Kind) -> None:
+        self.fields = fields
+        self.accepts = "an object with " + ", ".join(fields)
+
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        if key not in self.fields:
+            complain(f"{at}.{key}", f"one of {', '.join(self.fields)}")
+        return self.fields.get(key)
+
+
+class Table(_Object):
+    """An object whose keys are names the user chose and whose values are all of one kind."""
+
+    def __init__(self, kind: Kind, names: str = "names", *, without: str = "") -> None:
+        """`without` is a character that the names must not hold."""
+        self.kind, self.without = kind, without
+        self.accepts = f"an object from {names} to values, each {kind.accepts}"
+
+    def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
+        if key.strip() and key.isprintable() and not (self.without and self.without in key):
+            return self.kind
+        limit = f" and has no {self.without}" if self.without else ""
+        complain(f"{at}.{key!a}", f"under a name that can be printed{limit}")
+        return None
+
+
+class Items:
+    """A list whose entries are read one by one; the bad ones are left out."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.accepts = f"a list, each entry {kind.accepts}"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, list):
+            return _drop(at, self.accepts, complain)
+        entries = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
+        return tuple(entry for entry in entries if entry is not DROPPED)
+
+
+class Either:
+    """Whichever kind fits the JSON type of the value: a text by `text`, anything else by `other`."""
+
+    def __init__(self, text: Kind, other: Kind) -> None:
+        self.text, self.other = text, other
+        self.accepts = f"{text.accepts}, or {other.accepts}"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        kind = self.text if isinstance(value, str) else self.other
+        return kind.read(value, at, complain)
+
+
+class Anything:
+    """Any JSON value, taken as it is: only the program that receives it knows what it means."""
+
+    accepts = "any JSON value"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        return value
+
+
+def _drop(at: str, accepts: str, complain: Complain) -> _Dropped:
+    complain(at, accepts)
+    return DROPPED
+
+
+# As in core/outcome.py: a type variable with a default, which only type checkers need.
 
 Layer = Literal[
     "default",

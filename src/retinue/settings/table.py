@@ -9,18 +9,20 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.settings.field import Alias, Field, Values
-from retinue.settings.kinds import (
+from retinue.settings.field import (
     FLAG,
+    Alias,
     Anything,
     Choice,
     Either,
+    Field,
     Items,
     Number,
     Record,
     Table,
     Text,
     Texts,
+    Values,
     Whole,
 )
 from retinue.settings.table_capabilities import (

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from retinue.settings.field import Alias, Field, Values
-from retinue.settings.kinds import FLAG, Anything, Choice, Either, Items, Number, Record, Table, Text, Texts, Whole
+from retinue.settings.field import (
+    FLAG,
+    Alias,
+    Anything,
+    Choice,
+    Either,
+    Field,
+    Items,
+    Number,
+    Record,
+    Table,
+    Text,
+    Texts,
+    Values,
+    Whole,
+)
 
 _MEGABYTES = Whole(0, 10**9, zero_is_none=True)
 _SERVER = Record(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from retinue.core.process import lock_file
+from retinue.core.programs import lock_file
 from retinue.errors import UsageError
 from retinue.settings.field import Field
 from retinue.settings.foreign import EMPTY, read_object

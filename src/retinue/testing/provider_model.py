@@ -12,10 +12,9 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self, cast
 
 from retinue.http.transport import Transport
-from retinue.models.presets import BUILT_IN, PRESETS, Api
+from retinue.models.known import BUILT_IN, PRESETS, Api
 from retinue.models.protocol import Model, ModelInfo, ModelRequest, Part
-from retinue.models.provider import Provider
-from retinue.models.providers import Providers
+from retinue.models.providers import Provider, Providers
 from retinue.models.select import ModelSelection, build_model
 from retinue.models.wire import WireModel
 from retinue.settings.table import Settings

@@ -26,7 +26,7 @@ from retinue.testing.runs import Recording, job
 from retinue.testing.scripts import Call, Turn
 from retinue.tools.apply_patch import ApplyPatchTool
 from retinue.tools.base import builtin_tools, companion_tools
-from retinue.tools.bash_output import BackgroundCommands
+from retinue.tools.bash import BackgroundCommands
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project

@@ -18,7 +18,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import Edit, apply
-from retinue.tools.file_change import check_fresh, read_whole
+from retinue.tools.edit import check_fresh, read_whole
 from retinue.tools.paths import confine, spot
 from retinue.tools.processes import in_thread
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.toolnames import PATHS, TOOLS, fold_name
+from retinue.core.tool_names import PATHS, TOOLS, fold_name
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
@@ -268,7 +268,12 @@ COMPANION_NAMES = ("todo", "bash_output", "ask_parent", "ask_user", "exit_plan")
 """Tools that affect only the run itself and the runs above it."""
 _MADE_FOR_ONE_RUN = ("apply_patch", "tool_search")
 """Tools that need something of their run; the code that prepares the run builds them."""
-_MODULES = {"ls": "find", **dict.fromkeys(("todo", "ask_parent", "ask_user", "exit_plan"), "companions")}
+_MODULES = {
+    "ls": "find",
+    "write": "edit",
+    "bash_output": "bash",
+    **dict.fromkeys(("todo", "ask_parent", "ask_user", "exit_plan"), "companions"),
+}
 """Modules of tools that do not have one of their own."""
 _PROMPTS = os.path.join(os.path.dirname(__file__), "prompts")  # noqa: PTH118, PTH120 - before the first request
 

@@ -17,8 +17,17 @@ from msgspec import Struct, field
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
-from retinue.core.tool_list import entry_problem, form_problem, split_entry
-from retinue.core.toolnames import SUBJECTS, TOOLS, base_name, canonical, matching_tools, served_alias
+from retinue.core.tool_names import (
+    SUBJECTS,
+    TOOLS,
+    base_name,
+    canonical,
+    entry_problem,
+    form_problem,
+    matching_tools,
+    served_alias,
+    split_entry,
+)
 
 _EVERY = frozenset({"*", "all"})
 _SHOWN = 5

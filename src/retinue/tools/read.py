@@ -23,7 +23,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
-from retinue.tools.file_change import LARGEST
+from retinue.tools.edit import LARGEST
 from retinue.tools.paths import (
     Confined,
     as_written,

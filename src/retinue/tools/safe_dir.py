@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.core.process import lock_file
+from retinue.core.programs import lock_file
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 LARGEST = 8 * 2**20

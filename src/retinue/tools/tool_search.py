@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.core.toolnames import TOOLS, served_alias
+from retinue.core.tool_names import TOOLS, served_alias
 from retinue.tools.base import read_prompt
 
 SELECT = "select:"

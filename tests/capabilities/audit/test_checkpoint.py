@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, picture
 
-from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
+from retinue.capabilities.audit.checkpoint import ScannedRoot
 from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, Shadow
 
 HERE = str(Path(__file__).parent)
@@ -138,7 +138,7 @@ async def test_a_run_that_is_taken_up_again_records_what_the_cut_off_command_did
 HALF_WRITTEN = """
 import os, signal, sys
 from pathlib import Path
-import retinue.tools.file_change as writing
+import retinue.tools.edit as writing
 sys.path.insert(0, sys.argv.pop())
 from audit_bench import Bench
 bench = Bench(Path(sys.argv[1]))

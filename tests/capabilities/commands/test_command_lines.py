@@ -11,7 +11,7 @@ import pytest
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
 
-from retinue.capabilities.commands.shell_line import UnclearQuotingError, quote_arguments
+from retinue.capabilities.commands.attach import UnclearQuotingError, quote_arguments
 from retinue.guard.sandbox.kernel import can_confine
 
 needs_sandbox = pytest.mark.skipif(not can_confine(), reason="nothing here can confine programs")

@@ -247,14 +247,14 @@ async def test_a_cancelled_conversion_leaves_no_process(converter: Converter) ->
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    from retinue.tools.proctree import processes_by_run
+    from retinue.tools.processes import processes_by_run
 
     assert not any(converter.context.run_id in runs for runs in processes_by_run().values())
 
 
 def test_importing_the_tool_loads_nothing_heavy() -> None:
     code = (
-        "import sys, retinue.capabilities.convert.tool\n"
+        "import sys, retinue.capabilities.convert.attach\n"
         "heavy = {'markitdown', 'zipfile', 'tempfile'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

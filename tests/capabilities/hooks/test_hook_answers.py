@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merge, opinion
-from retinue.capabilities.hooks.handler import GUARDS, Handler, from_spec
+from retinue.capabilities.hooks.sources import GUARDS, Handler, from_spec
 from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
 

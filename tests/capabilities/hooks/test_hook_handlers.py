@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.hooks.handler import from_callable
+from retinue.capabilities.hooks.sources import from_callable
 from retinue.core.permission import NO_OPINION
 
 ASKED = {"tool_name": "bash", "tool_input": {"command": "rm x"}, "tool_use_id": "c1"}
@@ -63,7 +63,7 @@ async def test_env_is_honoured_and_the_project_is_named(bench: Any) -> None:
 
 
 async def test_a_disabled_handler_is_none(bench: Any) -> None:
-    from retinue.capabilities.hooks.handler import from_spec
+    from retinue.capabilities.hooks.sources import from_spec
     from retinue.core.spec import HookSpec
 
     for raw in ({"command": "exit 2", "enabled": False}, {"command": "exit 2", "disabled": True}):

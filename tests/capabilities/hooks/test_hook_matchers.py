@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.capabilities.hooks.bus import hears, matches, rule_condition
-from retinue.capabilities.hooks.handler import POINTS, events_of, from_spec
 from retinue.capabilities.hooks.session import from_dialect, to_dialect
+from retinue.capabilities.hooks.sources import POINTS, events_of, from_spec
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
 

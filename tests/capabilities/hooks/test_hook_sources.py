@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.git_folder import make_git_folder
 
-from retinue.agents.scan import parse_file
+from retinue.agents.parse import parse_file
 from retinue.capabilities.hooks.sources import HookReport, HookSources, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings
@@ -31,7 +31,7 @@ class Place:
 
     def found(self, *, everything: bool = False) -> HookSources:
         trust = Trust(self.home / ".retinue", everything=True) if everything else self.trust
-        from retinue.guard.trust_subjects import withhold
+        from retinue.guard.trust import withhold
 
         loaded = withhold(load_settings(self.project, environment=self.environment), trust)
         return session_hooks(self.project, loaded, trust, self.environment)

@@ -15,7 +15,7 @@ from mcp_types import Tool
 from retinue.capabilities.mcp.config import ServerConfig, any_file, read_server
 from retinue.capabilities.mcp.scope import configured_servers
 from retinue.capabilities.mcp.tool_list import listing
-from retinue.core.toolnames import served_alias, served_name, served_word
+from retinue.core.tool_names import served_alias, served_name, served_word
 from retinue.guard.permissions.rule import Rule, names_tool, parse_rule
 from retinue.settings.field import Origin
 from tests.git_folder import make_git_folder

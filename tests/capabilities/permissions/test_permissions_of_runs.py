@@ -12,10 +12,10 @@ from retinue.capabilities.permissions.attach import mode_for, permissions_for, p
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.engine import open_project
 from retinue.errors import LaunchError
-from retinue.runs.bounds import NO_PATTERNS, Patterns
+from retinue.runs.guard import NO_PATTERNS, Patterns
 from retinue.runs.project import Project as OpenProject
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.capabilities.plugins.discover import Plugin, Plugins
 from retinue.capabilities.plugins.load import PluginTools, load_tools
-from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.engine import open_project
 from retinue.runs.project import Project as OpenProject
 from tests.git_folder import make_git_folder

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.plugins.discover import read_folder
-from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+from retinue.capabilities.plugins.discover import FailedPlugin, Plugin, read_folder
 from tests.capabilities.plugins.plugin_project import TOOL
 
 

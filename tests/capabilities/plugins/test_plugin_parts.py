@@ -10,7 +10,7 @@ from retinue.capabilities.hooks.sources import HookReport, plugin_hooks
 from retinue.capabilities.mcp.scope import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
 from retinue.capabilities.plugins.attach import PluginExtensions
-from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+from retinue.capabilities.plugins.discover import FailedPlugin, Plugin
 from retinue.core.spec import AgentSpec, ToolPolicy
 from tests.capabilities.plugins.plugin_project import TOOL
 

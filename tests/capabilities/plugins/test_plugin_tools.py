@@ -176,7 +176,7 @@ def test_what_lies_in_the_project_is_not_installed_even_where_python_finds_it(pr
 
 
 def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_path, monkeypatch):
-    from retinue.capabilities.plugins import plugin as packages
+    from retinue.capabilities.plugins import discover as packages
 
     site = tmp_path / "site"
     info = site / "one-1.0.dist-info"

@@ -12,7 +12,7 @@ from tests.capabilities.worktree.hostile_repository import TRAPS, Trap, plant
 from tests.capabilities.worktree.worktree_scene import Scene
 
 from retinue.app.project_files import _listed
-from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
+from retinue.capabilities.audit.checkpoint import ScannedRoot
 from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.worktree.integrate import (
     BranchQueue,

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.capabilities.worktree.tools import shell_objections
 from retinue.core.tool import ToolContext
-from retinue.runs.bounds import Isolation
+from retinue.runs.guard import Isolation
 
 REFUSED = """
 cd {main} && make

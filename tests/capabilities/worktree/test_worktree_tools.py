@@ -8,7 +8,7 @@ import pytest
 
 from retinue.capabilities.worktree.tools import check_foreign_tools
 from retinue.core.tool import ToolContext, ToolSpec, ok
-from retinue.runs.bounds import Isolation
+from retinue.runs.guard import Isolation
 
 
 class Foreign:

@@ -10,7 +10,7 @@ from retinue.core.outcome import Failure
 from retinue.core.run_state import RunPlace
 from retinue.faces.acp.tree import TreeStory
 from retinue.faces.acp.updates import ClientFeatures
-from retinue.log.tail import TextPiece
+from retinue.log.follow import TextPiece
 
 CREATED = RunCreated("a", "do it", {}, "", "offline/m", "/p")
 DROPPED = Retrying(1, 0.5, Failure("dropped", "The connection was lost."))

@@ -16,7 +16,7 @@ from retinue.core.events import (
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from retinue.app.attached import Attached
+from retinue.app.conversation import Attached
 from retinue.app.feed import CommandRefusedError, Feed
 from retinue.core.events import RunEnded
 from retinue.log.follow import follow_tree

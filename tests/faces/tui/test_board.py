@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text as Line
 
+from retinue.app.model_choice import known_windows
 from retinue.app.rich_text import STYLES, clean_lines, exact, fit, one_line, wrap
-from retinue.app.windows import known_windows
 from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board, backfill_from

@@ -20,7 +20,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, notification, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.tool import Todo
 from retinue.core.usage import Usage
 from tests.faces.tui.screen_scene import NOW, SnapApp

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import Event, MessageAdded
-from retinue.core.notice import ChildrenEnded
+from retinue.core.messages import ChildrenEnded
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
-from retinue.runs.notification_text import announcement
+from retinue.runs.notifications import announcement
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
 

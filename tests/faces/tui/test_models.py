@@ -27,7 +27,7 @@ def home(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     at_home(project, monkeypatch)
     quick(monkeypatch)
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    monkeypatch.setattr("retinue.models.key_store._keyring", lambda: None)
+    monkeypatch.setattr("retinue.models.keys._keyring", lambda: None)
     return project
 
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded
-from retinue.core.notice import ChildrenEnded
+from retinue.core.messages import ChildrenEnded
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.faces.tui.chat.notification import NotificationBox, announcement_lines
-from retinue.runs.notification_text import announcement
+from retinue.runs.notifications import announcement
 from tests.faces.tui.cards import Story
 from tests.faces.tui.watch_scene import picture, until, watching
 

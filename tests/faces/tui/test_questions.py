@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.events import InboxClosed, InboxOpened, MessageAdded, ToolStarted
-from retinue.core.messages import ToolCall, notification
-from retinue.core.notice import ChildAsked
+from retinue.core.messages import ChildAsked, ToolCall, notification
 from retinue.faces.tui.board.questions import questions_of, without_frames
 from retinue.faces.tui.chat.question import QuestionBox
 from retinue.faces.tui.screens.inbox import InboxScreen

@@ -30,7 +30,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory

@@ -29,7 +29,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
-from retinue.core.run_options import RunOptions
+from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.panel_lines import AgentSelection, Look
@@ -39,7 +39,7 @@ from retinue.faces.tui.panels import AgentsPanel
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.faces.tui.theme import DARK, LIGHT, THEMES, use_colours
-from retinue.runs.notification_text import announcement
+from retinue.runs.notifications import announcement
 from retinue.settings.table import Settings
 from tests.faces.tui.cards import Story
 from tests.faces.tui.test_notifications import view

@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.tool_names import TOOLS, canonical
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Limit, Rule, parse_rule

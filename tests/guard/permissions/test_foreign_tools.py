@@ -15,7 +15,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.spec import PermissionMode, PermissionRule
-from retinue.core.toolnames import PATHS, TOOLS
+from retinue.core.tool_names import PATHS, TOOLS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.rule import rules_of_file
 

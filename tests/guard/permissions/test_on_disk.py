@@ -10,7 +10,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 

@@ -9,7 +9,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import AgentSpec, PermissionMode, Source
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import classify_call, effective_mode, preset_rules, read_answer

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule

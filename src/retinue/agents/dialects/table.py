@@ -19,7 +19,7 @@ from msgspec import UNSET as UNSET
 from msgspec import Struct, field
 
 from retinue.core.spec import DialectName, Fate
-from retinue.core.tool_list import off_by_one
+from retinue.core.tool_names import off_by_one
 
 RESTRICTING: Mapping[str, str] = {
     "tools.allow": "which tools it has",

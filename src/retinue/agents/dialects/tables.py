@@ -53,8 +53,8 @@ from retinue.agents.dialects.values import (
     WORKTREE,
 )
 from retinue.core.spec import DialectName
-from retinue.core.toolnames import TOOLS as TOOL_NAMES
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import TOOLS as TOOL_NAMES
+from retinue.core.tool_names import canonical
 
 NAME = FieldRow("name", LABEL, "name")
 DESCRIPTION = FieldRow("description", LABEL, "description")

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.yaml_reader import scalar_text
 from retinue.core.spec import PermissionRule
-from retinue.core.tool_list import entry_problem, split_entries
-from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
+from retinue.core.tool_names import BUILT_IN_SEVEN, base_name, canonical, entry_problem, split_entries
 
 _PATTERN = re.compile(r"[*?\[]")
 

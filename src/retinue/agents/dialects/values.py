@@ -15,9 +15,9 @@ from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_reader import too_deep
 from retinue.core.hook_events import ELSEWHERE, TOOL_EVENTS, events_of, matcher_problem, meant_event
-from retinue.core.placement import ClusterPlacement
+from retinue.core.request import ClusterPlacement
 from retinue.core.spec import HookSpec, ServerRef
-from retinue.core.tool_list import bare, off_by_one
+from retinue.core.tool_names import bare, off_by_one
 from retinue.core.usage import NO_LIMITS, Budget
 from retinue.errors import UsageError
 

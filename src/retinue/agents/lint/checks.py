@@ -22,8 +22,7 @@ from retinue.agents.lint.subject import CODES, CheckResult, Finding, LintSubject
 from retinue.agents.write import check_name, flow
 from retinue.core.spec import AgentSpec, Problem, Severity, ThinkingLevel
 from retinue.core.spelling import distance, fold, nearest
-from retinue.core.tool_list import misspelt_tool
-from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
+from retinue.core.tool_names import ALIASES, TOOLS, base_name, canonical, misspelt_tool
 from retinue.errors import UsageError
 
 

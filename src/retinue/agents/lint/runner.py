@@ -19,19 +19,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents import write
-from retinue.agents.catalog import Catalog, LoadedAgent, is_profile
+from retinue.agents.catalog import Catalog, LoadedAgent, is_profile, unknown_types
 from retinue.agents.convert import adds_rights, differences
 from retinue.agents.edit import FileLines, bare, write_atomically
 from retinue.agents.folders import PluginFolder, by_place
 from retinue.agents.frontmatter import Parsed, read, split
-from retinue.agents.launch_checks import unknown_types
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject, Repair
-from retinue.agents.parse import is_skill, parse, parse_skill, unusable
-from retinue.agents.scan import read_bytes
+from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.write import quote
 from retinue.agents.yaml_reader import Item, YamlError, load_value
-from retinue.core.files import read_head
+from retinue.core.foreign import read_head
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
 

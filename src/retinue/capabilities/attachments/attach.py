@@ -23,7 +23,7 @@ from retinue.core.format import format_bytes
 from retinue.core.messages import Image
 from retinue.core.permission import ToolUse
 from retinue.core.tool import ToolContext
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.tools.content import is_image_file
 from retinue.tools.find import LsTool
 from retinue.tools.read import ReadTool

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.change_notices import ChangeNotices, notices_wanted
-from retinue.capabilities.audit.report import name_first, record_line
+from retinue.capabilities.audit.report import ChangeNotices, name_first, notices_wanted, record_line
 from retinue.core.events import Body, ToolEnded, TurnStarted, Warned
 from retinue.core.format import relative
 from retinue.core.outcome import Outcome

@@ -17,7 +17,7 @@ from msgspec import Struct
 from retinue.capabilities.audit.ledger_store import Changed
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.capabilities.audit.undo import Undo
-from retinue.core.files import NO_LIMIT, read_file
+from retinue.core.foreign import NO_LIMIT, read_file
 
 MOST_BYTES = 1_000_000
 """Files above this size are named without a diff."""

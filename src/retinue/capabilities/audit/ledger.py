@@ -16,8 +16,8 @@ from pathlib import Path
 
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, Shadow, blob_id
-from retinue.core.files import NO_LIMIT, read_file
-from retinue.core.process import lock_file
+from retinue.core.foreign import NO_LIMIT, read_file
+from retinue.core.programs import lock_file
 from retinue.settings.places import private_folder
 
 LEASE_SECONDS = 15.0

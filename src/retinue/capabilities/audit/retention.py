@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from retinue.capabilities.audit.ledger_store import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
-from retinue.core.process import lock_file
+from retinue.core.programs import lock_file
 from retinue.errors import RetinueError
-from retinue.runs.retention import DAY, find_expired, is_due_today, open_runs_of
+from retinue.runs.cleanup import DAY, find_expired, is_due_today, open_runs_of
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:

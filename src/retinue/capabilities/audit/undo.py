@@ -29,7 +29,7 @@ from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.events import Undone
-from retinue.core.files import NO_LIMIT, read_file
+from retinue.core.foreign import NO_LIMIT, read_file
 
 
 def current(path: str) -> PathState | None:

@@ -11,7 +11,7 @@ from retinue.runs.capability import Capability
 if TYPE_CHECKING:
     from retinue.capabilities.commands import attach as _attach
     from retinue.core.person_prompt import PersonPrompt, PromptCommand
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.project import Project
 else:
     _attach = LazyModule("retinue.capabilities.commands.attach")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks import session as _session
     from retinue.capabilities.hooks import sources as _sources
     from retinue.core.outcome import Outcome
-    from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.admission import Admission
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 else:
     _attach = LazyModule("retinue.capabilities.hooks.attach")

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.hooks.handler import BLOCKABLE, ENDS, GUARDS, SPEAKS, STRICT, Handler
+from retinue.capabilities.hooks.sources import BLOCKABLE, ENDS, GUARDS, SPEAKS, STRICT, Handler
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Verdict
 
 MOST_CHARACTERS = 10_000

@@ -34,11 +34,11 @@ from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.bus import HookBus
-    from retinue.capabilities.hooks.handler import Handler
+    from retinue.capabilities.hooks.sources import Handler
     from retinue.core.run_state import RunPlace
-    from retinue.runs.admission import Admission
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
+    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 
 MOST_CONTINUATIONS = 8

@@ -21,13 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
-from retinue.capabilities.hooks.handler import GUARDS, MATCHED, Handler
 from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
+from retinue.capabilities.hooks.sources import GUARDS, MATCHED, Handler
 from retinue.core.hook_events import TOOL_EVENTS, is_plain, matched_names
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
-from retinue.core.tool_list import entry_problem
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical, entry_problem
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.match import restricts

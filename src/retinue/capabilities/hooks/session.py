@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.capabilities.hooks.handler import GUARDS, from_callable
-from retinue.capabilities.hooks.sources import HookReport, hook_files, plugin_hooks, session_hooks
+from retinue.capabilities.hooks.sources import (
+    GUARDS,
+    HookReport,
+    from_callable,
+    hook_files,
+    plugin_hooks,
+    session_hooks,
+)
 from retinue.core.permission import HookEvent
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
-    from retinue.capabilities.hooks.handler import Dialect, Handler
-    from retinue.capabilities.hooks.sources import HookSources
+    from retinue.capabilities.hooks.sources import Dialect, Handler, HookSources
     from retinue.runs.project import Project
     from retinue.settings.load import Loaded
 

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from retinue.capabilities.lsp.connection import converter
 from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_workspace
-from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
+from retinue.capabilities.lsp.pool import LanguageServerPool, Slot, hidden_from, slot_for, slots_in
 from retinue.capabilities.lsp.protocol import RefusedError, TextDocument, TextPosition, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import (
@@ -27,7 +27,6 @@ from retinue.capabilities.lsp.show import (
     read_source,
     shorten,
 )
-from retinue.capabilities.lsp.status import hidden_from, slot_for, slots_in
 from retinue.capabilities.lsp.symbols import find_mention, match_symbols, outline, search
 from retinue.capabilities.lsp.tool import LspQuestion, workspace_of
 from retinue.core.tool import ToolContext

@@ -29,7 +29,7 @@ from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
     from retinue.capabilities.lsp.pool import LanguageServerPool
-    from retinue.core.clearance import Clearance, Confinement
+    from retinue.core.programs import Clearance, Confinement
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
     from retinue.tools.processes import ErrorLog, ServerProcess

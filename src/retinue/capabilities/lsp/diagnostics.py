@@ -9,11 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.capabilities.lsp.pool import LanguageServerPool
+from retinue.capabilities.lsp.pool import LanguageServerPool, hidden_from, slot_for
 from retinue.capabilities.lsp.protocol import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, format_list, problems, read_source, summary
-from retinue.capabilities.lsp.status import hidden_from, slot_for
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine

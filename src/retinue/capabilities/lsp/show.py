@@ -18,7 +18,7 @@ from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPositi
 from retinue.capabilities.lsp.session import SourceFile, path_of
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
-from retinue.tools.capture import head_and_tail
+from retinue.tools.content import head_and_tail
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 
 if TYPE_CHECKING:

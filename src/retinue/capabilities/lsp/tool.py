@@ -87,7 +87,7 @@ class LspTool(BuiltinTool):
         question = read_question(action, given, context)
         pool = self._pool()
         if action in ("servers", "restart"):
-            from retinue.capabilities.lsp.status import restart, status
+            from retinue.capabilities.lsp.pool import restart, status
 
             manage = status if action == "servers" else restart
             return ok(await manage(pool, question, context))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.mcp import attach as _attach
     from retinue.capabilities.mcp import scope as _scope
     from retinue.capabilities.mcp import servers as _servers
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.run import Run

@@ -22,7 +22,7 @@ from retinue.core.events import ToolEnded
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool, Wrap
 from retinue.errors import LaunchError
-from retinue.models.tokens import overhead
+from retinue.models.protocol import overhead
 from retinue.runs.capability import RunPart
 from retinue.runs.guard import RunGuards
 from retinue.tools.filter import ToolSelection

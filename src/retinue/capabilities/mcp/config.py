@@ -19,8 +19,8 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.provenance import Provenance
-from retinue.core.toolnames import LONGEST_SERVER, is_telling, served_word
+from retinue.core.foreign import Provenance
+from retinue.core.tool_names import LONGEST_SERVER, is_telling, served_word
 from retinue.settings.places import home, pi_home, repository_root
 
 CODINGCODE = ("mcp.yaml", "mcp.yml")

@@ -32,12 +32,10 @@ from retinue.capabilities.mcp.config import (
     upwards,
     user_files,
 )
-from retinue.core.files import read_file
-from retinue.core.provenance import Provenance
+from retinue.core.foreign import Provenance, read_file
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_entry, split_selector
-from retinue.core.toolnames import canonical, served_alias, served_name
+from retinue.core.tool_names import canonical, served_alias, served_name, split_entry, split_selector
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
 

@@ -16,9 +16,9 @@ from retinue.capabilities.mcp.pool import PoolOptions, Server, loop_pool
 from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
-from retinue.core.files import read_file
+from retinue.core.foreign import read_file
 from retinue.core.request import RunRequest
-from retinue.core.toolnames import served_word
+from retinue.core.tool_names import served_word
 from retinue.errors import LaunchError
 from retinue.settings.foreign import parse_object
 from retinue.settings.places import retinue_state
@@ -27,7 +27,7 @@ from retinue.tools.processes import CannotStartError
 if TYPE_CHECKING:
     from retinue.agents.lint.subject import CheckResult, LintSubject
     from retinue.core.spec import ServerRef
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.project import Project
 
 
@@ -113,7 +113,7 @@ def is_trusted(config: ServerConfig, project: Project) -> bool:
 
 def server_subjects(project: Project) -> list[TrustSubject]:
     """Return the files of the project that bring servers, for `retinue trust`."""
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
 
     brought: dict[str, list[ServerConfig]] = {}
     for config in project_servers(project).servers.values():
@@ -132,7 +132,7 @@ def server_subjects(project: Project) -> list[TrustSubject]:
 def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each server of a file with all that the file has on it, also for one that another file
     shadows now. The file only names values of the environment, so none of them is shown."""
-    from retinue.guard.trust_subjects import describe_program
+    from retinue.guard.trust import describe_program
 
     shown = {}
     for key in ("mcpServers", "servers"):

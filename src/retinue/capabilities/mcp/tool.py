@@ -24,7 +24,7 @@ from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.tool_list import ServerTool, harmless_schema, safe_keys, to_output
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.toolnames import served_name
+from retinue.core.tool_names import served_name
 from retinue.tools.delegation.frame import from_server, harmless
 from retinue.tools.processes import CannotStartError
 

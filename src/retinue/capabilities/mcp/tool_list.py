@@ -24,7 +24,7 @@ from retinue.core.format import format_bytes
 from retinue.core.messages import Content, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolOutput
-from retinue.core.toolnames import served_word
+from retinue.core.tool_names import served_word
 from retinue.models.tool_schema import folded_keywords, portable_schema
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder

@@ -14,8 +14,7 @@ from retinue.core.messages import user
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
-from retinue.core.tool_list import entry_problem
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical, entry_problem
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import classify_call, effective_mode, preset_rules
@@ -41,7 +40,7 @@ from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import can_mask
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.select import build_model, select_model
-from retinue.runs.bounds import NO_PATTERNS
+from retinue.runs.guard import NO_PATTERNS
 from retinue.settings.foreign import line_of
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
-    from retinue.runs.bounds import Bound, Isolation, Patterns
+    from retinue.runs.guard import Bound, Isolation, Patterns
     from retinue.runs.project import Project
 
 

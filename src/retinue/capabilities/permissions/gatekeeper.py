@@ -22,17 +22,16 @@ from retinue.core.events import Warned
 from retinue.core.permission import Decision, Permissions
 from retinue.core.person_prompt import words_of
 from retinue.core.tool import Preview
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.errors import RetinueError
-from retinue.guard.approval import Asker
-from retinue.guard.gate import PermissionGate, guard_tools
+from retinue.guard.gate import Asker, PermissionGate, guard_tools
 from retinue.guard.permissions.modes import Taint
 from retinue.log.activity import first_host
 from retinue.log.inbox import grant as store
 from retinue.log.inbox import granted, leftovers
-from retinue.runs.consent import consent_stays
 from retinue.runs.guard import RunGuard, RunGuards, identity_of
-from retinue.runs.resolution import resolve_type
+from retinue.runs.project import consent_stays
+from retinue.runs.requests import resolve_type
 from retinue.settings.places import home
 from retinue.settings.write import Append, save_settings, target_file
 from retinue.tools.paths import Reaching, ReachingWriter

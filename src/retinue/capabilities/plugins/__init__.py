@@ -11,7 +11,7 @@ from retinue.runs.capability import Capability
 if TYPE_CHECKING:
     from retinue.capabilities.plugins import attach as _attach
     from retinue.capabilities.plugins import tools as _tools
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.services import Extensions

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.capabilities.plugins.discover import find_plugins
-from retinue.capabilities.plugins.plugin import Plugin, Plugins
-from retinue.core.tool_list import split_selector
+from retinue.capabilities.plugins.discover import Plugin, Plugins, find_plugins
+from retinue.core.tool_names import split_selector
 from retinue.runs.services import ExtensionHooks, Extensions
 from retinue.settings.load import Loaded, Read
 from retinue.settings.places import cache_folder, retinue_home
@@ -24,7 +23,7 @@ from retinue.settings.places import cache_folder, retinue_home
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.tools import PluginLoader
     from retinue.core.spec import AgentSpec
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.project import Project
 
 
@@ -231,7 +230,7 @@ class PluginExtensions(Extensions):
         """Return what `retinue trust` asks about: plugins of the project, and those that its agents
         bring by path."""
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
-        from retinue.guard.trust_subjects import TrustSubject
+        from retinue.guard.trust import TrustSubject
 
         found: list[TrustSubject] = []
         by_path = {plugin.path: plugin for plugin in self.plugins.found}
@@ -252,7 +251,7 @@ class PluginExtensions(Extensions):
 
 def what_runs(plugin: Plugin) -> list[str]:
     """Return what of a plugin needs consent, one line each."""
-    from retinue.guard.trust_subjects import describe_program, settings_subject
+    from retinue.guard.trust import describe_program, settings_subject
 
     lines = [f"Python code: {code}" for code in plugin.code]
     for table in plugin.hooks:

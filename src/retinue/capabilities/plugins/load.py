@@ -25,10 +25,10 @@ from typing import Any, get_args
 import orjson
 from msgspec import Struct
 
-from retinue.capabilities.plugins.plugin import Plugin
+from retinue.capabilities.plugins.discover import Plugin
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
-from retinue.core.toolnames import ALIASES
+from retinue.core.tool_names import ALIASES
 
 IMPORT_SECONDS = 10.0
 _PACKAGE = "retinue_plugin_"

@@ -31,12 +31,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.capabilities.plugins.attach import PluginExtensions
-from retinue.capabilities.plugins.discover import read_path
-from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
-from retinue.core.files import read_file
+from retinue.capabilities.plugins.discover import FailedPlugin, Plugin, read_path
+from retinue.core.foreign import read_file
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_selector
+from retinue.core.tool_names import split_selector
 from retinue.runs.services import Servers
 
 if TYPE_CHECKING:

@@ -18,19 +18,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Body, TodosUpdated
-from retinue.core.messages import UserMessage, notification
-from retinue.core.notice import ChildAsked
+from retinue.core.messages import ChildAsked, UserMessage, notification
 from retinue.core.tool import Question, Reply, Todo
 from retinue.errors import RetinueError
-from retinue.loop.controls import Controls
+from retinue.loop.job import Controls
 from retinue.runs.guard import RunGuards
-from retinue.runs.notification_text import escape
+from retinue.runs.notifications import escape
 from retinue.runs.offer import STEER, can_answer
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
-    from retinue.guard.approval import Asker
+    from retinue.guard.gate import Asker
     from retinue.runs.project import Project
     from retinue.runs.run import Run
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.runs.guard import RunGuards
-from retinue.runs.walls import SandboxScope, make_walls
+from retinue.runs.guard import RunGuards, SandboxScope, make_walls
 
 if TYPE_CHECKING:
     from retinue.core.tool import ToolContext

@@ -20,7 +20,7 @@ from retinue.capabilities.schedule.start import session_of, start_job
 from retinue.capabilities.schedule.times import NextSlot, brought_forward, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
-from retinue.core.process import this_process
+from retinue.core.programs import this_process
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
 from retinue.log.schedules import Missed, Orphan, ScheduledJob

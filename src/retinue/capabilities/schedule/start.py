@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.agents.launch_checks import startable_types
+from retinue.agents.catalog import startable_types
 from retinue.capabilities.schedule.times import zone_of
 from retinue.core.delegation import Refusal, Scheduled, SpawnCall
 from retinue.core.request import Ceiling, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import ScheduledJob
-from retinue.runs.bounds import bounds_below, ceiling_of
+from retinue.runs.guard import bounds_below, ceiling_of
 from retinue.runs.plan import prepare
-from retinue.runs.resolution import merge, resolve_type
+from retinue.runs.requests import merge, resolve_type
 
 if TYPE_CHECKING:
     from retinue.capabilities.schedule.scheduler import Scheduler

@@ -12,7 +12,7 @@ from retinue.runs.capability import Capability, Running, RunPart
 if TYPE_CHECKING:
     from retinue.capabilities.skills import attach as _attach
     from retinue.core.person_prompt import PersonPrompt, PromptCommand
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.run import Run

@@ -19,8 +19,7 @@ from retinue.core.format import replace_unprintable
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
-from retinue.core.tool_list import split_entry
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical, split_entry
 from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
 from retinue.runs.prompt import shipped
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.skills.tool import OnLoad
     from retinue.core.person_prompt import PersonPrompt
     from retinue.core.request import RunRequest
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.run import Run
@@ -341,7 +340,7 @@ def skill_subjects(project: Project) -> list[TrustSubject]:
     library = library_of(project)
     if library is None:
         return []
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import TrustSubject
 
     found = []
     for skill in library.all():

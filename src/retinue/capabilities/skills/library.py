@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from retinue.agents.scan import Signature, just_written, signature_of
+from retinue.agents.parse import Signature, just_written, signature_of
 from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
 from retinue.tools.safe_dir import SafeDir, files, read
 

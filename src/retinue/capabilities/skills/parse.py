@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from retinue.agents.folders import levels
 from retinue.agents.frontmatter import read, split
-from retinue.core.provenance import Provenance
+from retinue.core.foreign import Provenance
 from retinue.settings.places import home, pi_home, retinue_home
 
 PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")

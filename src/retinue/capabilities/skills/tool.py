@@ -9,7 +9,7 @@ from retinue.capabilities.skills.library import Library
 from retinue.capabilities.skills.parse import Skill
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.core.toolnames import PATHS, TOOLS
+from retinue.core.tool_names import PATHS, TOOLS
 from retinue.tools.base import Aliases, Arguments, ToolError, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
 

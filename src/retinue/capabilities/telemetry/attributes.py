@@ -1,4 +1,12 @@
-"""What spans say: the attributes of agents, requests and tool calls, in the names of the conventions."""
+"""Names of attributes, spans and metrics, from OpenTelemetry's conventions for generative AI.
+
+They follow the repository open-telemetry/semantic-conventions-genai at commit 67dff024, where all `gen_ai.*` names are
+still in development. The constants are here and not imported: the package of constants is older than the repository,
+and the modules that hold them move. `session.id` and `openinference.span.kind` are aliases that Langfuse
+and Phoenix read.
+
+What spans say: the attributes of agents, requests and tool calls, in the names of the conventions.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +15,80 @@ from typing import Any
 
 import msgspec
 
-from retinue.capabilities.telemetry import conventions as names
 from retinue.core import events
 from retinue.core.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, UserMessage
 from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.usage import Usage
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+SCOPE = "retinue"
+
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+AGENT_NAME = "gen_ai.agent.name"
+AGENT_ID = "gen_ai.agent.id"
+AGENT_DESCRIPTION = "gen_ai.agent.description"
+AGENT_VERSION = "gen_ai.agent.version"
+CONVERSATION = "gen_ai.conversation.id"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
+CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+ERROR_TYPE = "error.type"
+
+# Content: only with the setting `telemetry: content`.
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+INPUT_VALUE = "input.value"
+OUTPUT_VALUE = "output.value"
+MOST_CONTENT = 60_000
+"""Characters of one attribute."""
+
+SESSION = "session.id"
+SPAN_KIND = "openinference.span.kind"
+
+RUN_ID = "retinue.run.id"
+PARENT_ID = "retinue.parent.id"
+ROOT_ID = "retinue.root.id"
+DEPTH = "retinue.depth"
+ATTEMPT = "retinue.attempt"
+ENDED = "retinue.ended"
+LIMIT = "retinue.limit"
+COST = "retinue.cost.usd"
+FILES_WRITTEN = "retinue.evidence.files_written"
+DENIALS = "retinue.denials"
+WAIT_FOR = "retinue.wait.for"
+INBOX_KIND = "retinue.inbox.kind"
+INBOX_CHOICE = "retinue.inbox.choice"
+INBOX_BY = "retinue.inbox.by"
+
+_PROVIDERS = {
+    "gemini": "gcp.gemini",
+    "google": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "xai": "x_ai",
+}
+
+
+def provider_of(model: str) -> str:
+    """Return the conventions' name of the provider of `provider/model`."""
+    name = model.partition("/")[0]
+    return _PROVIDERS.get(name, name)
+
 
 _FINISH: Mapping[StopReason, str] = {
     "end": "stop",
@@ -27,33 +104,33 @@ _FINISH: Mapping[StopReason, str] = {
 def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, content: bool) -> dict[str, Any]:
     """Return what is known of an agent when it starts."""
     found: dict[str, Any] = {
-        names.PROVIDER: names.provider_of(created.model),
-        names.REQUEST_MODEL: plain_model(created.model),
-        names.AGENT_NAME: created.agent,
-        names.AGENT_ID: run_id,
-        names.AGENT_DESCRIPTION: shorten(str(created.spec.get("description") or "")),
-        names.AGENT_VERSION: created.spec_hash,
-        names.DEPTH: created.depth,
-        names.ATTEMPT: attempt,
-        names.SPAN_KIND: "AGENT",
+        PROVIDER: provider_of(created.model),
+        REQUEST_MODEL: plain_model(created.model),
+        AGENT_NAME: created.agent,
+        AGENT_ID: run_id,
+        AGENT_DESCRIPTION: shorten(str(created.spec.get("description") or "")),
+        AGENT_VERSION: created.spec_hash,
+        DEPTH: created.depth,
+        ATTEMPT: attempt,
+        SPAN_KIND: "AGENT",
     }
     if content:
-        found |= {names.INPUT_MESSAGES: _message("user", created.task), names.INPUT_VALUE: _cut(created.task)}
+        found |= {INPUT_MESSAGES: _message("user", created.task), INPUT_VALUE: _cut(created.task)}
     return found
 
 
 def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
     """Return how a run ended and what it used."""
     found: dict[str, Any] = {
-        names.ENDED: outcome.ended,
-        names.FILES_WRITTEN: len(outcome.evidence.files_written),
-        names.DENIALS: len(outcome.evidence.denials),
+        ENDED: outcome.ended,
+        FILES_WRITTEN: len(outcome.evidence.files_written),
+        DENIALS: len(outcome.evidence.denials),
         **_describe_usage(outcome.usage),
     }
     if outcome.limit is not None:
-        found[names.LIMIT] = outcome.limit
+        found[LIMIT] = outcome.limit
     if content:
-        found |= {names.OUTPUT_MESSAGES: _message("assistant", outcome.text), names.OUTPUT_VALUE: _cut(outcome.text)}
+        found |= {OUTPUT_MESSAGES: _message("assistant", outcome.text), OUTPUT_VALUE: _cut(outcome.text)}
     return found
 
 
@@ -72,19 +149,19 @@ def describe_request(
     """Return what is known of one request to a model and its answer. `given` is what the model had not seen before."""
     finish = _FINISH[message.stop]
     found: dict[str, Any] = {
-        names.PROVIDER: names.provider_of(model),
-        names.REQUEST_MODEL: plain_model(model),
-        names.RESPONSE_MODEL: plain_model(message.model or model),
-        names.FINISH_REASONS: (finish,),
-        names.SPAN_KIND: "LLM",
+        PROVIDER: provider_of(model),
+        REQUEST_MODEL: plain_model(model),
+        RESPONSE_MODEL: plain_model(message.model or model),
+        FINISH_REASONS: (finish,),
+        SPAN_KIND: "LLM",
         **_describe_usage(message.usage),
     }
     if content:
         asked = _encode([_given(part) for part in given])
         parts = [_part(part) for part in message.content]
         answer = _encode([{"role": "assistant", "parts": parts, "finish_reason": finish}])
-        found |= {names.INPUT_MESSAGES: asked, names.INPUT_VALUE: _cut(asked)}
-        found |= {names.OUTPUT_MESSAGES: answer, names.OUTPUT_VALUE: _cut(message.text or answer)}
+        found |= {INPUT_MESSAGES: asked, INPUT_VALUE: _cut(asked)}
+        found |= {OUTPUT_MESSAGES: answer, OUTPUT_VALUE: _cut(message.text or answer)}
     return found
 
 
@@ -94,16 +171,16 @@ def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[
     if call.name.startswith("mcp__"):
         kind = "extension"
     found: dict[str, Any] = {
-        names.TOOL_NAME: call.name,
-        names.TOOL_CALL_ID: call.id,
-        names.TOOL_TYPE: kind,
-        names.SPAN_KIND: "TOOL",
+        TOOL_NAME: call.name,
+        TOOL_CALL_ID: call.id,
+        TOOL_TYPE: kind,
+        SPAN_KIND: "TOOL",
     }
     if content:
         given = _cut(_encode(call.arguments))
-        found |= {names.TOOL_ARGUMENTS: given, names.INPUT_VALUE: given}
+        found |= {TOOL_ARGUMENTS: given, INPUT_VALUE: given}
         if result is not None:
-            found |= {names.TOOL_RESULT: _cut(result), names.OUTPUT_VALUE: _cut(result)}
+            found |= {TOOL_RESULT: _cut(result), OUTPUT_VALUE: _cut(result)}
     return found
 
 
@@ -112,7 +189,7 @@ def describe_retry(body: events.Retrying) -> dict[str, Any]:
     return {
         "retinue.retry.attempt": body.attempt,
         "retinue.retry.delay": body.delay,
-        names.ERROR_TYPE: body.failure.kind,
+        ERROR_TYPE: body.failure.kind,
     }
 
 
@@ -128,13 +205,13 @@ def shorten(text: str) -> str:
 def _describe_usage(usage: Usage) -> dict[str, Any]:
     # By the conventions, input includes what came from the cache or went into it.
     found: dict[str, Any] = {
-        names.INPUT_TOKENS: usage.input + usage.cache_read + usage.cache_write,
-        names.OUTPUT_TOKENS: usage.output,
-        names.CACHE_READ: usage.cache_read,
-        names.CACHE_CREATION: usage.cache_write,
+        INPUT_TOKENS: usage.input + usage.cache_read + usage.cache_write,
+        OUTPUT_TOKENS: usage.output,
+        CACHE_READ: usage.cache_read,
+        CACHE_CREATION: usage.cache_write,
     }
     if usage.cost_usd is not None:
-        found[names.COST] = usage.cost_usd
+        found[COST] = usage.cost_usd
     return found
 
 
@@ -156,7 +233,7 @@ def _part(part: Text | Thinking | ToolCall) -> dict[str, Any]:
     """Return a part of an answer as the conventions write it."""
     if isinstance(part, ToolCall):
         text = _encode(part.arguments)
-        arguments = part.arguments if len(text) <= names.MOST_CONTENT else _cut(text)
+        arguments = part.arguments if len(text) <= MOST_CONTENT else _cut(text)
         return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": arguments}
     kind = "reasoning" if isinstance(part, Thinking) else "text"
     return {"type": kind, "content": _cut(part.text)}
@@ -167,4 +244,4 @@ def _encode(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    return text[: names.MOST_CONTENT]
+    return text[:MOST_CONTENT]

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.capabilities.telemetry import conventions as names
+from retinue.capabilities.telemetry import attributes as names
 from retinue.capabilities.telemetry.otlp import CUMULATIVE, attributes, block, fixed, moment, real, text, whole
 from retinue.capabilities.telemetry.spans import TraceSpan
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from retinue.capabilities.telemetry import conventions as names
+from retinue.capabilities.telemetry import attributes as names
 from retinue.capabilities.telemetry.spans import SpanEvent, TraceSpan
 from retinue.core.version import __version__
 

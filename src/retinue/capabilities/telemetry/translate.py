@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.capabilities.telemetry import conventions as names
+from retinue.capabilities.telemetry import attributes as names
 from retinue.capabilities.telemetry.attributes import (
     describe_agent,
     describe_call,

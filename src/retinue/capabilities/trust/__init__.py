@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.core.files import read_file
+from retinue.core.foreign import read_file
 from retinue.runs.capability import Capability
 from retinue.settings.foreign import foreign_files, parse_object
 from retinue.settings.load import settings_files
 
 if TYPE_CHECKING:
-    from retinue.core.provenance import Right
+    from retinue.core.foreign import Right
     from retinue.core.spec import AgentSpec
-    from retinue.guard.trust import Trust
-    from retinue.guard.trust_subjects import TrustSubject
+    from retinue.guard.trust import Trust, TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
 
@@ -41,7 +40,7 @@ def withhold_rights(plan: LaunchPlan) -> None:
         plan.notes += _withheld(project)
     if not (spec.hooks or spec.servers or spec.permission_mode):
         return
-    from retinue.guard.trust_subjects import brings, without_rights
+    from retinue.guard.trust import brings, without_rights
 
     withheld = {right: what for right, what in brings(spec).items() if not project.trust.trusts(spec, right)}
     if not withheld:
@@ -72,7 +71,7 @@ def _withheld(project: Project) -> tuple[str, ...]:
     """Return notes on settings that have no effect without consent, and on settings that could not be read."""
     if not project.settings.problems:
         return ()
-    from retinue.guard.trust_subjects import untrusted
+    from retinue.guard.trust import untrusted
 
     notes = list(untrusted(project.settings))
     for problem in project.settings.problems:
@@ -85,7 +84,7 @@ def _withheld(project: Project) -> tuple[str, ...]:
 def subjects(project: Project) -> list[TrustSubject]:
     """Return every file of the project that needs consent, whether or not it has been given."""
     from retinue.guard.gitconfig import git_programs
-    from retinue.guard.trust_subjects import TrustSubject, agent_subjects, settings_subject
+    from retinue.guard.trust import TrustSubject, agent_subjects, settings_subject
 
     found: list[TrustSubject] = []
     files: list[tuple[str, Path]] = []

@@ -27,7 +27,7 @@ from retinue.capabilities.web.base import (
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.http.address import FetchError
 from retinue.runs.guard import RunGuards
 from retinue.tools.base import Aliases, Arguments, Properties

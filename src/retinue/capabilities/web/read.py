@@ -17,7 +17,7 @@ from msgspec import Struct
 from retinue.capabilities.web import formats as data
 from retinue.capabilities.web.formats import read_html, read_xml
 from retinue.http.address import FetchError
-from retinue.tools.capture import clean
+from retinue.tools.content import clean
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),

@@ -23,8 +23,7 @@ from retinue.tools.delegation.frame import one_line
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
-    from retinue.models.provider import Provider
-    from retinue.models.providers import Providers
+    from retinue.models.providers import Provider, Providers
 
 
 _TAG = re.compile(r"<[^<>]{0,200}>")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree import home as _home
     from retinue.capabilities.worktree import tools as _tools
     from retinue.core.outcome import Outcome
-    from retinue.runs.admission import Admission
     from retinue.runs.launch import LaunchPlan
+    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 else:
     _attach = LazyModule("retinue.capabilities.worktree.attach")

@@ -24,9 +24,9 @@ from retinue.core.tool import ToolContext
 from retinue.errors import LaunchError
 from retinue.guard.git import Git
 from retinue.guard.sandbox.kernel import can_sandbox
-from retinue.runs.bounds import Isolation
-from retinue.runs.consent import has_git_consent
+from retinue.runs.guard import Isolation
 from retinue.runs.plan import check_folder
+from retinue.runs.project import has_git_consent
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import SavedWork

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.process import Owner, lock_file, this_process
+from retinue.core.programs import Owner, lock_file, this_process
 from retinue.guard.git import Git, GitError
 from retinue.settings.places import private_folder
 

@@ -25,8 +25,7 @@ from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import BRANCH, checkout_of
 from retinue.capabilities.worktree.repository import find_entries, identity, remove_folder
-from retinue.core.process import lock_file
-from retinue.core.programs import STDOUT, Popen, TimeoutExpired, open_program, prepare
+from retinue.core.programs import STDOUT, Popen, TimeoutExpired, lock_file, open_program, prepare
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder

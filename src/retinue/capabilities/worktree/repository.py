@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
-from retinue.core.files import read_text
+from retinue.core.foreign import read_text
 from retinue.guard.git import Git, GitError, paths
 from retinue.guard.sandbox.environment import repository_of
 

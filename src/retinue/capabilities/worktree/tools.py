@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.match import starts_others
@@ -36,7 +36,7 @@ from retinue.runs.prompt import shipped
 if TYPE_CHECKING:
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.shell_step import Step
-    from retinue.runs.bounds import Isolation
+    from retinue.runs.guard import Isolation
 
 
 _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")

@@ -34,7 +34,7 @@ from retinue.capabilities.worktree.repository import (
     unlock,
 )
 from retinue.capabilities.worktree.save import include, keep_out
-from retinue.core.process import this_process
+from retinue.core.programs import this_process
 from retinue.errors import LaunchError
 from retinue.guard.git import REMOTES, Git, GitError
 from retinue.settings.places import private_folder

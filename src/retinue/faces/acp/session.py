@@ -16,9 +16,9 @@ import msgspec
 
 from retinue.app.feed import ConflictError, Feed
 from retinue.app.history import past_events
+from retinue.app.model_choice import ModelWindows
 from retinue.app.models import list_models
 from retinue.app.stream import BehindError, FeedFrame, event_frame, text_frame
-from retinue.app.windows import ModelWindows
 from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunPlace
 from retinue.errors import AnsweredError, RetinueError
@@ -30,8 +30,8 @@ from retinue.faces.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read
 from retinue.faces.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
 from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
+from retinue.log.follow import TextPiece, last_number
 from retinue.log.query import LogReader
-from retinue.log.tail import TextPiece, last_number
 from retinue.runs.record import recorded_mode
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from retinue.faces.acp import updates
 from retinue.faces.acp.calls import call_began, call_ended
 from retinue.faces.acp.digest import AgentCard, RunDigest
 from retinue.faces.acp.updates import ClientFeatures, Update
-from retinue.guard.approval import call_title
+from retinue.guard.gate import call_title
 
 Told = tuple[str, Update]
 """The session that is told something, and what."""

@@ -11,6 +11,15 @@ moment and need not be renewed.
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from retinue.app.completion import cached, values_of
+from retinue.faces.cli.main import APP, COMMANDS, HEADLESS, Command, Group
+from retinue.faces.cli.project import Parser
 
 BASH = r"""
 _retinue() {
@@ -84,3 +93,177 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     print(SCRIPTS[args.shell].strip())
     return 0
+
+
+TYPE_CHECKING = False
+
+
+def answer(words: Sequence[str]) -> int:
+    """Print what may stand in the place of the last of `words`. Print nothing where that is not known."""
+    table = cached("completion-table", _table)
+    typed = words[-1] if words else ""
+    lines = []
+    for value, about in _candidates(table, words[:-1], typed):
+        if value.startswith((":", typed)):
+            lines.append(f"{value}\t{about}" if about else value)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _table() -> tuple[dict[str, Any], list[str]]:
+
+    return completion_table()
+
+
+def _candidates(table: Mapping[str, Any], before: Sequence[str], typed: str) -> Iterator[tuple[str, str]]:
+    path, rest = _command(table, before)
+    command = table.get(path)
+    if not rest:
+        # Of a group, such as `retinue runs`.
+        yield from table["groups"].get(path, {}).items()
+    if command is None:
+        return
+    wanted, place = _read(command, rest)
+    if wanted is not None:
+        yield from _values(wanted, typed)
+        return
+    option, equals, value = typed.partition("=")
+    if equals and option in command["options"]:
+        for found, about in _values(command["options"][option]["value"], value):
+            yield found if found.startswith(":") else f"{option}={found}", about
+        return
+    if typed.startswith("-"):
+        for name, each in command["options"].items():
+            yield name, each["help"]
+        return
+    arguments = command["arguments"]
+    if arguments:
+        kind = arguments[min(place, len(arguments) - 1)]
+        if place < len(arguments) or command["many"]:
+            yield from _values(kind, typed)
+
+
+def _command(table: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the command that the words begin with, and the words behind it."""
+    if words and words[0] == "help":
+        words = words[1:]
+    path, number = "", 0
+    while number < len(words) and words[number] in table["groups"].get(path, {}):
+        path = f"{path} {words[number]}".strip()
+        number += 1
+    return path, words[number:]
+
+
+def _read(command: Mapping[str, Any], words: Sequence[str]) -> tuple[Any, int]:
+    """Return what the option before the cursor takes, if it takes something, and the number of arguments so far."""
+    place, waiting, many = 0, None, False
+    for word in words:
+        option = command["options"].get(word)
+        if option is not None:
+            waiting, many = option["value"], option["many"]
+        elif waiting is not None and not word.startswith("-"):
+            # The value of an option. One that takes several goes on taking.
+            if not many:
+                waiting = None
+        elif not word.startswith("-"):
+            place += 1
+    if many and waiting is not None and words and words[-1] not in command["options"]:
+        return None, place
+    return waiting, place
+
+
+def _values(kind: Any, typed: str) -> Iterator[tuple[str, str]]:
+    if isinstance(kind, list):
+        for word in kind:
+            yield word, ""
+    elif kind == "file":
+        # `@path`, as tasks and prompts are given, is for the program and not for the shell.
+        if not typed.startswith("@"):
+            yield ":files", ""
+    elif kind == "folder":
+        yield ":folders", ""
+    elif kind:
+        yield from values_of(kind)
+
+
+_METAVARS = {"DIR": "folder", "FILE": "file", "M": "model", "AGENT": "agent", "TASK": "file", "PROMPT": "file"}
+_OF_RUNS = ("runs", "attach", "open", "replay")
+_BY_PLACE = {
+    ("agents show", "name"): "agent",
+    ("agents convert", "name"): "agent",
+    ("agents disable", "name"): "agent",
+    ("agents eject", "name"): "agent",
+    ("agents enable", "name"): "agent",
+    ("agents lint", "paths"): "file",
+    ("models default", "name"): "model",
+    ("models resolve", "name"): "model",
+    ("models test", "name"): "model",
+    ("settings get", "name"): "setting",
+    ("settings set", "name"): "setting",
+    ("settings unset", "name"): "setting",
+}
+
+
+def completion_table() -> tuple[dict[str, Any], list[str]]:
+    """Return the table and the source files that it depends on.
+
+    The table has the commands of each group, and the arguments and options of each command.
+    """
+    groups: dict[str, dict[str, str]] = {"": {name: entry.help for name, entry in COMMANDS.items()}}
+    table: dict[str, Any] = {"groups": groups, "": _app()}
+    for name, entry in COMMANDS.items():
+        if isinstance(entry, Command):
+            table[name] = _describe(name, entry)
+            continue
+        assert isinstance(entry, Group)
+        groups[name] = {verb: command.help for verb, command in entry.commands.items()}
+        if entry.alone is not None:
+            table[name] = _describe(name, entry.alone)
+        for verb, command in entry.commands.items():
+            table[f"{name} {verb}"] = _describe(f"{name} {verb}", command)
+    return table, [str(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
+
+
+def _app() -> dict[str, Any]:
+    """Return what may follow `retinue` itself: options of the app and of `-p`, which share their place."""
+    app, headless = _describe("", APP), _describe("", HEADLESS)
+    options = {**headless["options"], **app["options"]}
+    options["--version"] = {"help": "the installed version", "value": None, "many": False}
+    return {"arguments": [], "many": False, "options": options}
+
+
+def _describe(path: str, command: Command) -> dict[str, Any]:
+    home, _, name = command.home.partition(":")
+    module = importlib.import_module(f"retinue.faces.cli.{home}")
+    parser = Parser(prog=f"retinue {path}")
+    getattr(module, f"configure{'_' + name if name else ''}")(parser)
+    options: dict[str, Any] = {}
+    arguments: list[Any] = []
+    many = False
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        takes = action.nargs != 0
+        kind = _kind(path, action) if takes else None
+        repeats = action.nargs in ("+", "*")
+        if not action.option_strings:
+            arguments.append(kind)
+            many = many or repeats
+        for option in action.option_strings:
+            text = " ".join((action.help or "").split())
+            options[option] = {"help": text, "value": kind, "many": repeats}
+    return {"arguments": arguments, "many": many, "options": options}
+
+
+def _kind(path: str, action: argparse.Action) -> Any:
+    """Return what a person may write there: a list of words, or the name of a kind of values."""
+    if action.choices is not None:
+        return [str(choice) for choice in action.choices]
+    if (path, action.dest) in _BY_PLACE:
+        return _BY_PLACE[path, action.dest]
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    if "--agent" in action.option_strings:
+        return "agent"
+    if metavar == "ID" and (path.split(" ")[0] in ("", *_OF_RUNS) or action.dest in ("run", "resume")):
+        return "run"
+    return _METAVARS.get(metavar, "")

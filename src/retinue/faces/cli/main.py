@@ -72,12 +72,12 @@ COMMANDS: dict[str, Command | Group] = {
             "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
             "background": Command("let the run that waits for another go on without it", "runs_control:background"),
             "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
-            "effects": Command("what a run really did: files, commands, hosts, denials", "runs_changes:effects"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", "runs_control:effects"),
             "fork": Command("go on from a moment of a run as a new run", "runs_evidence:fork"),
             "diff": Command("two runs side by side: calls, files, cost, answer", "runs_evidence:diff"),
             "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),
-            "undo": Command("put back the files a run has changed", "runs_changes:undo"),
-            "prune": Command("remove what runs of long ago have left on the disk", "runs_changes:prune"),
+            "undo": Command("put back the files a run has changed", "runs_control:undo"),
+            "prune": Command("remove what runs of long ago have left on the disk", "runs_control:prune"),
         },
     ),
     "test": Group(
@@ -274,7 +274,7 @@ def guarded_run(work: Callable[[], int]) -> int:
 def _run(argv: Sequence[str]) -> int:
     word = argv[0] if argv else ""
     if argv[:2] == ["completion", "--answer"]:
-        from retinue.faces.cli.completion_answer import answer
+        from retinue.faces.cli.completion import answer
 
         return answer(argv[2:])
     if word in COMMANDS:

@@ -9,12 +9,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from retinue.app.task_input import read_prompt, read_schema, read_task
+from retinue.app.session_options import read_prompt, read_schema, read_task
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
-from retinue.faces.cli.project import Parser, add_cwd, amount, count, folder, positive, say
-from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
+from retinue.faces.cli.project import (
+    Parser,
+    add_cwd,
+    add_session_flags,
+    amount,
+    count,
+    folder,
+    positive,
+    read_session_flags,
+    say,
+)
 
 if TYPE_CHECKING:
     from retinue.app.dialogue import MessageReceipt
@@ -213,8 +222,8 @@ def execute_agent(args: argparse.Namespace) -> int:
     stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
     from retinue.core.person_prompt import PersonPrompt
-    from retinue.faces.cli.console.foreground import drive
-    from retinue.faces.cli.console.piped import read_piped
+    from retinue.faces.cli.console.progress import drive
+    from retinue.faces.cli.project import read_piped
 
     output = output_of(args)
 
@@ -293,8 +302,8 @@ def execute_prompt(args: argparse.Namespace) -> int:
     goes to the agent of that name which the run had started: while it works it hears it there, and otherwise
     it goes on and its answer is printed.
     """
-    from retinue.faces.cli.console.foreground import drive
-    from retinue.faces.cli.console.piped import read_piped
+    from retinue.faces.cli.console.progress import drive
+    from retinue.faces.cli.project import read_piped
 
     output = output_of(args)
 

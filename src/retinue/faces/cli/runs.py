@@ -12,7 +12,6 @@ from typing import get_args
 
 from msgspec import to_builtins
 
-from retinue.app.answer_text import printed_answer
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
 from retinue.app.runs import (
@@ -24,7 +23,7 @@ from retinue.app.runs import (
     read_ending,
     read_story,
 )
-from retinue.app.text import MARKS, clip, indent, local_time, one_line, optional, plural
+from retinue.app.text import MARKS, clip, indent, local_time, one_line, optional, plural, printed_answer
 from retinue.core.controls import escape_controls, in_line
 from retinue.core.delegation import State
 from retinue.core.encode import event_to_json

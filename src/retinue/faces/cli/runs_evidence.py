@@ -8,7 +8,7 @@ from pathlib import Path
 from retinue.app.output import print_json
 from retinue.app.places import project_of
 from retinue.app.recordings import compare_recordings, export_run, send_trace
-from retinue.app.task_input import read_task
+from retinue.app.session_options import read_task
 from retinue.app.text import optional
 from retinue.core.controls import visible
 from retinue.core.run_state import RunState
@@ -125,7 +125,7 @@ def execute_fork(args: argparse.Namespace) -> int:
         retinue runs fork 3f2a9c1d --at 12 --edit "Only look in src/"
         retinue runs fork 3f2a9c1d --at 12 --model opus --keep-files
     """
-    from retinue.faces.cli.console.foreground import drive
+    from retinue.faces.cli.console.progress import drive
 
     output = output_of(args)
 

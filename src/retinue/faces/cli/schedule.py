@@ -19,7 +19,7 @@ from retinue.app.schedules import (
     list_jobs_in,
     run_job,
 )
-from retinue.app.task_input import read_task
+from retinue.app.session_options import read_task
 from retinue.app.text import clean_line, optional, relative
 from retinue.faces.cli.project import add_cwd, add_where, folder, say, write_json
 

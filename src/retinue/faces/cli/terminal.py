@@ -26,9 +26,8 @@ from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunState
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.project import add_cwd, folder, locate, project, say
+from retinue.faces.cli.project import add_cwd, add_session_flags, folder, locate, project, read_session_flags, say
 from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
-from retinue.faces.cli.session_flags import add_session_flags, read_session_flags
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue

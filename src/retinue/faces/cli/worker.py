@@ -15,8 +15,8 @@ from retinue.app.workers import (
     serve_worker,
     shared_database,
 )
-from retinue.core.placement import split_labels
-from retinue.core.provenance import OPERATOR_RIGHTS
+from retinue.core.foreign import OPERATOR_RIGHTS
+from retinue.core.request import split_labels
 from retinue.faces.cli.project import add_cwd, folder, locate, positive, say, write_json
 
 

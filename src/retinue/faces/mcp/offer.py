@@ -13,7 +13,7 @@ from retinue.app.agents import Catalog, LoadedAgent
 from retinue.app.feed import Feed
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec
-from retinue.core.toolnames import TOOLS, canonical
+from retinue.core.tool_names import TOOLS, canonical
 from retinue.errors import UnknownAgentError
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RESULT_SCHEMA, schema_with_value

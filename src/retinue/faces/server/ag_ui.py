@@ -27,10 +27,10 @@ from retinue.core.story import Step
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.server.chat import ChatMessage
+from retinue.log.follow import last_number
 from retinue.log.inbox import items, opening_number
 from retinue.log.overview import tree_usage
 from retinue.log.query import LogReader
-from retinue.log.tail import last_number
 
 BY = "ag-ui"
 VERSION = "1.0"

@@ -23,7 +23,7 @@ import uvicorn
 from msgspec import Struct
 
 from retinue.app.projects import Projects, private_folder, state_folder
-from retinue.core.process import start_of
+from retinue.core.programs import start_of
 from retinue.errors import StateError, UsageError
 from retinue.faces.server.app import make_app
 from retinue.faces.server.connections import ACCEPTED_AT_ONCE, GuardedConnection, UnprovenConnections

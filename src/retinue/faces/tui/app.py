@@ -10,8 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 
 import retinue.faces.tui.report_commands  # noqa: F401 - it registers its commands
-from retinue.app.attached import Attached
-from retinue.app.conversation import read_end
+from retinue.app.conversation import Attached, read_end
 from retinue.app.modes import next_mode
 from retinue.app.progress import WorkProgress
 from retinue.app.prompt_history import History

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from retinue.app.attached import Attached
+from retinue.app.conversation import Attached
 from retinue.app.text import plural
 from retinue.errors import RetinueError
 from retinue.faces.tui.frame import command, live_runs

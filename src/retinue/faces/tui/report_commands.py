@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retinue.app.attached import Attached
 from retinue.app.context import conversation_markdown, measure_context
+from retinue.app.conversation import Attached
 from retinue.app.rich_text import one_line
 from retinue.app.text import optional, plural
 from retinue.core.format import count_tokens, format_cost, format_count, format_tokens

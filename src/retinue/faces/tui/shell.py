@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from retinue.app.attached import Attached
+from retinue.app.conversation import Attached
 from retinue.app.rich_text import STYLES, clean, one_line
 from retinue.app.shell import run_command
 from retinue.app.text import optional

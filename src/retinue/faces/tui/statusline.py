@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 from rich.text import Text
 
+from retinue.app.model_choice import ModelWindows
 from retinue.app.modes import mode_words
 from retinue.app.rich_text import clean
 from retinue.app.text import optional, plural
-from retinue.app.windows import ModelWindows
-from retinue.core.files import read_text
+from retinue.core.foreign import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.core.programs import prepare, spawn
 from retinue.faces.tui.board.cards import RunCard
@@ -297,8 +297,8 @@ class FactFinder:
     async def look_around(self) -> None:
         """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise
         RetinueError where the model that was named is not there."""
+        from retinue.app.instructions import what_was_loaded
         from retinue.app.model_choice import choose_model
-        from retinue.app.startup import what_was_loaded
 
         project = self._app.project
         self.loaded = await asyncio.to_thread(what_was_loaded, project)

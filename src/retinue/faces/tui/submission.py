@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.app.notes import append_note, note_files
+from retinue.app.instructions import append_note, note_files
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.frame import COMMANDS
 

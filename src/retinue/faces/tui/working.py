@@ -17,7 +17,7 @@ from retinue.app.progress import State, WorkProgress
 from retinue.app.rich_text import STYLES, fit, fit_line, one_line
 from retinue.app.text import plural
 from retinue.core.format import format_wait
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard, describe
 from retinue.faces.tui.board.marks import FRAMES, STILL

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from retinue.core.permission import EffectKind, ToolUse
-from retinue.core.toolnames import PATHS, STARTING, TOOLS, canonical
+from retinue.core.tool_names import PATHS, STARTING, TOOLS, canonical
 from retinue.guard.permissions.locations import RunFolders, anchor_pattern, below, compile_pattern, match_path
 from retinue.guard.permissions.rule import GLOB, HOLE, MAYBE, NO, YES, Match, Rule, is_known
 from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from retinue.core.permission import Decision, Judge, Risk, Ruling, ToolUse, Verdict
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.coverage import (
     Coverage,

@@ -10,7 +10,7 @@ import re
 import shlex
 from functools import lru_cache
 
-from retinue.core.toolnames import STARTING
+from retinue.core.tool_names import STARTING
 from retinue.guard.permissions.call import CONTENT, JudgedCall, exists, holds_file, match_suspect
 from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.rule import (

@@ -33,7 +33,7 @@ from typing import Protocol
 from retinue.agents.folders import dialect_folders
 from retinue.core.permission import READ_ONLY, Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import GLOB, HOLE, Kind, Rule, is_known, match, parse_rule

@@ -21,8 +21,7 @@ from msgspec import Struct, field
 
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
-from retinue.core.tool_list import split_entries
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS, split_entries
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import YES, Kind, Limit, Rule, names_tool, parse_rule, widest_rule, with_tools
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object

@@ -24,8 +24,17 @@ from msgspec.structs import replace
 
 from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
-from retinue.core.tool_list import form_problem, misspelt_tool, shape_problem, split_entry
-from retinue.core.toolnames import STARTING, SUBJECTS, TOOLS, canonical, matching_tools
+from retinue.core.tool_names import (
+    STARTING,
+    SUBJECTS,
+    TOOLS,
+    canonical,
+    form_problem,
+    matching_tools,
+    misspelt_tool,
+    shape_problem,
+    split_entry,
+)
 
 HOLE = "\0"
 GLOB = "\1"

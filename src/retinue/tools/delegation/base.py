@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.tool import Tool, ToolContext, ToolSpec
-from retinue.core.toolnames import TOOLS
+from retinue.core.tool_names import TOOLS
 from retinue.tools.base import Arguments, BuiltinTool, Properties, parameters_of, read_prompt
-from retinue.tools.capture import head_and_tail
+from retinue.tools.content import head_and_tail
 from retinue.tools.delegation.describe import Wording
 from retinue.tools.delegation.frame import as_data, framed
 from retinue.tools.processes import in_thread

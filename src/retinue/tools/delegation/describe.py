@@ -18,9 +18,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from retinue.core.files import read_head
+from retinue.core.foreign import read_head
 from retinue.core.spec import AgentSpec
-from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
+from retinue.core.tool_names import BUILT_IN_SEVEN, base_name, canonical
 from retinue.settings.places import pi_home, repository_root, retinue_home
 from retinue.tools.delegation.frame import one_line
 

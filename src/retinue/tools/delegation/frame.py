@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from retinue.tools.capture import clean
+from retinue.tools.content import clean
 
 FRAME_TAGS = (
     "task-notification",

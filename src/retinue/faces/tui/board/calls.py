@@ -14,10 +14,10 @@ from retinue.app.text import clip, optional
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import CUT_OFF
 from retinue.core.tool import Todo
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import icon, stats
-from retinue.runs.notification_text import LABELS
+from retinue.runs.notifications import LABELS
 
 LONGEST = 100
 ARGUMENT_LINES = 200

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from retinue.app.text import clip, first_line, optional
 from retinue.core.format import context_percent
 from retinue.core.run_state import ActiveRun
-from retinue.core.toolnames import canonical
+from retinue.core.tool_names import canonical
 
 LONGEST = 60
 

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from retinue.app.markdown import plain_text
 from retinue.app.rich_text import STYLES, clean, fit, one_line
-from retinue.core.messages import ToolCall
-from retinue.core.notice import ChildAsked
+from retinue.core.messages import ChildAsked, ToolCall
 
 _TAG = re.compile(r"</?[a-z][a-z_-]*>")
 LONGEST = 400

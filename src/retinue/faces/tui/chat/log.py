@@ -13,8 +13,7 @@ from textual.widget import AwaitMount, Widget
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import Event, TextDelta
-from retinue.core.messages import ToolCall, UserMessage
-from retinue.core.notice import ChildAsked, ChildrenEnded, ModeNotice
+from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.core.story import Entry, Step, Story, Topic
 from retinue.core.tool import Todo
@@ -26,7 +25,7 @@ from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import AgentBlock, Checklist, Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import EndKey, NotificationBox
 from retinue.faces.tui.chat.question import QuestionBlock, QuestionBox
-from retinue.runs.notification_text import ending
+from retinue.runs.notifications import ending
 from retinue.runs.record import RESUME_PROMPT
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.

@@ -13,7 +13,7 @@ from retinue.app.markdown import markdown_lines, plain_text
 from retinue.app.rich_text import STYLES, clean, fit, one_line
 from retinue.app.text import optional, plural
 from retinue.core.format import format_duration, format_tokens
-from retinue.core.notice import ChildEnding, ChildrenEnded
+from retinue.core.messages import ChildEnding, ChildrenEnded
 from retinue.core.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, stats, status_icon

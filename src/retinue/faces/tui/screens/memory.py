@@ -15,10 +15,10 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.app.notes import instruction_files, note_files
+from retinue.app.instructions import instruction_files, note_files
 from retinue.app.rich_text import one_line
 from retinue.app.text import plural
-from retinue.core.files import MAX_FILE_BYTES, read_head
+from retinue.core.foreign import MAX_FILE_BYTES, read_head
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.app.attached import Attached
+from retinue.app.conversation import Attached
 from retinue.app.rewind import Fork, Rewinder, RewindPoint, fork_run, name_files, read_moments, report_files
 from retinue.app.rich_text import STYLES, fit, one_line
 from retinue.app.text import optional, plural

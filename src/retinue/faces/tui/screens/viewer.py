@@ -16,9 +16,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from retinue.app.model_choice import known_windows
 from retinue.app.rich_text import Row
 from retinue.app.run_events import Lost, RunSource
-from retinue.app.windows import known_windows
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS
