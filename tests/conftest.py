@@ -14,7 +14,7 @@ settings.register_profile(
 )
 settings.load_profile("retinue")
 
-# A shell that starts the tests in the background lets them ignore Ctrl-C, and the programs they start would inherit that.
+# A shell that starts the tests in the background makes them ignore Ctrl-C; the programs they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is collected stays until the end: to look for garbage in it again and again takes longer than many a test.
