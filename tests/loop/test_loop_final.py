@@ -7,7 +7,7 @@ from retinue.core.messages import AssistantMessage, Text, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Limits, Usage
 from retinue.loop import Prior
-from retinue.loop.finish import RunReport, result_object
+from retinue.loop.finish import result_document
 from retinue.testing import (
     SCRIPTED,
     Call,
@@ -233,10 +233,10 @@ async def test_each_answer_of_a_run_may_be_asked_for_its_rest():
 
 
 def test_the_result_object_of_an_answer_that_was_cut_off_says_so():
-    report = RunReport(agent="a", task="t", outcome=Outcome("completed", text="half", truncated=True))
-    made = result_object(report, run_id="r")
-    assert made["details"]["error"]["code"] == "SUBAGENT_OUTPUT_TRUNCATED"
-    assert "cut off at the output limit" in made["details"]["error"]["message"]
-    assert "cut off at the output limit" in made["content"][0]["text"]
-    assert made["details"]["results"][0]["truncated"] is True
-    assert made["details"]["results"][0]["output"] == "half"
+    outcome = Outcome("completed", text="half", truncated=True)
+    document = result_document(outcome, agent="a", task="t", run_id="r")
+    assert document.details.error.code == "SUBAGENT_OUTPUT_TRUNCATED"
+    assert "cut off at the output limit" in document.details.error.message
+    assert "cut off at the output limit" in document.content[0].text
+    assert document.details.results[0].truncated is True
+    assert document.details.results[0].output == "half"

@@ -10,7 +10,7 @@ from delegation_scene import FakeDelegate
 from retinue.core.delegation import Refusal
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Usage
-from retinue.loop.finish import ErrorCode
+from retinue.loop.finish import ErrorCode, ResultCall
 from retinue.tools.delegation.base import NAMES, delegation_tools
 from retinue.tools.delegation.describe import TypeLine, Wording
 from retinue.tools.delegation.dialects import DispatchAgentTool, SubagentTool
@@ -91,7 +91,7 @@ async def test_success_carries_the_report_and_the_whole_details(context):
     supervisor = FakeDelegate(
         {"status": "completed", "text": outcome.text, "outcome": outcome, "transcript": "/s.jsonl"}
     )
-    items = ({"type": "toolCall", "name": "read", "args": {}},)
+    items = (ResultCall("read", {}),)
     tool = subagent(supervisor, sanitise=lambda text: text.replace("sk-1", "[X]"), items=lambda run_id: items)
     made = await ask(tool, context, agent="explorer", task="Find it")
     run_id = supervisor.children()[0].id

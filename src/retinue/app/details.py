@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
 
+from retinue.app.changes import run_effects
 from retinue.app.feed import Feed
-from retinue.app.views import (
-    RunDetail,
-    SearchList,
-    TranscriptView,
-)
+from retinue.app.views import RunDetail, SearchList, TranscriptView
 from retinue.capabilities.audit.report import RunEffects
 from retinue.core.events import AssistantEnded, RunCreated
 from retinue.core.format import relative
+from retinue.core.outcome import Ended
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import sanitise
@@ -23,7 +23,7 @@ from retinue.log.overview import describe_activity, run_tools, search, tree_usag
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 from retinue.log.transcript import TranscriptLines
-from retinue.loop.finish import RunReport, display_items, result_object
+from retinue.loop.finish import ResultDetails, display_items, result_document
 from retinue.models.keys import environment as process_environment
 
 
@@ -52,37 +52,61 @@ async def describe_run(feed: Feed, row: RunState) -> RunDetail:
     return found
 
 
-async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -> dict[str, Any]:
-    """Return what programs read of a run: `content` and `details`, as `retinue run --json` prints them, with the
-    record of what the run and those below it really did. Without `verbose` the single words and calls are left out.
-    Raise StateError for a run that has not ended."""
-    from retinue.app.changes import run_effects
+class RecordedCommand(Struct, frozen=True, rename="camel"):
+    """A command that a run has run to its end."""
 
-    def read(reader: LogReader) -> dict[str, Any]:
+    command: str
+    exit_code: int | None
+
+
+class RunRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What runs really touched, counted from effects and not from their words, each thing once."""
+
+    files_read: Sequence[str]
+    files_written: Sequence[str]
+    commands: Sequence[RecordedCommand]
+    hosts: Sequence[str]
+    denials: Sequence[str]
+    unknown_effects: Sequence[str]
+
+
+class RecordedResult(ResultDetails, frozen=True, kw_only=True, rename="camel"):
+    """The details of `retinue run --json`, with how the run ended, and what it and the runs below it really did."""
+
+    status: Ended
+    record: RunRecord
+
+
+async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -> tuple[str, RecordedResult]:
+    """Return what programs read of a run, its text and its details, as `retinue run --json` prints them. Without
+    `verbose` the single words and calls are left out. Raise StateError for a run that has not ended."""
+
+    def read(reader: LogReader) -> tuple[str, RecordedResult]:
         outcome = reader.outcome(row.id)
         if outcome is None:
             raise StateError(f"Run {row.id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
         types = ("run.created", "assistant.ended")
         events = [event.body for event in reader.stream(row.id, types=types, limit=None if verbose else 1)]
-        report = RunReport(
+        items = display_items(body.message for body in events if isinstance(body, AssistantEnded))
+        environment = process_environment()
+        document = result_document(
+            outcome,
             agent=row.agent,
             task=next((body.task for body in events if isinstance(body, RunCreated)), row.task),
-            outcome=outcome,
+            run_id=row.id,
             session_file=row.transcript,
-            display_items=display_items(body.message for body in events if isinstance(body, AssistantEnded)),
+            display_items=items if verbose else UNSET,
+            sanitise=lambda text: sanitise(text, environment, feed.redact),
         )
-        environment = process_environment()
-        made = result_object(report, run_id=row.id, sanitise=lambda text: sanitise(text, environment, feed.redact))
-        below = [run_effects(reader, feed.folder, each) for each in reader.tree(row)]
-        made["details"] |= {"status": outcome.ended, "record": _record(below, row.cwd)}
-        return made
+        record = _record((run_effects(reader, feed.folder, each) for each in reader.tree(row)), row.cwd)
+        details = RecordedResult(**asdict(document.details), status=outcome.ended, record=record)
+        return document.content[0].text, details
 
-    found: dict[str, Any] = await feed.read(read)
-    return found
+    result: tuple[str, RecordedResult] = await feed.read(read)
+    return result
 
 
-def _record(runs: Iterable[RunEffects], cwd: str) -> dict[str, Any]:
-    """Return what runs really touched, counted from effects and not from their words, each thing once."""
+def _record(runs: Iterable[RunEffects], cwd: str) -> RunRecord:
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     hosts: dict[str, None] = {}
@@ -97,15 +121,15 @@ def _record(runs: Iterable[RunEffects], cwd: str) -> dict[str, Any]:
         if call.status == "unknown":
             unknown.append(f"{call.tool}: {call.command}" if call.command is not None else call.tool)
         elif call.command is not None:
-            commands.append({"command": call.command, "exitCode": call.exit_code})
-    return {
-        "filesRead": list(read),
-        "filesWritten": list(written),
-        "commands": commands,
-        "hosts": list(hosts),
-        "denials": denials,
-        "unknownEffects": unknown,
-    }
+            commands.append(RecordedCommand(call.command, call.exit_code))
+    return RunRecord(
+        files_read=[*read],
+        files_written=[*written],
+        commands=commands,
+        hosts=[*hosts],
+        denials=denials,
+        unknown_effects=unknown,
+    )
 
 
 async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) -> TranscriptView:

@@ -3,108 +3,161 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from retinue.core.encode import dump
 from retinue.core.events import AssistantEnded
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Evidence, Outcome
+from retinue.core.usage import LimitName, Usage
 from retinue.errors import RetinueError
-from retinue.models.keys import environment as process_environment
+from retinue.guard.redact import Redactor, sanitise
+from retinue.loop.finish import ErrorCode, display_items, refused, result_document
+from retinue.models.keys import environment
 
 if TYPE_CHECKING:
-    from retinue.loop.finish import ErrorCode
     from retinue.runs.run import Run
 
 # text: the answer. result: the object of `--json`. events: every event as a line, the outcome last.
 # summary: the object of `--output-format json`.
 Output = Literal["text", "result", "events", "summary"]
 
-
-def run_document(run: Run, outcome: Outcome, output: Output) -> str:
-    """Return the document of a run that has ended."""
-    if output == "result":
-        return result_document(run, outcome)
-    return summary_document(run, outcome)
+_RESULT_CODES: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
 
 
-def result_document(run: Run, outcome: Outcome) -> str:
-    """Return the object of `retinue run --json`."""
-    from retinue.guard.redact import Redactor, sanitise
-    from retinue.loop.finish import RunReport, display_items, result_object
+class ErrorSummary(Struct, frozen=True):
+    """Why a run failed, or never started."""
 
-    redactor = Redactor(process_environment())
+    code: str
+    message: str
+    remedy: str
+
+
+class DeliveredSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """An agent of another process was told something."""
+
+    run_id: str
+    agent: str
+    status: Literal["delivered"] = "delivered"
+    is_error: bool = False
+
+
+class RefusalSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """A run that never started, or that lost its log."""
+
+    run_id: str | None
+    status: Literal["refused", "interrupted"]
+    is_error: bool = True
+    error: ErrorSummary
+
+
+class RunSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """A run that has ended: the object of `--output-format json`."""
+
+    run_id: str
+    agent: str
+    status: str
+    is_error: bool
+    result: str
+    partial: bool
+    truncated: bool
+    shortfall: str | None
+    value: Any
+    error: ErrorSummary | None
+    limit: LimitName | None
+    model: str | None
+    turns: int
+    tool_uses: int
+    duration_ms: int
+    usage: Usage
+    usage_known: bool
+    tree_usage: Usage | None
+    evidence: Evidence
+    branch: str | None
+    notes: Sequence[str]
+    transcript: str | None
+
+
+class FailureLine(Struct, frozen=True):
+    kind: str
+    message: str
+    remedy: str
+
+
+class RefusalLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="outcome"):
+    """The last and only line of a stream of events."""
+
+    run_id: str | None
+    parent_id: str | None = None
+    root_id: str | None = None
+    seq: int = 0
+    at: float
+    ended: Literal["refused", "interrupted"]
+    failure: FailureLine
+
+
+def run_document(run: Run, outcome: Outcome, output: Output) -> bytes:
+    """Return the document of a run that has ended, as JSON."""
+    if output == "summary":
+        return dump(_summary(run, outcome))
+    redactor = Redactor(environment())
     types = ("assistant.ended",)
     messages = [event.body.message for event in run.recorded(types=types) if isinstance(event.body, AssistantEnded)]
-    report = RunReport(
+    document = result_document(
+        outcome,
         agent=run.agent,
         task=run.launch.request.task,
-        outcome=outcome,
+        run_id=run.id,
         session_file=run.launch.transcript,
         display_items=display_items(messages),
+        sanitise=lambda text: sanitise(text, environment(), redactor),
     )
-    return _text(
-        result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, process_environment(), redactor))
-    )
+    return dump(document)
 
 
-def refusal(error: RetinueError, output: Output) -> str:
-    """Return what stands on stdout instead of the result of a run that never started, or that lost its log."""
-    status = "interrupted" if error.run_id else "refused"
+def refusal_document(error: RetinueError, output: Output) -> bytes:
+    """Return the document, as JSON, in place of the result of a run that never started, or that lost its log."""
+    status: Literal["refused", "interrupted"] = "interrupted" if error.run_id else "refused"
     if output == "result":
-        from retinue.loop.finish import refused
-
-        codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
         other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
-        return _text(refused(codes.get(error.code, other), str(error), run_id=error.run_id))
+        return dump(refused(_RESULT_CODES.get(error.code, other), str(error), run_id=error.run_id))
     if output == "events":
-        # The last and only line of a stream of events.
-        place = {"run_id": error.run_id, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
-        failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
-        return _text({"type": "outcome", **place, "ended": status, "failure": failure})
-    refusal = {"code": error.code, "message": error.message, "remedy": error.remedy}
-    return _text({"type": "result", "run_id": error.run_id, "status": status, "is_error": True, "error": refusal})
+        failure = FailureLine(error.code, error.message, error.remedy)
+        return dump(RefusalLine(run_id=error.run_id, at=time.time(), ended=status, failure=failure))
+    summary = ErrorSummary(error.code, error.message, error.remedy)
+    return dump(RefusalSummary(run_id=error.run_id, status=status, error=summary))
 
 
-def delivered_summary(run_id: str, agent: str) -> str:
-    """Return the same where an agent of another process was told something."""
-    return _text({"type": "result", "run_id": run_id, "agent": agent, "status": "delivered", "is_error": False})
+def delivery_document(run_id: str, agent: str) -> bytes:
+    """Return the document, as JSON, for a message that an agent of another process has."""
+    return dump(DeliveredSummary(run_id=run_id, agent=agent))
 
 
-def summary_document(run: Run, outcome: Outcome) -> str:
-    """Return the object of `retinue -p --output-format json`."""
-    error = None
-    if outcome.failure is not None:
-        failure = outcome.failure
-        error = {"code": failure.kind, "message": failure.message, "remedy": failure.remedy}
-    return _text(
-        {
-            "type": "result",
-            "run_id": run.id,
-            "agent": run.agent,
-            "status": outcome.ended,
-            "is_error": not outcome.ok,
-            "result": outcome.text,
-            "partial": outcome.partial,
-            "truncated": outcome.truncated,
-            "shortfall": outcome.shortfall or None,
-            "value": outcome.value,
-            "error": error,
-            "limit": outcome.limit,
-            "model": outcome.model or run.launch.model_name,
-            "turns": outcome.turns,
-            "tool_uses": outcome.tool_uses,
-            "duration_ms": outcome.duration_ms,
-            "usage": outcome.usage,
-            "usage_known": outcome.usage.is_counted(outcome.turns, outcome.model),
-            "tree_usage": outcome.tree_usage,
-            "evidence": outcome.evidence,
-            "branch": outcome.branch,
-            "notes": outcome.notes,
-            "transcript": run.launch.transcript,
-        }
+def _summary(run: Run, outcome: Outcome) -> RunSummary:
+    failure = outcome.failure
+    return RunSummary(
+        run_id=run.id,
+        agent=run.agent,
+        status=outcome.ended,
+        is_error=not outcome.ok,
+        result=outcome.text,
+        partial=outcome.partial,
+        truncated=outcome.truncated,
+        shortfall=outcome.shortfall or None,
+        value=outcome.value,
+        error=None if failure is None else ErrorSummary(failure.kind, failure.message, failure.remedy),
+        limit=outcome.limit,
+        model=outcome.model or run.launch.model_name,
+        turns=outcome.turns,
+        tool_uses=outcome.tool_uses,
+        duration_ms=outcome.duration_ms,
+        usage=outcome.usage,
+        usage_known=outcome.usage.is_counted(outcome.turns, outcome.model),
+        tree_usage=outcome.tree_usage,
+        evidence=outcome.evidence,
+        branch=outcome.branch,
+        notes=outcome.notes,
+        transcript=run.launch.transcript,
     )
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return dump(document).decode()

@@ -13,11 +13,9 @@ from functools import cache
 from typing import Any, Protocol
 
 import msgspec
-from msgspec.structs import asdict
 
 from retinue.core.events import Body, Event, Warned
 from retinue.core.outcome import Outcome
-from retinue.core.value import Tagged
 
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 """Characters that some readers take for the end of a line, and their JSON escapes."""
@@ -81,9 +79,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, msgspec.Struct):
-        tag = {"type": value.type} if isinstance(value, Tagged) else {}
-        written = {name: item for name, item in asdict(value).items() if item is not msgspec.UNSET}
-        return plain(tag | written)
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        fields = {key: getattr(value, name) for key, name in names}
+        config = value.__struct_config__
+        tag = {config.tag_field: config.tag} if config.tag_field is not None else {}
+        return plain(tag | {key: item for key, item in fields.items() if item is not msgspec.UNSET})
     if isinstance(value, Mapping):
         return {whole(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

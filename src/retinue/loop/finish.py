@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 import orjson
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from retinue.core.format import format_bytes
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, UserMessage, user
@@ -339,71 +340,150 @@ class Cut(NamedTuple):
     total: int
 
 
-class RunReport(Struct, frozen=True, kw_only=True):
-    """One ended run, with what its outcome does not know. `output_limit` names the hard limit
-    on output that stopped it, where runs are processes that have one."""
+class ResultText(Struct, frozen=True, tag_field="type", tag="text"):
+    """Words of an agent."""
+
+    text: str
+
+
+class ResultCall(Struct, frozen=True, tag_field="type", tag="toolCall"):
+    """A call that an agent made."""
+
+    name: str
+    args: Mapping[str, Any]
+
+
+DisplayItem = ResultText | ResultCall
+
+
+class ResultUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`cost` is null while it is not known: never a zero that reads as free."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cost: float | None
+    turns: int | UnsetType = UNSET
+
+
+class ResultError(Struct, frozen=True):
+    code: ErrorCode
+    message: str
+
+
+class RunResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One ended run. `tree_usage` is what it and the runs that it started have used together; fields that say nothing
+    are left out."""
 
     agent: str
     task: str
-    outcome: Outcome
-    session_file: str | None = None
-    display_items: tuple[Mapping[str, Any], ...] = ()
-    attempts: int = 1
-    output_limit: str = ""
+    exit_code: int
+    status: Ended
+    usage: ResultUsage
+    session_file: str | None
+    output: str
+    display_items: Sequence[DisplayItem] | UnsetType
+    error: str | UnsetType = UNSET
+    timeout_reason: Literal["idle", "runtime"] | UnsetType = UNSET
+    tree_usage: ResultUsage | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    usage_known: bool | UnsetType = UNSET
+    shortfall: str | UnsetType = UNSET
+    value: Any = UNSET
+    limit: LimitName | UnsetType = UNSET
+    branch: str | UnsetType = UNSET
+    denials: Sequence[str] | UnsetType = UNSET
+    notes: Sequence[str] | UnsetType = UNSET
 
 
-def refused(code: ErrorCode, message: str, *, mode: str = "single", run_id: str | None = None) -> dict[str, Any]:
-    """The object for a call that started no run: the same words in both places, no results. `run_id` names a run that
-    was interrupted instead."""
-    details = {"mode": mode, "results": [], "error": {"code": code, "message": message}}
-    if run_id is not None:
-        details["runId"] = run_id
-    return {"content": [{"type": "text", "text": message}], "details": details}
+class ResultDetails(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What programs read. `run_id` is missing where no run was started."""
+
+    mode: str = "single"
+    run_id: str | UnsetType = UNSET
+    results: list[RunResult] = []
+    error: ResultError | UnsetType = UNSET
 
 
-def result_object(
-    report: RunReport,
+class ResultDocument(Struct, frozen=True):
+    """The result object: `content` is for models and people."""
+
+    content: tuple[ResultText, ...]
+    details: ResultDetails
+
+
+def refused(code: ErrorCode, message: str, *, mode: str = "single", run_id: str | None = None) -> ResultDocument:
+    """Return the object for a call that started no run: the same words in both places, no results. `run_id` names a
+    run that was interrupted instead."""
+    details = ResultDetails(mode=mode, run_id=run_id or UNSET, error=ResultError(code, message))
+    return ResultDocument((ResultText(message),), details)
+
+
+def result_document(
+    outcome: Outcome,
     *,
+    agent: str,
+    task: str,
     run_id: str,
+    session_file: str | None = None,
+    display_items: Sequence[DisplayItem] | UnsetType = (),
     sanitise: Callable[[str], str] = str,
-    truncate: Callable[[str], Cut | None] | None = None,
-    mode: str = "single",
-) -> dict[str, Any]:
-    """The object for a run. `sanitise` takes out secrets and paths; `truncate` returns None
-    for a text that may stay whole."""
-    outcome = report.outcome
+) -> ResultDocument:
+    """Return the object for a run that has ended. `sanitise` takes out secrets and paths."""
     output = sanitise(outcome.text)
-    error: dict[str, str] | None = None
-    if outcome.ok and not report.output_limit:
+    error: ResultError | UnsetType = UNSET
+    if outcome.ok:
         text = output or NO_OUTPUT
-        cut = (truncate or first_part)(text)
+        cut = first_part(text)
         if cut is not None:
             text = cut.text
             message = f"Output truncated: showing {cut.shown} of {cut.total} lines"
-            error = {"code": "SUBAGENT_OUTPUT_TRUNCATED", "message": message}
+            error = ResultError("SUBAGENT_OUTPUT_TRUNCATED", message)
         if outcome.truncated:
             message = f"The answer was {CUT_OFF}: the end is missing"
             text = f"{text}\n\n[{message}]"
-            error = {"code": "SUBAGENT_OUTPUT_TRUNCATED", "message": message}
+            error = ResultError("SUBAGENT_OUTPUT_TRUNCATED", message)
     else:
-        text = sanitise(_failure_report(report))
-        error = {"code": _code(report), "message": text}
-    details: dict[str, Any] = {"mode": mode, "runId": run_id, "results": [_result(report, output, sanitise)]}
-    if error is not None:
-        details["error"] = error
-    return {"content": [{"type": "text", "text": text}], "details": details}
+        text = sanitise(_failure_report(outcome, session_file))
+        error = ResultError("SUBAGENT_TIMEOUT" if outcome.exit_code == 124 else "SUBAGENT_FAILED", text)
+    timeout: Literal["idle", "runtime"] | UnsetType = UNSET
+    if outcome.limit in ("time", "idle"):
+        timeout = "idle" if outcome.limit == "idle" else "runtime"
+    result = RunResult(
+        agent=agent,
+        task=task,
+        exit_code=outcome.exit_code,
+        status=outcome.ended,
+        usage=replace(_usage(outcome.usage), turns=outcome.turns),
+        session_file=session_file,
+        output=output,
+        display_items=display_items and [_clean_item(item, sanitise) for item in display_items],
+        error=UNSET if outcome.ok else sanitise(_error_text(outcome)),
+        timeout_reason=timeout,
+        tree_usage=UNSET if outcome.tree_usage is None else _usage(outcome.tree_usage),
+        truncated=outcome.truncated or UNSET,
+        usage_known=UNSET if outcome.usage.is_counted(outcome.turns, outcome.model) else False,
+        shortfall=outcome.shortfall or UNSET,
+        value=UNSET if outcome.value is None else outcome.value,
+        limit=outcome.limit or UNSET,
+        branch=UNSET if outcome.branch is None else outcome.branch,
+        denials=[*map(sanitise, outcome.evidence.denials)] or UNSET,
+        notes=[*map(sanitise, outcome.notes)] or UNSET,
+    )
+    return ResultDocument((ResultText(text),), ResultDetails(run_id=run_id, results=[result], error=error))
 
 
-def display_items(messages: Iterable[AssistantMessage]) -> tuple[dict[str, Any], ...]:
+def display_items(messages: Iterable[AssistantMessage]) -> tuple[DisplayItem, ...]:
     """Return what the model said and called, in order, for people to look at."""
-    items: list[dict[str, Any]] = []
+    items: list[DisplayItem] = []
     for message in messages:
         for part in message.content:
             match part:
                 case Text() if part.text:
-                    items.append({"type": "text", "text": part.text})
+                    items.append(ResultText(part.text))
                 case ToolCall():
-                    items.append({"type": "toolCall", "name": part.name, "args": dict(part.arguments)})
+                    items.append(ResultCall(part.name, part.arguments))
                 case Text() | Thinking():
                     pass
     return tuple(items)
@@ -422,83 +502,37 @@ def first_part(text: str) -> Cut | None:
     return Cut(f"[TRUNCATED: showing first {shown} of {total} lines, {sizes}]\n{kept}", shown, total)
 
 
-def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> dict[str, Any]:
-    outcome = report.outcome
-    result: dict[str, Any] = {
-        "agent": report.agent,
-        "task": report.task,
-        "exitCode": _exit_code(report),
-        "status": outcome.ended,
-        "usage": {**_usage(outcome.usage), "turns": outcome.turns},
-        "sessionFile": report.session_file,
-        "output": output,
-        "displayItems": [_clean(item, sanitise) for item in report.display_items],
-    }
-    if not outcome.ok or report.output_limit:
-        result["error"] = sanitise(_error(report))
-    if outcome.limit in ("time", "idle"):
-        result["timeoutReason"] = "idle" if outcome.limit == "idle" else "runtime"
-    # It has started others: what all of them have used together.
-    if outcome.tree_usage is not None:
-        result["treeUsage"] = _usage(outcome.tree_usage)
-    if outcome.truncated:
-        result["truncated"] = True
-    if not outcome.usage.is_counted(outcome.turns, outcome.model):
-        result["usageKnown"] = False
-    if outcome.shortfall:
-        result["shortfall"] = outcome.shortfall
-    extra = {"value": outcome.value, "limit": outcome.limit, "branch": outcome.branch}
-    result.update({key: value for key, value in extra.items() if value is not None})
-    if outcome.evidence.denials:
-        result["denials"] = [sanitise(denial) for denial in outcome.evidence.denials]
-    if outcome.notes:
-        result["notes"] = [sanitise(note) for note in outcome.notes]
-    return result
-
-
-def _exit_code(report: RunReport) -> int:
-    return 1 if report.output_limit else report.outcome.exit_code
-
-
-def _code(report: RunReport) -> ErrorCode:
-    if report.output_limit:
-        return "SUBAGENT_OUTPUT_TRUNCATED"
-    if report.outcome.exit_code == 124:
-        return "SUBAGENT_TIMEOUT"
-    return "SUBAGENT_FAILED"
-
-
-def _error(report: RunReport) -> str:
-    if report.output_limit:
-        return report.output_limit
-    failure = report.outcome.failure
+def _error_text(outcome: Outcome) -> str:
+    failure = outcome.failure
     if failure is None:
-        return f"The run ended as {report.outcome.ended}."
+        return f"The run ended as {outcome.ended}."
     return f"{failure.message} {failure.remedy}".strip()
 
 
-def _failure_report(report: RunReport) -> str:
-    error, partial = _error(report), report.outcome.text.strip()
-    sections = [f"Subagent failed with exit code {_exit_code(report)}."]
-    if report.attempts > 1:
-        sections.append(f"Attempts: {report.attempts}.")
-    sections.append(f"Error:\n{error}")
+def _failure_report(outcome: Outcome, session_file: str | None) -> str:
+    error, partial = _error_text(outcome), outcome.text.strip()
+    sections = [f"Subagent failed with exit code {outcome.exit_code}.", f"Error:\n{error}"]
     if partial and partial != error:
         sections.append(f"Partial output:\n{partial}")
-    if report.session_file:
-        sections.append(f"Session file:\n{report.session_file}")
+    if session_file:
+        sections.append(f"Session file:\n{session_file}")
     return "\n\n".join(sections)
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
-    """`cost` is null while it is not known: never a zero that reads as free."""
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "cost": usage.cost_usd,
-    }
+def _usage(usage: Usage) -> ResultUsage:
+    return ResultUsage(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        cost=usage.cost_usd,
+    )
+
+
+def _clean_item(item: DisplayItem, sanitise: Callable[[str], str]) -> DisplayItem:
+    if isinstance(item, ResultText):
+        return ResultText(sanitise(item.text))
+    return ResultCall(sanitise(item.name), _clean(item.args, sanitise))
 
 
 def _clean(value: Any, sanitise: Callable[[str], str]) -> Any:

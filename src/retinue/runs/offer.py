@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retinue.agents.catalog import startable_types, unknown_types
 from retinue.core.delegation import Delegation, Vocabulary
@@ -31,6 +31,7 @@ from retinue.tools.delegation.describe import Wording, find_template, type_lines
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
+    from retinue.loop.finish import DisplayItem
     from retinue.runs.launch import Launch
     from retinue.runs.project import Project
     from retinue.settings.table import Settings
@@ -293,7 +294,7 @@ def _sanitised(text: str, project: Project) -> str:
     return sanitise(text, project.environment)
 
 
-def _items(run_id: str, project: Project) -> tuple[Mapping[str, Any], ...]:
+def _items(run_id: str, project: Project) -> tuple[DisplayItem, ...]:
     """What a run that has ended said and called, from the log."""
     from retinue.loop.finish import display_items
 

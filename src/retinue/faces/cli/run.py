@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from retinue.app.documents import Output, delivery_document, refusal_document
+from retinue.app.output import print_json
 from retinue.app.session_options import read_prompt, read_schema, read_task
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
@@ -27,7 +29,6 @@ from retinue.faces.cli.project import (
 
 if TYPE_CHECKING:
     from retinue.app.dialogue import MessageReceipt
-    from retinue.app.documents import Output
     from retinue.app.retinue import Retinue
 
 
@@ -186,11 +187,8 @@ def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> i
 
 def print_refusal(error: RetinueError, output: Output) -> None:
     """Print on stdout what a reader of JSON gets instead of a result; nothing for a person."""
-    if output == "text":
-        return
-    from retinue.app.documents import refusal
-
-    print(refusal(error, output), flush=True)
+    if output != "text":
+        print_json(refusal_document(error, output))
 
 
 # Commands
@@ -366,9 +364,7 @@ def _report_delivery(said: MessageReceipt, form: Output) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
     say(f"retinue: {said.agent} has it and goes on where it runs")
     if form != "text":
-        from retinue.app.documents import delivered_summary
-
-        print(delivered_summary(said.run_id, said.agent))
+        print_json(delivery_document(said.run_id, said.agent))
     return 0
 
 

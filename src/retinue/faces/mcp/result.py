@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
+from msgspec import to_builtins
 
 from retinue.app.details import describe_result
 from retinue.app.feed import Feed
@@ -42,19 +43,16 @@ async def run_result(feed: Feed, found: RunStanding, *, verbose: bool = False, n
     row = found.row
     if row.state != "ended":
         return _unfinished(found, note)
-    made = await describe_result(feed, row, verbose=verbose)
+    text, result = await describe_result(feed, row, verbose=verbose)
     assert found.outcome is not None
-    notes = [one_line(each, 1_000) for each in found.outcome.notes]
-    words = [_headline(row), *notes, framed(made["content"][0]["text"])]
-    if not verbose:
-        for each in made["details"]["results"]:
-            del each["displayItems"]
+    notes = [one_line(note, 1_000) for note in found.outcome.notes]
+    words = [_headline(row), *notes, framed(text)]
     content: list[ContentBlock] = [TextContent(type="text", text="\n".join(words))]
     content.append(_link(row, "transcript"))
     content.append(_link(row, "effects"))
-    if made["details"]["record"]["filesWritten"]:
+    if result.record.files_written:
         content.append(_link(row, "diff"))
-    details = {"advice": _DATA, **made["details"]}
+    details = {"advice": _DATA, **to_builtins(result, enc_hook=str)}
     return CallToolResult(content=content, structured_content=details, is_error=not found.outcome.ok)
 
 

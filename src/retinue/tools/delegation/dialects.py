@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, cast, get_args
+from typing import ClassVar, cast, get_args
+
+from msgspec import to_builtins
 
 from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import Text
@@ -16,7 +18,15 @@ from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
-from retinue.loop.finish import ErrorCode, RunReport, refused, result_object
+from retinue.loop.finish import (
+    DisplayItem,
+    ErrorCode,
+    ResultDetails,
+    ResultDocument,
+    ResultText,
+    refused,
+    result_document,
+)
 from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import DelegationTool, Items, bound_text, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.describe import Wording, fill
@@ -39,7 +49,7 @@ def _foreground_call(agent: str, task: str, call_id: str, vocabulary: Vocabulary
     )
 
 
-def _no_items(run_id: str) -> tuple[Mapping[str, Any], ...]:
+def _no_items(run_id: str) -> tuple[DisplayItem, ...]:
     return ()
 
 
@@ -91,7 +101,7 @@ class SubagentTool(DelegationTool):
         self.delegation.consume(found.id, call_id)
         return _output(self._result(found, task))
 
-    def _refusal(self) -> dict[str, Any] | None:
+    def _refusal(self) -> ResultDocument | None:
         if self.wording.depth >= self.wording.max_depth:
             depth = f"{self.wording.depth} of {self.wording.max_depth}"
             text = f"Agents may not be nested deeper: this run is at depth {depth}. Do the task yourself."
@@ -100,7 +110,7 @@ class SubagentTool(DelegationTool):
             return refused("SUBAGENTS_DISABLED", "Subagents are switched off in the settings. Do the task yourself.")
         return None
 
-    def _refused(self, refusal: Refusal) -> dict[str, Any]:
+    def _refused(self, refusal: Refusal) -> ResultDocument:
         code: str = refusal.code
         if code not in _CODES:
             code = _OTHER_CODES.get(code, "SUBAGENT_FAILED")
@@ -110,15 +120,16 @@ class SubagentTool(DelegationTool):
             message = f"{message} Available agents: {', '.join(names) or 'none'}."
         return refused(cast(ErrorCode, code), message)
 
-    def _result(self, view: ChildView, task: str) -> dict[str, Any]:
-        report = RunReport(
+    def _result(self, view: ChildView, task: str) -> ResultDocument:
+        return result_document(
+            view.outcome or _outcome(view),
             agent=view.agent,
             task=task,
-            outcome=view.outcome or _outcome(view),
+            run_id=view.id,
             session_file=view.transcript,
             display_items=self.items(view.id),
+            sanitise=lambda text: as_data(self.sanitise(text)),
         )
-        return result_object(report, run_id=view.id, sanitise=lambda text: as_data(self.sanitise(text)))
 
 
 @lru_cache(maxsize=128)
@@ -146,21 +157,20 @@ def _outcome(view: ChildView) -> Outcome:
     )
 
 
-def _detached(view: ChildView) -> dict[str, Any]:
+def _detached(view: ChildView) -> ResultDocument:
     """A person moved the run to the background: there is no result yet."""
     text = f"The agent goes on in the background as {view.id}. You will be notified when it ends."
-    return {"content": [{"type": "text", "text": text}], "details": {"mode": "single", "runId": view.id, "results": []}}
+    return ResultDocument((ResultText(text),), ResultDetails(run_id=view.id))
 
 
-def _output(result: dict[str, Any]) -> ToolOutput:
-    details = result["details"]
-    code = details.get("error", {}).get("code")
+def _output(result: ResultDocument) -> ToolOutput:
+    code = result.details.error.code if result.details.error else None
     is_error = code not in (None, "SUBAGENT_OUTPUT_TRUNCATED")
-    text = "\n".join(part["text"] for part in result["content"])
+    text = "\n".join(part.text for part in result.content)
     effect = ToolEffect("finished", code=code)
     if is_error:
         effect = ToolEffect("failed", code=code)
-    return ToolOutput((Text(text),), is_error, effect, details)
+    return ToolOutput((Text(text),), is_error, effect, to_builtins(result.details, enc_hook=str))
 
 
 def _trimmed(given: Arguments, name: str) -> str:

@@ -26,6 +26,7 @@ from retinue.app.output import print_json, write_span
 from retinue.app.text import MARKS, one_line, optional, plural, printed_answer
 from retinue.core import events
 from retinue.core.controls import visible
+from retinue.core.encode import event_to_json, outcome_to_json
 from retinue.core.events import Event, RunEnded, TextDelta
 from retinue.core.format import format_duration, format_tokens, format_used
 from retinue.core.outcome import RECORD, Outcome
@@ -280,7 +281,7 @@ async def _print_result(retinue: Retinue, run: Run, output: Output, quiet: bool)
     """Print the answer, or the document that was asked for, when the run has ended."""
     if output != "text":
         outcome = await _ended_by(retinue, run)
-        print(run_document(run, outcome, output), flush=True)
+        print_json(run_document(run, outcome, output))
         return outcome
     progress = Progress(run.agent, run_id=run.id, quiet=quiet, answers=sys.stdout.isatty())
     outcome = await _show(retinue, run, progress)
@@ -315,8 +316,6 @@ async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
 
 async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
-    from retinue.core.encode import event_to_json, outcome_to_json
-
     last: Event | None = None
     async for event in _whole(retinue, run):
         # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
