@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.install import install_command
+from retinue.core.version import __version__
 
 FOUND = (
     "from retinue.core.install import install_command, upgrade_advice; print(install_command('web'), upgrade_advice())"
@@ -34,7 +35,7 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_command_names_where_this_installation_came_from(source: str, tmp_path: Path) -> None:
     written, command = SOURCES[source]
-    info = tmp_path / "retinue-1.dist-info"
+    info = tmp_path / f"retinue-{__version__}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: retinue\nVersion: 1\n")
     if written is not None:
