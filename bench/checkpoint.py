@@ -18,8 +18,7 @@ from statistics import median
 from typing import Any
 
 from retinue.capabilities.audit.checkpoint import Checkpoints
-from retinue.capabilities.audit.ledger import RunLedger
-from retinue.capabilities.audit.ledger_store import LedgerStore, Who
+from retinue.capabilities.audit.ledger import LedgerStore, RunLedger, Who
 from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.audit.undo import Undo, UndoScope
 from retinue.core.tool import ToolContext

@@ -17,7 +17,7 @@ UNBOUNDED = frozenset(
     {"zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress", "shutil.unpack_archive"}
 )
 """What makes gigabytes of a small value. `decompressobj().decompress(data, most)` has a bound."""
-OWN_LEDGER = {"capabilities/audit/ledger_store.py"}
+OWN_LEDGER = {"capabilities/audit/ledger.py"}
 """A file of this machine that only this program writes."""
 SAFE_LOADERS = ("SafeLoader", "CSafeLoader")
 

@@ -212,7 +212,6 @@ OTHERWISE = {
     "agents/edit.py": "writes",
     "agents/manage.py": "a prompt of the package",
     "capabilities/audit/ledger.py": "a lock, and a file of the kernel",
-    "capabilities/audit/retention.py": "a lock",
     "capabilities/audit/undo.py": "writes",
     "capabilities/convert/attach.py": "its own cache",
     "capabilities/mcp/tool_list.py": "writes",

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from retinue.app.feed import Feed
 from retinue.app.text import local_time
-from retinue.capabilities.audit.changes import FileDiff, diff_of_runs
 from retinue.capabilities.audit.report import CallEffect as CallEffect
 from retinue.capabilities.audit.report import RunEffects as RunEffects
 from retinue.capabilities.audit.report import WriteStatus, WrittenFile, effects_of
-from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
+from retinue.capabilities.audit.undo import FileDiff, Undo, UndoneFile, UndoScope
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.core.run_state import RunState
@@ -135,7 +134,10 @@ async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
     def read(reader: LogReader) -> DiffList:
         rows = reader.tree(row) if tree else [row]
         outcome = reader.outcome(row.id)
-        files = diff_of_runs(feed.folder, [each.id for each in rows])
+        files: list[FileDiff] = []
+        if _has_ledger(feed.folder):
+            with closing(Undo(feed.folder)) as undo:
+                files = undo.diffs([each.id for each in rows])
         return DiffList(
             row.id,
             outcome.branch if outcome is not None else None,
@@ -191,7 +193,7 @@ def undo_run(
 
 
 def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | None) -> UndoScope:
-    from retinue.capabilities.audit.ledger_store import Who
+    from retinue.capabilities.audit.ledger import Who
 
     runs = tuple(each.id for each in below)
     if turn is None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from retinue.app.conversation import exchanges
 from retinue.app.rich_text import fit, one_line
 from retinue.app.text import plural, short_path
-from retinue.capabilities.audit.ledger_store import Changed, Who
+from retinue.capabilities.audit.ledger import Changed, Who
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, same, undone_event
 from retinue.core.delegation import LIVE
 from retinue.core.events import Body, Event, Rewound, TurnEnded

@@ -21,7 +21,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, Protocol
 
@@ -207,6 +208,17 @@ def lock_file(descriptor: int, seconds: float | None = None) -> bool:
                 return False
             # flock has no time limit of its own.
             time.sleep(0.002)
+
+
+@contextmanager
+def locked_file(path: Path, seconds: float | None = None) -> Iterator[int | None]:
+    """Hold the lock of a file, which is created if it is missing. Yield its descriptor, or None if another process
+    still has the lock after `seconds`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor if lock_file(descriptor, seconds) else None
+    finally:
+        os.close(descriptor)
 
 
 PIPE, DEVNULL, STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT

@@ -21,10 +21,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.capabilities.worktree.repository import make_repository
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS
 from retinue.errors import StateError, UsageError
-from retinue.guard.git import REMOTES, Git, GitError
+from retinue.guard.git import REMOTES, Git, GitError, make_repository
 
 _URL = re.compile(r"(?P<scheme>https?|ssh|git|file)://(?:(?P<user>[^/@]*)@)?(?!-)\S+")
 _SHORT_SSH = re.compile(r"(?:[\w.-]+@)?\w[\w.-]*:(?!//|-)\S*")

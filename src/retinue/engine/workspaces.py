@@ -24,13 +24,12 @@ from retinue.capabilities.worktree.repository import (
     commit_tree,
     copy_index,
     guarded_git,
-    make_repository,
     open_git,
     tree_of,
 )
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS, source_of
 from retinue.errors import LaunchError, StateError
-from retinue.guard.git import Git, GitError
+from retinue.guard.git import Git, GitError, make_repository
 from retinue.settings.places import private_folder
 
 _BASE = "refs/heads/retinue-base"

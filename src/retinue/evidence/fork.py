@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.ledger_store import Who
+from retinue.capabilities.audit.ledger import Who
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, undone_event
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.events import (

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -316,6 +316,29 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 def paths(listed: bytes) -> list[str]:
     """Return file names as git lists them with -z."""
     return list(map(os.fsdecode, filter(None, listed.split(b"\0"))))
+
+
+def join_paths(names: Iterable[str]) -> bytes:
+    """Return file names as git reads them with -z."""
+    return b"".join(os.fsencode(name) + b"\0" for name in names)
+
+
+def literal_pattern(name: str) -> str:
+    """Return `name` as a part of an ignore pattern that matches nothing else."""
+    escaped = "".join(f"\\{letter}" if letter in "\\*?[" else letter for letter in name)
+    bare = escaped.rstrip(" ")
+    return bare + "\\ " * (len(escaped) - len(bare))
+
+
+BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = true\n"
+
+
+def make_repository(folder: Path, config: bytes = BARE_CONFIG.encode()) -> None:
+    """Make an empty repository, by hand: one git less to start."""
+    for name in ("objects/info", "refs/heads", "info"):
+        (folder / name).mkdir(parents=True, mode=0o700)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "config").write_bytes(config)
 
 
 _SEARCH_SECONDS = 10.0

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.audit.checkpoint import Checkpoints
-from retinue.capabilities.audit.ledger import RunLedger
-from retinue.capabilities.audit.ledger_store import LedgerStore, Who
+from retinue.capabilities.audit.ledger import LedgerStore, RunLedger, Who
 from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
 from retinue.core.permission import TouchedPath

@@ -14,8 +14,7 @@ import pytest
 from audit_bench import Bench
 
 from retinue.capabilities.audit import ledger as ledger_module
-from retinue.capabilities.audit.ledger import LeaseError
-from retinue.capabilities.audit.ledger_store import LedgerStore
+from retinue.capabilities.audit.ledger import LeaseError, LedgerStore
 
 HERE = str(Path(__file__).parent)
 

@@ -1,15 +1,13 @@
-"""Looking at a workspace: which files are there, what is new, and the snapshot that results.
+"""Checkpoints of one run: the workspace before and after each call that may change anything.
+
+The difference is the effect of the call, whatever program caused it. Changes that the ledger attributes to another run
+are not counted. Where commands of two runs ran at once and nothing tells whose a change is, it is recorded for both,
+as shared.
+
+Tools that report what they wrote need no checkpoint: the ledger keeps what they replace. So a run that only reads costs
+nothing, and one that only edits starts no program.
 
 All of it blocks: call it in a thread.
-
-Checkpoints of one run: the workspace before and after each call that may change anything.
-
-What differs is what the call did: it becomes its effect, whatever program did it. Changes that
-the ledger knows to be another run's are not counted. Where commands of two runs were at work at
-once and nothing tells whose a change is, it is recorded for both, as shared.
-
-Tools that say themselves what they wrote need no checkpoint: the ledger keeps what they
-replace. So a run that only reads costs nothing, and one that only edits starts no program.
 """
 
 from __future__ import annotations
@@ -20,28 +18,33 @@ import shutil
 import stat
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.ledger import RunLedger
-from retinue.capabilities.audit.ledger_store import Changed, CommandWindow, LedgerStore
-from retinue.capabilities.audit.shadow import CheckpointError, Difference, PathState, RootSnapshot, Shadow
+from retinue.capabilities.audit.ledger import Changed, CommandWindow, LedgerStore, RunLedger
+from retinue.capabilities.audit.shadow import CheckpointError, PathState, RootSnapshot, Shadow
 from retinue.core.foreign import NO_LIMIT, read_file
 from retinue.core.permission import TouchedPath
+from retinue.guard.git import join_paths, literal_pattern, paths
 from retinue.settings.places import private_folder, repository_root
+from retinue.tools.content import content_hash
 
-_MANY = 100
+_PACKED_FROM_FILES = 100
 """From this many new files on, one pack takes them all, instead of a file for each: the first
 checkpoint of a project is eight times faster."""
+MAX_HASHED_FILES = 2_000
+"""Of more files than this, one call's effect lists the first ones; undo knows them all."""
+_MAX_HASHED_BYTES = 64 * 2**20
+PULSE_SECONDS = 0.25
 
 
 class ScannedRoot:
-    """One root as one run sees it: with an index of its own, begun from the last one anybody
-    had of this root, so that only what is new has to be read."""
+    """One root as one run sees it: with an index of its own, begun from the newest one of this root, so that only new
+    files have to be read."""
 
     def __init__(self, shadow: Shadow, root: Path, run_id: str) -> None:
         self.root = repository_root(root) or root
@@ -50,7 +53,7 @@ class ScannedRoot:
         self._base = shadow.folder / "index" / f"base-{name}"
         self._index = shadow.folder / "index" / f"{run_id}-{name}"
         self._lock = threading.Lock()
-        self._known = ""
+        self._tree = ""
 
     def snapshot(self, also: Iterable[str] = ()) -> RootSnapshot:
         """Return the root as it is now. `also` are paths to keep although git ignores them."""
@@ -70,89 +73,77 @@ class ScannedRoot:
                 self._index.replace(self._base)
 
     def _take(self, also: Iterable[str]) -> RootSnapshot:
-        by_letter = self._scan()
-        tracked = by_letter.get("H", set()) | by_letter.get("S", set())
-        gone = by_letter.get("R", set())
-        news = (by_letter.get("C", set()) | by_letter.get("?", set())) - gone
+        # git's letters: H known, S known and skipped, C changed, R gone, ? new.
+        by_letter: defaultdict[str, set[str]] = defaultdict(set)
+        for line in paths(self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])):
+            # Git lists a folder where another repository begins.
+            if not line.endswith("/"):
+                by_letter[line[0]].add(line[2:])
+        tracked, gone = by_letter["H"] | by_letter["S"], by_letter["R"]
+        new = (by_letter["C"] | by_letter["?"]) - gone
         above = str(self.root).rstrip("/") + "/"
         for path in also:
             below = path.removeprefix(above)
             if below != path and below not in tracked and os.path.lexists(path):
-                news.add(below)
-        small, large = self._sized(news)
+                new.add(below)
+        small, large = self._sized(new)
         if len(tracked) + len(small) > self._shadow.limits.files:
             raise CheckpointError(f"the workspace has more than {self._shadow.limits.files:,} files")
-        drop = gone | (large & tracked)
-        if small or drop:
+        outgrown = large & tracked
+        if outgrown:
             # --force-remove is for files that are still there but have grown too large.
-            if large & tracked:
-                self._git(["update-index", "-z", "--force-remove", "--stdin"], _join(large & tracked))
-            command = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"]
-            if len(small) > _MANY:
-                # git writes files above the threshold straight into one pack.
-                command[:0] = ["-c", "core.bigFileThreshold=1"]
-            self._git(command, _join(small | gone))
-            self._known = ""
-        if not self._known:
-            self._known = self._git(["write-tree"]).decode().strip()
-        paths_now = (tracked | small) - drop
-        usual, modes = _permissions(self.root, paths_now)
-        folders = _parents(paths_now) | self._empty_folders()
-        return RootSnapshot(str(self.root), self._known, usual, modes, folders, tuple(sorted(large)))
+            self._update(["--force-remove"], outgrown)
+        if small or gone:
+            # git writes files above the threshold straight into one pack.
+            options = ["-c", "core.bigFileThreshold=1"] if len(small) > _PACKED_FROM_FILES else []
+            self._update(["--add", "--remove", "--replace"], small | gone, options)
+        if not self._tree:
+            self._tree = self._git(["write-tree"]).decode().strip()
+        present = (tracked | small) - gone - outgrown
+        usual, modes = _permissions(self.root, present)
+        folders = _parents(present) | self._empty_folders()
+        return RootSnapshot(str(self.root), self._tree, usual, modes, folders, tuple(sorted(large)))
 
-    def _scan(self) -> dict[str, set[str]]:
-        """Return every path by git's letter for it: H known, C changed, R gone, ? new."""
-        listed = self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])
-        found: dict[str, set[str]] = {}
-        for line in listed.split(b"\0"):
-            # Git lists a folder where another repository begins.
-            if line and not line.endswith(b"/"):
-                found.setdefault(chr(line[0]), set()).add(os.fsdecode(line[2:]))
-        return found
+    def _update(self, how: list[str], names: set[str], options: Sequence[str] = ()) -> None:
+        self._git([*options, "update-index", "-z", *how, "--stdin"], join_paths(sorted(names)))
+        self._tree = ""
 
     def _exclusions(self) -> list[str]:
-        said = ["--exclude-standard"]
+        options = ["--exclude-standard"]
         own = self.root / ".git" / "info" / "exclude"
         if own.is_file():
-            said.append(f"--exclude-from={own}")
+            options.append(f"--exclude-from={own}")
         for ours in (self._shadow.folder, self._shadow.folder.parent):
             with suppress(ValueError):
-                said.append(f"--exclude=/{_quote(ours.relative_to(self.root).as_posix())}/")
-        return said
+                options.append(f"--exclude=/{literal_pattern(ours.relative_to(self.root).as_posix())}/")
+        return options
 
     def _empty_folders(self) -> set[str]:
-        listed = self._git(["ls-files", "-z", "-o", "--directory", *self._exclusions()])
-        found: set[str] = set()
-        for line in listed.split(b"\0"):
-            if not line.endswith(b"/"):
-                continue
-            top = os.fsdecode(line).rstrip("/")
-            inner = []
-            empty = True
-            for folder, _, names in os.walk(self.root / top):
+        empty: set[str] = set()
+        for line in paths(self._git(["ls-files", "-z", "-o", "--directory", *self._exclusions()])):
+            inner: list[str] = []
+            for folder, _, files in os.walk(self.root / line) if line.endswith("/") else ():
+                if files:
+                    break
                 inner.append(os.path.relpath(folder, self.root))
-                empty = empty and not names
-            if empty:
-                found.update(inner)
-                found.update(_parents(inner))
-        return found
+            else:
+                empty.update(inner, _parents(inner))
+        return empty
 
-    def _sized(self, paths: set[str]) -> tuple[set[str], set[str]]:
-        """Return the files that are kept and those that are too large. What is no file is neither."""
+    def _sized(self, names: set[str]) -> tuple[set[str], set[str]]:
+        """Return the files that are kept and those that are too large; neither has devices and the like."""
         small: set[str] = set()
         large: set[str] = set()
-        for path in paths:
+        for path in names:
             try:
-                found = os.lstat(self.root / path)
+                entry = os.lstat(self.root / path)
             except OSError:
                 continue
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(entry.st_mode):
                 small.add(path)
-            elif not stat.S_ISREG(found.st_mode):
-                continue
-            elif found.st_size > self._shadow.limits.file_bytes:
+            elif stat.S_ISREG(entry.st_mode) and entry.st_size > self._shadow.limits.file_bytes:
                 large.add(path)
-            elif os.access(self.root / path, os.R_OK):
+            elif stat.S_ISREG(entry.st_mode) and os.access(self.root / path, os.R_OK):
                 # A file that git cannot read would fail the whole checkpoint.
                 small.add(path)
         return small, large
@@ -161,60 +152,36 @@ class ScannedRoot:
         return self._shadow.git(arguments, root=self.root, index=self._index, given=given)
 
 
-def _join(paths: set[str]) -> bytes:
-    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
-
-
-def _quote(path: str) -> str:
-    return "".join(f"\\{char}" if char in "*?[\\!#" else char for char in path)
-
-
-def _parents(paths: Iterable[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for path in paths:
+def _parents(names: Iterable[str]) -> frozenset[str]:
+    folders: set[str] = set()
+    for path in names:
         folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
+        while folder and folder not in folders:
+            folders.add(folder)
             folder = folder.rpartition("/")[0]
-    return frozenset(found)
+    return frozenset(folders)
 
 
-def _permissions(root: Path, paths: Iterable[str]) -> tuple[tuple[int, int], dict[str, int]]:
+def _permissions(root: Path, names: Iterable[str]) -> tuple[tuple[int, int], dict[str, int]]:
     """Return the permission bits that most plain files and most programs have, and the exceptions."""
-    plain: Counter[int] = Counter()
-    programs: Counter[int] = Counter()
-    every: list[tuple[str, int]] = []
-    before = str(root).rstrip("/") + "/"
-    for path in paths:
+    bits: dict[str, int] = {}
+    above = str(root).rstrip("/") + "/"
+    for path in names:
         try:
-            mode = os.lstat(before + path).st_mode
+            mode = os.lstat(above + path).st_mode
         except OSError:
             continue
         if stat.S_ISREG(mode):
-            bits = stat.S_IMODE(mode)
-            every.append((path, bits))
-            counter = programs if bits & 0o100 else plain
-            counter[bits] += 1
-    usual = (_most_common(plain, 0o644), _most_common(programs, 0o755))
-    exceptions = {}
-    for path, bits in every:
-        if bits != usual[bool(bits & 0o100)]:
-            exceptions[path] = bits
-    return usual, exceptions
-
-
-def _most_common(bits: Counter[int], default: int) -> int:
-    return bits.most_common(1)[0][0] if bits else default
-
-
-MOST_HASHED = 2_000
-"""Of more files than this, one call's effect lists the first ones; undo knows them all."""
-_LARGEST_HASHED = 64 * 2**20
+            bits[path] = stat.S_IMODE(mode)
+    common = [value for value, _ in Counter(bits.values()).most_common()]
+    plain = next((value for value in common if not value & 0o100), 0o644)
+    program = next((value for value in common if value & 0o100), 0o755)
+    return (plain, program), {path: value for path, value in bits.items() if value not in (plain, program)}
 
 
 class Checkpoints:
-    """All of it blocks: call it in a thread. Calls of one run may overlap: they share the
-    checkpoint before the first, and what changed is the effect of the last to end."""
+    """All of it blocks: call it in a thread. Calls of one run may overlap: they share the checkpoint before the first,
+    and everything that changed is the effect of the last to end."""
 
     def __init__(self, shadow: Shadow, store: LedgerStore, ledger: RunLedger, roots: Sequence[Path]) -> None:
         self._shadow = shadow
@@ -238,8 +205,12 @@ class Checkpoints:
             try:
                 self._pulse.start()
                 snapshots = self._snapshots()
-                self._window = self._store.begin(self._ledger.who, self._ledger.turn, call_id, command, snapshots)
-                self._keep(self._window)
+                window = self._store.begin(self._ledger.who, self._ledger.turn, call_id, command, snapshots)
+                self._window = window
+                about = f"{window.who}: turn {window.turn}, before {call_id}\n\n{command}"
+                for number, snapshot in enumerate(snapshots):
+                    ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
+                    self._shadow.commit(ref, snapshot, about, window.began)
             except (CheckpointError, OSError) as error:
                 self._inside -= 1
                 self._pulse.stop()
@@ -277,23 +248,15 @@ class Checkpoints:
 
     def _snapshots(self) -> list[RootSnapshot]:
         if self._spaces is None:
-            self._spaces = [ScannedRoot(self._shadow, root, self._ledger.who.run_id) for root in outermost(self._roots)]
-        found = [space.snapshot(self._ledger.touched) for space in self._spaces]
+            # None that lies in another.
+            outermost = [root for root in dict.fromkeys(self._roots) if not set(self._roots).intersection(root.parents)]
+            self._spaces = [ScannedRoot(self._shadow, root, self._ledger.who.run_id) for root in outermost]
+        snapshots = [space.snapshot(self._ledger.touched) for space in self._spaces]
         left_out = []
-        for each in found:
-            for path in each.left_out:
-                left_out.append(f"{each.root}/{path}")
+        for snapshot in snapshots:
+            left_out += [f"{snapshot.root}/{path}" for path in snapshot.left_out]
         self.left_out = tuple(left_out)
-        return found
-
-    def _keep(self, window: CommandWindow) -> None:
-        about = f"{window.who}: turn {window.turn}, before {window.call_id}\n\n{window.command}"
-        for number, snapshot in enumerate(window.snapshots):
-            ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
-            self._shadow.commit(ref, snapshot, about, window.began)
-
-
-PULSE_SECONDS = 0.25
+        return snapshots
 
 
 def pulse_file(store: LedgerStore, run_id: str) -> Path:
@@ -301,8 +264,8 @@ def pulse_file(store: LedgerStore, run_id: str) -> Path:
 
 
 class HeartbeatFile:
-    """A file that is touched while a command runs. If this process is killed, its time says
-    until when the command can have been ours, and what came later is someone else's."""
+    """A file that is touched while a command runs. If this process is killed, its time is the last moment at which the
+    command can have been ours; later changes are someone else's."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -327,37 +290,25 @@ class HeartbeatFile:
             self._file.unlink(missing_ok=True)
 
 
-def outermost(roots: Sequence[Path]) -> list[Path]:
-    """Return each folder once, and none that lies in another."""
-    unique = list(dict.fromkeys(roots))
-    return [one for one in unique if not set(unique).intersection(one.parents)]
-
-
 def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
     """Return what differs between the checkpoint before a call and `now`."""
     rows: list[Changed] = []
     for before, after in zip(window.snapshots, now, strict=True):
-        for difference in shadow.differences(before, after):
-            path = f"{before.root.rstrip('/')}/{difference.path}"
-            digest = None
-            if len(rows) < MOST_HASHED:
-                digest = _hash(path, difference.after)
-            rows.append(_row(window, path, difference, digest))
+        for name, (old, new) in shadow.differences(before, after):
+            path = f"{before.root.rstrip('/')}/{name}"
+            digest = _hash(path, new) if len(rows) < MAX_HASHED_FILES else None
+            row = Changed(window.who, window.turn, window.call_id, "command", path, old, new, digest, at=time.time())
+            rows.append(row)
     return rows
 
 
 def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
-    """Return those of `rows` that the ledger does not know to be another run's."""
-    # The last change of a path counts.
-    theirs: dict[str, Changed] = {}
-    for row in store.since(window.after_change):
-        if row.who.run_id != window.who.run_id:
-            theirs[row.path] = row
+    """Return those of `rows` that the ledger does not attribute to another run."""
+    # Of several changes of a path the last one decides.
+    theirs = {row.path: row for row in store.since(window.after_change) if row.who.run_id != window.who.run_id}
     if not theirs or not rows:
         return rows
-    commands: dict[str, str] = {}
-    for each in store.overlapping(window):
-        commands[each.call_id + each.who.run_id] = each.command
+    commands = {(other.call_id, other.who.run_id): other.command for other in store.overlapping(window)}
     mine: list[Changed] = []
     shared: list[tuple[int, str]] = []
     for row in rows:
@@ -366,14 +317,13 @@ def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) ->
             mine.append(row)
         elif last.after != row.after:
             # This command changed the file again after the other run.
-            mine.append(replace(row, id=0, before=last.after, shared=()))
+            mine.append(replace(row, before=last.after))
         elif last.kind == "command":
             # Two commands were at work: one that names the file is taken for the one that changed it.
             name = Path(row.path).name
-            of_them = name in commands.get(last.call_id + last.who.run_id, "")
-            if of_them and name not in window.command:
+            if name in commands.get((last.call_id, last.who.run_id), "") and name not in window.command:
                 continue
-            mine.append(replace(row, id=0, shared=(last.who.run_id,)))
+            mine.append(replace(row, shared=(last.who.run_id,)))
             shared.append((last.id, window.who.run_id))
     store.share(shared)
     return mine
@@ -382,30 +332,27 @@ def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) ->
 def changes_so_far(
     shadow: Shadow, store: LedgerStore, window: CommandWindow, also: Iterable[str] = ()
 ) -> tuple[list[Changed], list[Changed]]:
-    """Return what a command may have changed that was cut off with its process: all that differs from
-    the checkpoint before it. The second part changed only after the process was last alive."""
+    """Return what a command may have changed that was cut off with its process: all that differs from the checkpoint
+    before it. The second part changed only after the last sign of life of that process."""
     now: list[RootSnapshot] = []
     for before in window.snapshots:
         space = ScannedRoot(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
         now.append(space.snapshot(also))
         space.close()
     try:
-        until = pulse_file(store, window.who.run_id).stat().st_mtime + 2 * PULSE_SECONDS
+        last_sign = pulse_file(store, window.who.run_id).stat().st_mtime
     except OSError:
-        until = window.began + 2 * PULSE_SECONDS
-    rows = attribute(store, window, changes_of(shadow, window, now))
+        last_sign = window.began
     sure: list[Changed] = []
     late: list[Changed] = []
-    for row in rows:
-        if _changed_after(row, until):
-            late.append(row)
-        else:
-            sure.append(row)
+    for row in attribute(store, window, changes_of(shadow, window, now)):
+        part = late if _changed_after(row, last_sign + 2 * PULSE_SECONDS) else sure
+        part.append(row)
     return sure, late
 
 
 def _changed_after(row: Changed, moment: float) -> bool:
-    # What is gone has no time, and a folder's says nothing.
+    # A missing file has no time, and that of a folder says nothing.
     if row.after is None or row.after.is_folder:
         return False
     try:
@@ -415,49 +362,32 @@ def _changed_after(row: Changed, moment: float) -> bool:
 
 
 def touched_paths(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
-    """Return rows as they stand in an effect. Folders are left to the ledger."""
-    found: list[TouchedPath] = []
-    files: list[Changed] = []
-    for row in rows:
-        if not row.is_only_folder and len(files) < MOST_HASHED:
-            files.append(row)
+    """Return rows as they are in an effect. Folders are left to the ledger."""
+    files = [row for row in rows if not row.is_only_folder][:MAX_HASHED_FILES]
     if not files:
         return ()
+    touched: list[TouchedPath] = []
     with shadow.reading() as blobs:
         for row in files:
             before = None
             if row.before is not None and not row.before.is_folder:
-                before = hashlib.sha256(blobs.get(row.before.oid)).hexdigest()
+                before = content_hash(blobs.get(row.before.oid))
             after = row.after_hash
             if not after and row.after is not None:
                 after = f"sha1:{row.after.oid}"
-            found.append(TouchedPath(row.path, before, after))
-    return tuple(found)
-
-
-def _row(window: CommandWindow, path: str, difference: Difference, digest: str | None) -> Changed:
-    return Changed(
-        at=time.time(),
-        who=window.who,
-        turn=window.turn,
-        call_id=window.call_id,
-        kind="command",
-        path=path,
-        before=difference.before,
-        after=difference.after,
-        after_hash=digest,
-    )
+            touched.append(TouchedPath(row.path, before, after))
+    return tuple(touched)
 
 
 def _hash(path: str, entry: PathState | None) -> str | None:
-    """Return the content hash of what is there now, as readers of the file know it."""
+    """Return the hash of the present content, as readers of the file know it."""
     if entry is None or entry.is_folder:
         return None
     try:
-        if stat.S_ISLNK(os.lstat(path).st_mode):
-            return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()  # noqa: PTH115  (Path would tidy the target)
-        if os.lstat(path).st_size > _LARGEST_HASHED:
+        if entry.is_link:
+            return content_hash(os.fsencode(os.readlink(path)))  # noqa: PTH115  (Path would tidy the target)
+        if os.lstat(path).st_size > _MAX_HASHED_BYTES:
             return None
-        return hashlib.sha256(read_file(path, NO_LIMIT)).hexdigest()
+        return content_hash(read_file(path, NO_LIMIT))
     except OSError:
         return None

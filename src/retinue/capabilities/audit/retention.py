@@ -1,14 +1,14 @@
 """How long checkpoints are kept. Those of old runs are dropped, and their space is given back.
 
-What an undo needs lies in three places: rows of the ledger, refs of the shadow repository that hold the checkpoints
-before commands, and contents that no ref holds, which `edit` and `write` have replaced. `drop`
-takes away the first two; `collect` lets git throw away what nothing needs any more. Before that,
-everything that is still needed gets a name, so that git knows of it, and whatever was stored or
-asked for within the last day stays in any case: a run that starts meanwhile loses nothing.
+An undo needs three things: rows of the ledger, refs of the shadow repository that name the checkpoints before commands,
+and contents without a ref, which `edit` and `write` have replaced. `drop` removes the first two; `collect` lets git
+remove every object that nothing needs any more. Before that, everything that is still needed gets a name, so that git
+knows of it. Objects that were stored or asked for within the last day stay in any case: a run that starts meanwhile
+loses nothing.
 
 When a process that made checkpoints ends, at most once a day, it drops those of trees of runs in which nothing has
 happened for `checkpoints.keepDays`. A tree goes as a whole, and never while one of its runs is at work or has a
-worktree that is not saved yet (`runs/retention.py`).
+worktree that is not saved yet (`runs/cleanup.py`).
 
 All functions but `tidy` block: call them in a thread.
 """
@@ -16,18 +16,19 @@ All functions but `tidy` block: call them in a thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.audit.ledger_store import LedgerStore
+from retinue.capabilities.audit.ledger import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
-from retinue.core.programs import lock_file
+from retinue.core.programs import locked_file
 from retinue.errors import RetinueError
 from retinue.runs.cleanup import DAY, find_expired, is_due_today, open_runs_of
 from retinue.settings.places import private_folder
@@ -36,16 +37,15 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.project import Project
 
-
-GRACE = 24 * 3600.0
+GRACE_SECONDS = 24 * 3600.0
+MAX_TIDY_SECONDS = 20.0
+"""The longest that the end of a process may be held up by it."""
 _KEPT = "refs/retinue/kept"
 _DUE = "uncollected"
 _GC = (
-    *("core.fsync=committed", "gc.packRefs=false", "gc.cruftPacks=false", "pack.threads=1"),
-    *("gc.reflogExpire=never", "gc.worktreePruneExpire=never"),
+    *("-c", "core.fsync=committed", "-c", "gc.packRefs=false", "-c", "gc.cruftPacks=false", "-c", "pack.threads=1"),
+    *("-c", "gc.reflogExpire=never", "-c", "gc.worktreePruneExpire=never", "gc", "--quiet", "--force"),
 )
-
-
 _LOCKS = (
     *("gc.pid.lock", "objects/info/commit-graph.lock"),
     *("objects/info/commit-graphs/commit-graph-chain.lock", "objects/pack/multi-pack-index.lock"),
@@ -70,16 +70,13 @@ def is_due(folder: Path) -> bool:
     return (folder / _DUE).exists()
 
 
-def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
+def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE_SECONDS) -> None:
     """Give the space back. Only while no run of the project is at work, by one process at a time. Raise CheckpointError
     when git cannot, or takes too long: then everything is as before, and it is still due."""
     if (shadow.directory / "HEAD").is_file():
         _tidy(shadow, grace)
         _name_what_is_needed(shadow, store)
-        options: list[str] = []
-        for option in _GC:
-            options += ("-c", option)
-        shadow.git([*options, "gc", "--quiet", "--force", f"--prune={int(time.time() - grace)}"])
+        shadow.git([*_GC, f"--prune={int(time.time() - grace)}"])
     store.shrink()
     (shadow.folder / _DUE).unlink(missing_ok=True)
 
@@ -87,11 +84,8 @@ def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
     """Hold the lock of retention. Yield False when another process has it."""
-    descriptor = os.open(private_folder(folder) / "retention.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield lock_file(descriptor, 0)
-    finally:
-        os.close(descriptor)
+    with locked_file(private_folder(folder) / "retention.lock", 0) as descriptor:
+        yield descriptor is not None
 
 
 def _tidy(shadow: Shadow, grace: float) -> None:
@@ -111,9 +105,7 @@ def _tidy(shadow: Shadow, grace: float) -> None:
 
 def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     """Put all contents, checkpoints and indexes that no ref has into one tree under one ref, so that git keeps them."""
-    trees: set[str] = set()
-    for window in store.open_windows():
-        trees |= {snapshot.tree for snapshot in window.snapshots}
+    trees = {snapshot.tree for window in store.open_windows() for snapshot in window.snapshots}
     for index in (shadow.folder / "index").glob("*"):
         try:
             trees.add(shadow.git(["write-tree"], index=index).decode().strip())
@@ -132,17 +124,17 @@ def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     shadow.commit(_KEPT, RootSnapshot("", tree), "what no checkpoint has and undo may need", time.time())
 
 
-_AT_THE_END_SECONDS = 20.0
-"""The longest that the end of a process may be held up by it."""
-
-
 async def tidy(project: Project) -> None:
     """Drop old checkpoints at the end of a process that made some, at most once a day. Never fails."""
     days = project.settings.settings.checkpoints_keep_days
-    if days is None:
-        return
+    mark = project.state / "checkpoints" / "looked"
     with suppress(CheckpointError, RetinueError, OSError):
-        await asyncio.to_thread(_daily, project.log.reader, project.state, days, open_runs_of(project))
+        if days is None or not is_due_today(mark):
+            return
+        mark.touch()
+        before, open_runs = time.time() - days * DAY, open_runs_of(project)
+        drop_old = partial(drop_checkpoints, project.log.reader, project.state, before, open_runs=open_runs)
+        await asyncio.to_thread(drop_old, seconds=MAX_TIDY_SECONDS)
 
 
 def drop_checkpoints(
@@ -157,43 +149,22 @@ def drop_checkpoints(
     """Remove the checkpoints of expired runs, and of runs that the log does not know. Return their
     ids. The space is given back when no run of the project is at work. Raise CheckpointError or
     OSError with the reason why it could not."""
-    import sqlite3
-
     folder = state / "checkpoints"
     if not (folder / "ledger.db").is_file():
         return []
     try:
-        store = LedgerStore(folder)
-        try:
-            with alone(folder) as mine:
-                return _drop(reader, store, before, open_runs, seconds, dry_run) if mine else []
-        finally:
-            store.close()
+        with closing(LedgerStore(folder)) as store, alone(folder) as mine:
+            rows = reader.list_runs() if mine else []
+            old, logged = {row.id for row in find_expired(rows, open_runs, before)}, {row.id for row in rows}
+            gone = []
+            for run_id, at in store.traces().items() if mine else ():
+                if run_id in old or (run_id not in logged and at < before):
+                    gone.append(run_id)
+            if mine and not dry_run:
+                shadow = Shadow(folder, CheckpointLimits(seconds=seconds))
+                drop(shadow, store, gone)
+                if is_due(folder) and not any(row.state in LIVE for row in reader.list_runs()):
+                    collect(shadow, store)
+            return gone
     except sqlite3.Error as error:
         raise CheckpointError(str(error)) from error
-
-
-def _drop(
-    reader: LogReader, store: LedgerStore, before: float, open_runs: Collection[str], seconds: float, dry_run: bool
-) -> list[str]:
-    rows = reader.list_runs()
-    old, known = {row.id for row in find_expired(rows, open_runs, before)}, {row.id for row in rows}
-    gone = []
-    for run, at in store.traces().items():
-        if run in old or (run not in known and at < before):
-            gone.append(run)
-    if dry_run:
-        return gone
-    shadow = Shadow(store.folder, CheckpointLimits(seconds=seconds))
-    drop(shadow, store, gone)
-    if is_due(store.folder) and not any(row.state in LIVE for row in reader.list_runs()):
-        collect(shadow, store)
-    return gone
-
-
-def _daily(reader: LogReader, state: Path, days: int, open_runs: Collection[str]) -> None:
-    mark = state / "checkpoints" / "looked"
-    if not is_due_today(mark):
-        return
-    mark.touch()
-    drop_checkpoints(reader, state, time.time() - days * DAY, open_runs=open_runs, seconds=_AT_THE_END_SECONDS)

@@ -1,10 +1,9 @@
 """The shadow repository: the files of a workspace at a moment, kept in a git store of our own.
 
-It lives in the state folder of the project and knows the workspace only as a work tree. The
-user's own `.git`, index, stash, hooks, filters and configuration are never touched or run. What
-a workspace looked like is a tree object, found in the time it takes to look at every file's
-stat, because git's index remembers what it has seen. What git does not keep is kept beside it:
-exact permission bits, and folders, empty ones included.
+It lives in the state folder of the project and knows the workspace only as a work tree. The user's own `.git`, index,
+stash, hooks, filters and configuration are never touched or run. The content of a workspace is a tree object, found in
+the time it takes to look at every file's stat, because git's index remembers what it has seen. What git does not keep
+is kept beside it: exact permission bits, and folders, empty ones included.
 
 All of it blocks: call it in a thread.
 """
@@ -24,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from retinue.core.programs import PIPE, Popen, TimeoutExpired, open_program, prepare, run
-from retinue.guard.git import clean, command_line
+from retinue.guard.git import clean, command_line, make_repository
 from retinue.settings.places import private_folder
 
 NOBODY = "Retinue <retinue@localhost>"
@@ -35,6 +34,8 @@ _CONFIG = (
     *("core.looseCompression=1", "core.fsync=none", "core.preloadIndex=true", "index.threads=true"),
     *("core.ignoreCase=false", "core.precomposeUnicode=false", f"core.attributesFile={os.devnull}"),
 )
+_GITLINK = "160000"
+"""Git's mode for another repository inside this one."""
 
 
 class CheckpointError(Exception):
@@ -42,8 +43,7 @@ class CheckpointError(Exception):
 
 
 class PathState(Struct, frozen=True):
-    """Something at a path: a file or link with the id of its content, or a folder. `mode` is
-    the whole `st_mode`."""
+    """What is at a path: a file or link with the id of its content, or a folder. `mode` is the whole `st_mode`."""
 
     oid: str
     mode: int
@@ -57,15 +57,19 @@ class PathState(Struct, frozen=True):
         return stat.S_ISLNK(self.mode)
 
 
+Difference = tuple[PathState | None, PathState | None]
+"""What was at a path before, and what is there after."""
+
+
 class CheckpointLimits(Struct, frozen=True):
-    """What is too large for a checkpoint: one file, the number of files, the time for a scan."""
+    """The bounds of a checkpoint: the size of one file, the number of files, the time for a scan."""
 
     file_bytes: int = 10 * 2**20
     files: int = 200_000
     seconds: float = 60.0
 
 
-class RootSnapshot(Struct, frozen=True):
+class RootSnapshot(Struct, frozen=True, array_like=True):
     """One root at one moment. `modes` has the permission bits of files that differ from
     `usual` (of plain files, of programs); `left_out` names files too large to be kept."""
 
@@ -79,22 +83,13 @@ class RootSnapshot(Struct, frozen=True):
     def mode_of(self, path: str, git_mode: str) -> int:
         if git_mode == "120000":
             return stat.S_IFLNK | 0o777
-        usual = self.usual[1] if git_mode == "100755" else self.usual[0]
-        return stat.S_IFREG | self.modes.get(path, usual)
+        return stat.S_IFREG | self.modes.get(path, self.usual[git_mode == "100755"])
 
     def state_of(self, path: str, oid: str, git_mode: str) -> PathState | None:
         # Git's mode for nothing at this path.
         if git_mode == "000000":
             return None
         return PathState(oid, self.mode_of(path, git_mode))
-
-
-class Difference(Struct, frozen=True):
-    """One path, relative to the root, before and after."""
-
-    path: str
-    before: PathState | None
-    after: PathState | None
 
 
 class Shadow:
@@ -123,64 +118,51 @@ class Shadow:
             self._ready = True
 
     def _create(self) -> None:
-        made = self.folder / f"making-{os.getpid()}-{os.urandom(4).hex()}.git"
-        template = self.folder / "no-template"
-        template.mkdir(exist_ok=True)
-        self.git(["init", "-q", "--bare", f"--template={template}", str(made)], bare=True)
-        (made / "info").mkdir(exist_ok=True)
-        (made / "info" / "attributes").write_text(_ATTRIBUTES)
+        unfinished = self.folder / f"making-{os.getpid()}-{os.urandom(4).hex()}.git"
+        make_repository(unfinished)
+        (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
         try:
-            made.rename(self.directory)
+            unfinished.rename(self.directory)
         except OSError:
             # Another process was faster.
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
             if not (self.directory / "HEAD").is_file():
                 raise
 
     def git(
-        self,
-        arguments: list[str],
-        *,
-        root: Path | None = None,
-        index: Path | None = None,
-        given: bytes = b"",
-        bare: bool = False,
+        self, arguments: list[str], *, root: Path | None = None, index: Path | None = None, given: bytes = b""
     ) -> bytes:
         """Run one git command on the shadow repository. Raise CheckpointError if it fails."""
-        environment = self._environment(bare=bare)
+        environment = self._environment()
         if root is not None:
             environment["GIT_WORK_TREE"] = str(root)
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
+        line = command_line(arguments, _CONFIG)
         try:
-            program = prepare(
-                command_line(arguments, () if bare else _CONFIG),
-                clearance="own",
-                environment=environment,
-                cwd=root or self.folder,
-            )
+            program = prepare(line, clearance="own", environment=environment, cwd=root or self.folder)
             done = run(program, given=given, seconds=self.limits.seconds)
         except TimeoutExpired as error:
             raise CheckpointError(f"the workspace could not be scanned in {self.limits.seconds:g} s") from error
         except OSError as error:
             raise CheckpointError(f"git could not be started ({error})") from error
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise CheckpointError(f"git {arguments[0]} failed: {said[-1] if said else done.returncode}")
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise CheckpointError(f"git {arguments[0]} failed: {lines[-1] if lines else done.returncode}")
         return done.stdout
 
-    def _environment(self, *, bare: bool = False) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """Return an environment with nobody's settings but ours; the user's own are for repositories of theirs."""
-        environment = clean(os.environ) | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-        return environment if bare else environment | {"GIT_DIR": str(self.directory)}
+        ours = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_DIR": str(self.directory)}
+        return clean(os.environ) | ours
 
     # Objects
 
     def keep(self, data: bytes, kind: bytes = b"blob") -> str:
         """Store content and return its id. Written here rather than by git, because starting a program takes longer."""
         self.open()
-        whole = b"%b %d\0%b" % (kind, len(data), data)
-        oid = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        content = b"%b %d\0%b" % (kind, len(data), data)
+        oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
         path = self.directory / "objects" / oid[:2] / oid[2:]
         if path.exists():
             with suppress(OSError):
@@ -188,34 +170,28 @@ class Shadow:
             return oid
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f"tmp_obj_{os.urandom(6).hex()}")
-        beside.write_bytes(zlib.compress(whole, 1))
+        beside.write_bytes(zlib.compress(content, 1))
         beside.chmod(0o444)
         beside.replace(path)
         return oid
 
-    def commit(self, ref: str, snapshot: RootSnapshot, message: str, at: float) -> str:
+    def commit(self, ref: str, snapshot: RootSnapshot, message: str, at: float) -> None:
         """Keep a tree under a name, so that people find it and git spares it."""
-        lines = (
-            f"tree {snapshot.tree}\nauthor {NOBODY} {int(at)} +0000\ncommitter {NOBODY} {int(at)} +0000\n\n{message}\n"
-        )
-        oid = self.keep(lines.encode("utf-8", "replace"), b"commit")
+        who = f"{NOBODY} {int(at)} +0000"
+        text = f"tree {snapshot.tree}\nauthor {who}\ncommitter {who}\n\n{message}\n"
+        oid = self.keep(text.encode("utf-8", "replace"), b"commit")
         path = self.directory / ref
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
         beside.write_text(f"{oid}\n")
         beside.replace(path)
-        return oid
 
     @contextmanager
     def reading(self) -> Iterator[Blobs]:
         """Yield a reader of contents by id, one after another."""
         self.open()
-        program = prepare(
-            command_line(["cat-file", "--batch"]),
-            clearance="own",
-            environment=self._environment(),
-            cwd=self.folder,
-        )
+        line = command_line(["cat-file", "--batch"])
+        program = prepare(line, clearance="own", environment=self._environment(), cwd=self.folder)
         process = open_program(program, stdin=PIPE)
         try:
             yield Blobs(process)
@@ -223,46 +199,43 @@ class Shadow:
             process.kill()
             process.communicate()
 
-    def differences(self, before: RootSnapshot, after: RootSnapshot) -> list[Difference]:
-        """Return what changed from one snapshot to another of the same root, folders included."""
-        found: dict[str, Difference] = {}
+    def differences(self, before: RootSnapshot, after: RootSnapshot) -> list[tuple[str, Difference]]:
+        """Return what changed from one snapshot to another of the same root, folders included, in the order of the
+        paths, which are relative to the root."""
+        changes: dict[str, Difference] = {}
         if before.tree != after.tree:
             raw = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before.tree, after.tree])
             fields = raw.split(b"\0")[:-1]
             for head, name in zip(fields[::2], fields[1::2], strict=True):
                 old_mode, new_mode, old_oid, new_oid, _ = head.decode().lstrip(":").split(" ")
                 path = os.fsdecode(name)
-                if "160000" in (old_mode, new_mode):
-                    # Another repository inside this one.
-                    continue
-                old = before.state_of(path, old_oid, old_mode)
-                found[path] = Difference(path, old, after.state_of(path, new_oid, new_mode))
-        self._modes(before, after, found)
+                if _GITLINK not in (old_mode, new_mode):
+                    old = before.state_of(path, old_oid, old_mode)
+                    changes[path] = (old, after.state_of(path, new_oid, new_mode))
+        self._add_modes(before, after, changes)
         folder = PathState("", stat.S_IFDIR | 0o755)
         # A folder may have replaced a file.
         for path in after.folders - before.folders:
-            file = found.get(path, Difference(path, None, None))
-            found[path] = Difference(path, file.before, folder)
+            changes[path] = (changes.get(path, (None, None))[0], folder)
         for path in before.folders - after.folders:
-            file = found.get(path, Difference(path, None, None))
-            found[path] = Difference(path, folder, file.after)
-        return sorted(found.values(), key=lambda each: each.path)
+            changes[path] = (folder, changes.get(path, (None, None))[1])
+        return sorted(changes.items())
 
-    def _modes(self, before: RootSnapshot, after: RootSnapshot, found: dict[str, Difference]) -> None:
-        """Add changes of permission bits that git does not see to `found`."""
-        changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
-        every = before.usual != after.usual
-        if not changed and not every:
+    def _add_modes(self, before: RootSnapshot, after: RootSnapshot, changes: dict[str, Difference]) -> None:
+        """Add changes of permission bits that git does not see to `changes`."""
+        changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - changes.keys()
+        usual_changed = before.usual != after.usual
+        if not changed and not usual_changed:
             return
         listed = self.git(["ls-tree", "-r", "-z", after.tree]).split(b"\0")[:-1]
         for line in listed:
             head, _, name = line.partition(b"\t")
             path = os.fsdecode(name)
-            if path in changed or (every and path not in found):
+            if path in changed or (usual_changed and path not in changes):
                 git_mode, _, oid = head.decode().split(" ")
                 old, new = before.mode_of(path, git_mode), after.mode_of(path, git_mode)
                 if old != new:
-                    found[path] = Difference(path, PathState(oid, old), PathState(oid, new))
+                    changes[path] = (PathState(oid, old), PathState(oid, new))
 
 
 class Blobs:

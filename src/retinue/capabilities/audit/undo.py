@@ -1,22 +1,23 @@
-"""Undo: files that runs have changed go back to how they were, and nobody else's work is lost.
+"""Undo: files that runs have changed return to their earlier state, and nobody else's work is lost.
 
-A path is put back all or nothing, and never through a link.
+For every path the rows of the ledger are a chain: before, after, before, after. If the chain is unbroken, only these
+runs have touched the path; if the file is as they left it, nobody has touched it since. Only then is it restored, all
+or nothing, and never through a link. Everything else is kept, with the reason and the name of the run that came
+between, unless the caller insists; and the content that an insisting caller overwrites is stored in the shadow
+repository.
 
-For every path the rows of the ledger are a chain: before, after, before, after. If the chain is
-unbroken, only these runs have touched the path; if what is there now is what they left, nobody
-has touched it since. Only then is it put back. Everything else is kept, with the reason and the
-name of the run that came between, unless the caller insists; and what an insisting caller overwrites
-is also kept in the shadow repository.
+The same chains show people what runs have changed, as diffs. Content from before is in the shadow repository. Content
+from after is there only where a later change stored it; otherwise the file itself has it, if nobody changed it since.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
+from difflib import unified_diff
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -25,34 +26,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.audit.checkpoint import changes_so_far
-from retinue.capabilities.audit.ledger import RunLedger
-from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
+from retinue.capabilities.audit.ledger import Changed, LedgerStore, RunLedger, Who
+from retinue.capabilities.audit.report import WriteStatus, write_status
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.events import Undone
 from retinue.core.foreign import NO_LIMIT, read_file
+from retinue.tools.content import content_hash
+
+MAX_DIFF_BYTES = 1_000_000
+"""Files above this size are named without a diff."""
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 def current(path: str) -> PathState | None:
-    """Return what is at `path` now; None when nothing is, or when something above it is no folder."""
+    """Return the present state of `path`; None when nothing is there, or when something above it is no folder."""
     try:
-        found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode):
-            return PathState("", found.st_mode)
-        if stat.S_ISLNK(found.st_mode):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return PathState("", mode)
+        if stat.S_ISLNK(mode):
             target = os.readlink(path)  # noqa: PTH115  (Path would tidy the target)
-            return PathState(blob_id(os.fsencode(target)), found.st_mode)
-        if not stat.S_ISREG(found.st_mode):
-            return PathState("?", found.st_mode)
-        return PathState(blob_id(read_file(path, NO_LIMIT)), found.st_mode)
+            return PathState(blob_id(os.fsencode(target)), mode)
+        return PathState(blob_id(read_file(path, NO_LIMIT)) if stat.S_ISREG(mode) else "?", mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def same(one: PathState | None, other: PathState | None) -> bool:
-    """Return whether two entries are the same thing with the same content and permission bits. A
-    link has no bits of its own, and a folder's do not count."""
+    """Return whether two entries are the same thing with the same content and permission bits. The bits of links and
+    folders do not count."""
     if one is None or other is None:
-        return one is None and other is None
+        return one is other
     if one.is_folder or other.is_folder:
         return one.is_folder and other.is_folder
     if one.is_link or other.is_link:
@@ -60,54 +64,41 @@ def same(one: PathState | None, other: PathState | None) -> bool:
     return one.oid == other.oid and stat.S_IMODE(one.mode) == stat.S_IMODE(other.mode)
 
 
-def put_back(path: str, wanted: PathState | None, blobs: Blobs) -> None:
-    """Make `path` what `wanted` says. Raise OSError with the reason, and leave the path as it was."""
-    if wanted is None:
-        _remove(path)
-    elif wanted.is_folder:
-        _check_above(path)
-        if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):  # noqa: PTH112, PTH114
-            Path(path).unlink()
-        Path(path).mkdir(parents=True, exist_ok=True)
-    else:
-        _check_above(path)
-        _write(path, wanted, blobs.get(wanted.oid))
-
-
-def _remove(path: str) -> None:
+def put_back(path: str, target: PathState | None, blobs: Blobs) -> None:
+    """Give `path` the state `target`. Raise OSError with the reason, and leave the path as it was."""
     try:
-        found = os.lstat(path)
+        mode = os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
+        mode = 0
+    if target is None and not mode:
         return
-    _check_above(path)
-    if stat.S_ISDIR(found.st_mode):
-        Path(path).rmdir()
-    else:
-        Path(path).unlink()
-
-
-def _check_above(path: str) -> None:
-    """Raise OSError if a folder above is a link: it would lead somewhere else. Make missing folders."""
     above = os.path.dirname(path)  # noqa: PTH120  (paths may hold bytes that are no text)
+    # Through a link it would lead somewhere else.
     if os.path.realpath(above) != above:
         raise OSError(40, "its folder is reached through a link now", path)
-    Path(above).mkdir(parents=True, exist_ok=True)
-
-
-def _write(path: str, wanted: PathState, data: bytes) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-        # Only an empty folder gives way.
-        Path(path).rmdir()
-    beside = f"{os.path.dirname(path)}/.retinue-{secrets.token_hex(8)}.tmp"  # noqa: PTH120
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    data = b"" if target is None or target.is_folder else blobs.get(target.oid)
+    # Only an empty folder gives way.
+    if stat.S_ISDIR(mode):
+        if target is None or not target.is_folder:
+            place.rmdir()
+    elif mode and (target is None or target.is_folder):
+        place.unlink()
+    if target is None:
+        return
+    if target.is_folder:
+        place.mkdir(exist_ok=True)
+        return
+    beside = f"{above}/.retinue-{secrets.token_hex(8)}.tmp"
     try:
-        if wanted.is_link:
+        if target.is_link:
             os.symlink(os.fsdecode(data), beside)  # noqa: PTH211  (Path would tidy the target)
         else:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-            with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
+            with os.fdopen(os.open(beside, _NEW_FILE, 0o600), "wb") as file:
                 file.write(data)
                 if hasattr(os, "fchmod"):
-                    os.fchmod(file.fileno(), stat.S_IMODE(wanted.mode))
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.mode))
         Path(beside).replace(path)
     except BaseException:
         with suppress(OSError):
@@ -115,15 +106,12 @@ def _write(path: str, wanted: PathState, data: bytes) -> None:
         raise
 
 
-Fate = Literal["restored", "removed", "unchanged", "kept", "failed"]
-
-
 class UndoneFile(Struct, frozen=True):
     """One path. `restored`: has its old content again; `removed`: the run had made it;
     `unchanged`: was already as before; `kept`: left alone, `detail` says why."""
 
     path: str
-    fate: Fate
+    fate: Literal["restored", "removed", "unchanged", "kept", "failed"]
     detail: str = ""
 
 
@@ -162,56 +150,62 @@ class Undo:
         return self._store.forgotten(run_ids)
 
     def changed(self, run_ids: Sequence[str]) -> list[Changed]:
-        """Return what these runs have changed, in order; with what commands changed that were cut off
-        together with their process."""
+        """Return what these runs have changed, in order; with changes of commands that were cut off together with their
+        process."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
     def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
         """Put back what can be. Never raises for one path: its fate says what was wrong."""
         uncertain, late = self._unfinished(scope.runs)
+        rows = (*self._store.of_runs(scope.runs), *uncertain, *late)
+        chains = _chains(row for row in rows if scope.covers(row))
         late_paths = {row.path for row in late}
-        chains: dict[str, list[Changed]] = {}
-        for row in (*self._store.of_runs(scope.runs), *uncertain, *late):
-            if scope.covers(row):
-                chains.setdefault(row.path, []).append(row)
-        done: list[UndoneFile] = []
+        files: list[UndoneFile] = []
         with nullcontext() if dry_run or not chains else self._shadow.reading() as blobs:
-            for path in _order(chains):
+            for path in sorted(chains, key=lambda path: _order(path, chains[path][0].before)):
                 chain = chains[path]
-                fate = self._fate(path, chain, scope, force, late_paths)
-                if blobs is not None and fate.fate in ("restored", "removed"):
-                    fate = self._put_back(fate, chain, scope, blobs)
-                if not _is_folder(chain):
-                    done.append(fate)
-        return sorted(done, key=lambda each: each.path)
+                only_folder = all(row.is_only_folder for row in chain)
+                # A folder goes only when it is empty.
+                file = self._judge(path, chain, scope, late_paths, safe=force or only_folder)
+                if blobs is not None and file.fate in ("restored", "removed"):
+                    file = self._put_back(file, chain, scope, blobs)
+                if not only_folder:
+                    files.append(file)
+        return sorted(files, key=lambda file: file.path)
+
+    def diffs(self, run_ids: Sequence[str]) -> list[FileDiff]:
+        """Return what these runs have changed, file by file in the order of their paths."""
+        chains = _chains(row for row in self.changed(run_ids) if row.kind != "undo" and not row.has_folder)
+        if not chains:
+            return []
+        with self._shadow.reading() as blobs:
+            return [_diff(path, chain[0].before, chain[-1].after, blobs) for path, chain in sorted(chains.items())]
 
     def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[Changed], list[Changed]]:
-        found: tuple[list[Changed], list[Changed]] = ([], [])
+        sure: list[Changed] = []
+        late: list[Changed] = []
         for window in self._store.open_windows(run_ids):
             also = [row.path for row in self._store.of_runs([window.who.run_id])]
-            try:
-                sure, late = changes_so_far(self._shadow, self._store, window, also)
-            except CheckpointError:
-                continue
-            found[0].extend(sure)
-            found[1].extend(late)
-        return found
+            with suppress(CheckpointError):
+                of_window = changes_so_far(self._shadow, self._store, window, also)
+                sure += of_window[0]
+                late += of_window[1]
+        return sure, late
 
-    def _fate(self, path: str, chain: list[Changed], scope: UndoScope, force: bool, late: set[str]) -> UndoneFile:
+    def _judge(self, path: str, chain: list[Changed], scope: UndoScope, late: set[str], *, safe: bool) -> UndoneFile:
+        """Return what is to become of a file. `safe`: whatever it is now."""
         target = chain[0].before
         try:
             now = current(path)
             if same(now, target):
                 return UndoneFile(path, "unchanged")
-            # A folder goes only when it is empty.
-            if not force and not _is_folder(chain):
-                reason = self._objection(path, chain, scope, now)
-                if not reason and path in late:
-                    reason = "it changed after the process of this run was last seen alive"
-                if reason:
-                    return UndoneFile(path, "kept", reason)
+            reason = "" if safe else self._objection(path, chain, scope, now)
+            if not safe and not reason and path in late:
+                reason = "it changed after the process of this run was last seen alive"
         except OSError as error:
             return UndoneFile(path, "failed", error.strerror or str(error))
+        if reason:
+            return UndoneFile(path, "kept", reason)
         return UndoneFile(path, "removed" if target is None else "restored")
 
     def _objection(self, path: str, chain: list[Changed], scope: UndoScope, now: PathState | None) -> str:
@@ -221,23 +215,20 @@ class Undo:
         for row in others:
             if first.id and row.id > first.id and (row.id < last.id or not last.id):
                 return f"it was also changed by {row.who} in between"
-        for earlier, later in pairwise(chain):
-            if not same(earlier.after, later.before):
-                return "someone else changed it between two changes of this run"
+        if not all(same(earlier.after, later.before) for earlier, later in pairwise(chain)):
+            return "someone else changed it between two changes of this run"
         if not same(now, last.after):
             who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
             what = "deleted" if now is None else "changed"
             return f"it was {what} since by {who}"
-        strangers: set[str] = set()
-        for row in chain:
-            strangers |= set(row.shared).difference(scope.runs)
+        strangers = {run_id for row in chain for run_id in row.shared}.difference(scope.runs)
         if strangers:
-            names = ", ".join(run[:8] for run in sorted(strangers))
+            names = ", ".join(run_id[:8] for run_id in sorted(strangers))
             return f"a command of another run ({names}) may have changed it"
         return ""
 
-    def _put_back(self, fate: UndoneFile, chain: list[Changed], scope: UndoScope, blobs: Blobs) -> UndoneFile:
-        path, target = fate.path, chain[0].before
+    def _put_back(self, file: UndoneFile, chain: list[Changed], scope: UndoScope, blobs: Blobs) -> UndoneFile:
+        path, target = file.path, chain[0].before
         ledger = RunLedger(self._store, None, Who(scope.main.run_id, f"undo of {scope.main.agent}"))
         try:
             with ledger.lease(Path(path)):
@@ -245,46 +236,82 @@ class Undo:
                 if now is not None and not now.is_folder and not now.is_link:
                     self._shadow.keep(read_file(path, NO_LIMIT))
                 put_back(path, target, blobs)
-                self._store.add([_undo_row(path, now, target, chain[-1])])
+                digest = None
+                if target is not None and not target.is_folder and not target.is_link:
+                    digest = content_hash(read_file(path, NO_LIMIT))
+                row = replace(chain[-1], id=0, at=0.0, kind="undo", shared=())
+                self._store.add([replace(row, before=now, after=target, after_hash=digest)])
         except (OSError, CheckpointError) as error:
             return UndoneFile(path, "failed", getattr(error, "strerror", None) or str(error))
-        return fate
+        return file
 
 
-def _order(chains: dict[str, list[Changed]]) -> list[str]:
-    """Return first what is removed, the deepest first; then what comes back, folders before what is in them."""
-
-    def key(path: str) -> tuple[int, int, str]:
-        target = chains[path][0].before
-        depth = path.count("/")
-        if target is None:
-            return (0, -depth, path)
-        return (1, depth, path) if target.is_folder else (2, depth, path)
-
-    return sorted(chains, key=key)
+def _chains(rows: Iterable[Changed]) -> dict[str, list[Changed]]:
+    chains: dict[str, list[Changed]] = {}
+    for row in rows:
+        chains.setdefault(row.path, []).append(row)
+    return chains
 
 
-def _is_folder(chain: list[Changed]) -> bool:
-    return all(row.is_only_folder for row in chain)
-
-
-def _undo_row(path: str, now: PathState | None, target: PathState | None, last: Changed) -> Changed:
-    digest = None
-    if target is not None and not target.is_folder and not target.is_link:
-        digest = hashlib.sha256(read_file(path, NO_LIMIT)).hexdigest()
-    return replace(last, id=0, at=0.0, kind="undo", before=now, after=target, after_hash=digest, shared=())
+def _order(path: str, target: PathState | None) -> tuple[int, int, str]:
+    """Sort removals first, the deepest first; then what comes back, folders before their content."""
+    depth = path.count("/")
+    if target is None:
+        return (0, -depth, path)
+    return (1 if target.is_folder else 2, depth, path)
 
 
 def undone_event(
-    done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
+    files: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
 ) -> Undone:
     """Return what an undo did, as an event."""
-    restored, removed, kept = [], [], []
-    for each in done:
-        if each.fate == "restored":
-            restored.append(each.path)
-        elif each.fate == "removed":
-            removed.append(each.path)
-        elif each.fate in ("kept", "failed"):
-            kept.append(f"{each.path} ({each.detail})")
-    return Undone(tuple(restored), tuple(removed), tuple(kept), turn=turn, by=by, forced=forced)
+    restored = tuple(file.path for file in files if file.fate == "restored")
+    removed = tuple(file.path for file in files if file.fate == "removed")
+    kept = tuple(f"{file.path} ({file.detail})" for file in files if file.fate in ("kept", "failed"))
+    return Undone(restored, removed, kept, turn=turn, by=by, forced=forced)
+
+
+class FileDiff(Struct, frozen=True):
+    """`diff` is a unified diff; empty where `note` says why there is none."""
+
+    path: str
+    status: WriteStatus
+    diff: str = ""
+    note: str = ""
+
+
+def _diff(path: str, before: PathState | None, after: PathState | None, blobs: Blobs) -> FileDiff:
+    status = write_status(before, after)
+    if status == "unchanged":
+        return FileDiff(path, status)
+    try:
+        old, new = _content(before, path, blobs), _content(after, path, blobs)
+    except CheckpointError as error:
+        return FileDiff(path, status, note=f"{error}.")
+    if max(len(old), len(new)) > MAX_DIFF_BYTES:
+        return FileDiff(path, status, note="The file is too large for a diff.")
+    if b"\0" in old or b"\0" in new:
+        return FileDiff(path, status, note="The file is not text.")
+    name_before = "/dev/null" if before is None else path
+    name_after = "/dev/null" if after is None else path
+    return FileDiff(path, status, "".join(unified_diff(_lines(old), _lines(new), name_before, name_after)))
+
+
+def _content(state: PathState | None, path: str, blobs: Blobs) -> bytes:
+    """Return the content of a path in a state. Raise CheckpointError when that is not known any more."""
+    if state is None:
+        return b""
+    with suppress(CheckpointError):
+        return blobs.get(state.oid)
+    with suppress(OSError):
+        data = read_file(path, NO_LIMIT)
+        if blob_id(data) == state.oid:
+            return data
+    raise CheckpointError("It was changed since, and what the run had written is not kept")
+
+
+def _lines(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines

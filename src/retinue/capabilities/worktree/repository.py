@@ -24,7 +24,7 @@ from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
 from retinue.core.foreign import read_text
-from retinue.guard.git import Git, GitError, paths
+from retinue.guard.git import BARE_CONFIG, Git, GitError, join_paths, make_repository, paths
 from retinue.guard.sandbox.environment import repository_of
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
@@ -96,14 +96,6 @@ def guarded_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Itera
         yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def make_repository(folder: Path, config: bytes | None = None) -> None:
-    """Make an empty repository, by hand: one git less to start."""
-    for each in ("objects/info", "refs/heads", "info"):
-        (folder / each).mkdir(parents=True, mode=0o700)
-    (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "config").write_bytes(config or _BARE_CONFIG.encode())
 
 
 def above_of(record: WorktreeRecord) -> WorktreeRecord | None:
@@ -192,7 +184,7 @@ def _is_copied(name: str) -> bool:
 
 def _config_of(record: WorktreeRecord) -> bytes:
     # A record of an older version has none: then the barest settings that git can work with.
-    return (record.config or _BARE_CONFIG).encode("utf-8", "surrogateescape")
+    return (record.config or BARE_CONFIG).encode("utf-8", "surrogateescape")
 
 
 def _configure(record: WorktreeRecord) -> None:
@@ -205,7 +197,6 @@ def _configure(record: WorktreeRecord) -> None:
 
 
 _EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
-_BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = true\n"
 
 
 def _config_entry(key: str, value: str) -> list[str]:
@@ -238,10 +229,10 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
         if name[-1] != "/" and name not in left_out and name not in gone:
             kept[name] = None
     if gone:
-        git("update-index", "-z", "--force-remove", "--stdin", given=_join_names(gone))
+        git("update-index", "-z", "--force-remove", "--stdin", given=join_paths(gone))
     if kept:
         options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
-        git("update-index", "-z", *options, "--stdin", given=_join_names(kept))
+        git("update-index", "-z", *options, "--stdin", given=join_paths(kept))
     return git.text("write-tree")
 
 
@@ -271,10 +262,6 @@ def commit_subject(description: str) -> str:
     """Return the message of a commit that saves what an agent left."""
     words = " ".join(description.split())
     return f"retinue: {words[:MESSAGE_LENGTH]}" if words else "retinue: changes of an agent"
-
-
-def _join_names(names: dict[str, None]) -> bytes:
-    return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
 class _Hidden:

@@ -48,7 +48,7 @@ from retinue.capabilities.worktree.repository import (
     tree_of,
     unlock,
 )
-from retinue.guard.git import Git, GitError, paths
+from retinue.guard.git import Git, GitError, literal_pattern, paths
 
 
 class Included(Struct, frozen=True):
@@ -85,17 +85,10 @@ def include(source: Git, target: Path, name: str) -> Included:
 def keep_out(files: Iterable[str], exclude: Path) -> None:
     """Make git ignore the copies whatever the worktree's own .gitignore says: the user's may not
     be committed yet, and a secret must not get into a branch because of that."""
-    lines = [f"/{_literal(name)}\n" for name in files]
+    lines = [f"/{literal_pattern(name)}\n" for name in files]
     if lines:
         with exclude.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write("\n# copied in by Retinue\n" + "".join(lines))
-
-
-def _literal(name: str) -> str:
-    """Return `name` as a pattern that matches nothing else."""
-    escaped = "".join(f"\\{letter}" if letter in "\\*?[" else letter for letter in name)
-    bare = escaped.rstrip(" ")
-    return bare + "\\ " * (len(escaped) - len(bare))
 
 
 def stamp(path: Path) -> list[int]:
