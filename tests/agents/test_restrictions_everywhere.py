@@ -24,7 +24,7 @@ from retinue.app.session_options import read_object as read_option
 from retinue.capabilities.hooks.bus import hears
 from retinue.capabilities.hooks.session import SessionHooks
 from retinue.capabilities.hooks.sources import HookReport, agent_hooks, read_hooks
-from retinue.capabilities.permissions.attach import permissions_for
+from retinue.capabilities.permissions import permissions_for
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode, ToolPolicy

@@ -8,7 +8,7 @@ import random
 import pytest
 from tests.runs.run_scene import Scene
 
-from retinue.capabilities.permissions.gatekeeper import _recall, grant
+from retinue.capabilities.permissions.gatekeeper import grant, recall
 from retinue.core.permission import InboxAnswer, ToolUse
 from retinue.log.inbox import granted
 from retinue.runs.guard import RunGuards, identity_of
@@ -29,7 +29,7 @@ def allowed(scene: Scene, node: Run) -> set[str]:
 def recalled(scene: Scene, node: Run) -> set[str]:
     """What is allowed after another process would have asked the log."""
     project = scene.supervisor.project
-    _recall(project.part(RunGuards)[node.id], project)
+    recall(project.part(RunGuards)[node.id], project)
     return allowed(scene, node)
 
 

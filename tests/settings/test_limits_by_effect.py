@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.agents.test_restrictions_everywhere import CALLS, LOOSE, STRICT, nested
 
-from retinue.capabilities.permissions.attach import permissions_for
+from retinue.capabilities.permissions import permissions_for
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode

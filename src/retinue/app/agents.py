@@ -117,12 +117,12 @@ class PromptPreview(Struct, frozen=True):
 def plugin_folders(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
     """Return the folders of agents that plugins bring, without running any of them; without `own` only those of
     the project."""
-    from retinue.capabilities.plugins.attach import agent_folders, visible_plugins
+    from retinue.capabilities.plugins import visible_plugins
     from retinue.models.keys import environment
     from retinue.settings.load import load_settings
 
     plugins = visible_plugins(cwd, environment(), load_settings(cwd))
-    return agent_folders(plugins if own else plugins.brought)
+    return (plugins if own else plugins.brought).agents
 
 
 def load_catalog(cwd: Path, agents_json: str | None = None) -> Catalog:

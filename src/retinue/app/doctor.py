@@ -121,10 +121,11 @@ def examine(installation: Installation, categories: Iterable[str] = ()) -> Itera
 
 
 def settings(installation: Installation) -> Iterator[Row]:
-    from retinue.capabilities.permissions.attach import rule_notes
+    from retinue.capabilities.permissions import project_rules
     from retinue.engine import open_project
 
-    rules = rule_notes(open_project(installation.cwd, environment=installation.environment))
+    sources = project_rules(open_project(installation.cwd, environment=installation.environment))
+    rules = (*sources.refused, *sources.notes)
     warnings = list(rules)
     for warning in installation.loaded.warnings:
         # A note about a rule begins with the warning of the file it is in, and says more.
@@ -283,7 +284,7 @@ def models(installation: Installation) -> Iterator[Row]:
 
 
 def plugins(installation: Installation) -> Iterator[Row]:
-    from retinue.capabilities.plugins.attach import PluginExtensions
+    from retinue.capabilities.plugins import PluginExtensions
     from retinue.engine import open_project
 
     extensions = open_project(installation.cwd, environment=installation.environment).part(PluginExtensions)

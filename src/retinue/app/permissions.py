@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.app.settings import save_setting
-from retinue.capabilities.permissions.attach import gather_rules
+from retinue.capabilities.permissions import project_rules
 from retinue.errors import StateError
 from retinue.guard.permissions.rule import Kind as Kind
 from retinue.guard.permissions.rule import Rule as Rule
@@ -24,7 +24,7 @@ TARGETS: tuple[Target, ...] = ("user", "local", "project")
 
 def rules_of(project: Project) -> list[Rule]:
     """Return the rules that hold, each with the file it is from."""
-    return gather_rules(project).rules
+    return project_rules(project).rules
 
 
 def rule_problem(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from retinue.capabilities.plugins.attach import PluginExtensions, what_runs
+from retinue.capabilities.plugins import PluginExtensions
+from retinue.capabilities.plugins.load import load_tools, what_runs
 from retinue.engine import open_project
 from retinue.errors import UsageError
 
@@ -132,8 +133,6 @@ def _agents(folders: tuple[Path, ...]) -> list[str]:
 
 
 def _check(plugin: Plugin, project: Project) -> CheckedPlugin:
-    from retinue.capabilities.plugins.load import load_tools
-
     checked = CheckedPlugin(**asdict(_facts(plugin, project)), tools=[])
     if checked.withheld is not None or not plugin.code:
         return checked

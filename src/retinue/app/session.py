@@ -304,6 +304,6 @@ class Session:
 
 
 def _mode_of(retinue: Retinue) -> PermissionMode:
-    from retinue.capabilities.permissions.attach import session_mode
+    from retinue.capabilities.permissions import project_rules
 
-    return session_mode(retinue.supervisor.project)
+    return project_rules(retinue.supervisor.project).mode or "default"

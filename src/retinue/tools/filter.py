@@ -8,14 +8,14 @@ its author counted on only invents.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from msgspec import Struct, field
 
 from retinue.core.permission import READ_ONLY
-from retinue.core.spec import ToolPolicy
+from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_names import (
     SUBJECTS,
@@ -27,6 +27,7 @@ from retinue.core.tool_names import (
     matching_tools,
     served_alias,
     split_entry,
+    split_selector,
 )
 
 _EVERY = frozenset({"*", "all"})
@@ -59,6 +60,55 @@ class ToolSelection(Struct, frozen=True):
     """Whether it is refused for an entry that denies, and not for its list of tools."""
 
 
+EVERY_EXTENSION = "*"
+SERVER_EXTENSION = "mcp"
+"""The extension that all MCP servers are together."""
+_LISTS_BUILTINS = frozenset({"pi"})
+"""Dialects whose list of tools says nothing about those of extensions."""
+
+
+class ExtensionScope:
+    """What an agent's file says of extensions, which are plugins and MCP servers, in the words of pi:
+
+        extensions: false             none            isolated: true      none, whatever else is said
+        extensions: [git, ./own.py]   only these      extensions: [*, …]  all, and these
+        exclude_extensions: [web]     all but these; exclude wins
+        tools: read, ext:git          of extensions only the tools of git
+        tools: ext:git/status         only this one; several add up, and narrow `ext:git`
+
+    Names of extensions match in any case, names of tools exactly. A name that matches nothing stops no run."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        tools = spec.tools
+        self.off = bool(spec.isolated) or tools.extensions is False
+        self.listed: tuple[str, ...] = ()
+        self._only: frozenset[str] | None = None
+        if isinstance(tools.extensions, tuple):
+            self.listed = tuple(map(str.strip, tools.extensions))
+            if EVERY_EXTENSION not in self.listed:
+                self._only = frozenset(map(str.lower, self.listed))
+        self.excluded = {name.strip().lower(): name for name in tools.exclude_extensions}
+        self.selectors = tuple(map(split_selector, tools.selectors))
+        self.lists_builtins = spec.dialect in _LISTS_BUILTINS
+        self.adds_to_list = self.lists_builtins or bool(self.selectors)
+        """Whether a list of tools says nothing about those of extensions."""
+
+    def loads(self, names: Set[str]) -> bool:
+        """Return whether the agent has the extension that goes by `names`."""
+        if self.off or not names.isdisjoint(self.excluded):
+            return False
+        return self._only is None or not names.isdisjoint(self._only)
+
+    def selects(self, names: Set[str], tool: Set[str] = frozenset()) -> bool:
+        """Return whether the selectors, if there are any, leave in a tool of that extension, which goes by the names
+        `tool`; without a tool, whether they leave in anything of the extension."""
+        if not self.selectors:
+            return True
+        chosen = [selected for extension, selected in self.selectors if extension in names]
+        narrowed = set(filter(None, chosen))
+        return bool(chosen) and (not tool or not narrowed or not narrowed.isdisjoint(tool))
+
+
 def select_tools(
     policy: ToolPolicy,
     available: Mapping[str, Tool],
@@ -70,11 +120,11 @@ def select_tools(
     agent: str = "",
     absent: Mapping[str, str] = MappingProxyType({}),
 ) -> ToolSelection:
-    """`denied_above` is what the files of agents above the run deny by name. `shell_sandbox`
-    says that this host can keep a shell from writing; without it a read-only run has none.
-    `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
-    Selectors of extensions (`ext:`) are resolved before (`retinue.capabilities.plugins.tools`): what is left
-    of them here matched nothing. `absent` says why tools that exist cannot work here."""
+    """Select the tools of a run. `denied_above` are the tools that the files of agents above the run deny by name.
+    `shell_sandbox` tells that this host can keep a shell from writing; without it a read-only run has none.
+    `allow_spawn` is False at the depth limit or where the file does not let the agent delegate. Selectors of extensions
+    (`ext:`) are resolved before: those left here matched nothing. `absent` has the reasons why tools that exist cannot
+    work here."""
     asked = _Asked(policy.allow, available)
     above = _denied(denied_above, available)[0]
     rights = _Rights(readonly, above, shell_sandbox, allow_spawn)

@@ -12,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import Tool
 
-from retinue.capabilities.mcp.config import ServerConfig, any_file, read_server
-from retinue.capabilities.mcp.scope import configured_servers
+from retinue.capabilities.mcp.config import ServerConfig, any_file, configured_servers, read_server
 from retinue.capabilities.mcp.tool_list import listing
 from retinue.core.tool_names import served_alias, served_name, served_word
 from retinue.guard.permissions.rule import Rule, names_tool, parse_rule

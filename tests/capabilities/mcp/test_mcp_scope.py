@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.mcp.scope import ServerScope, may_have_servers
+from retinue.capabilities.mcp import ServerScope, may_have_servers
 from retinue.core.spec import AgentSpec, ServerRef, ToolPolicy
 
 HERE = ("git", "web")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.permissions.attach import mode_for, permissions_for, permit_tools
+from retinue.capabilities.permissions import mode_for, permissions_for, permit_tools
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec

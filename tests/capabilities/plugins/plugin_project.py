@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.capabilities.plugins import PluginExtensions
 from retinue.capabilities.plugins.discover import Plugin, Plugins
 from retinue.capabilities.plugins.load import PluginTools, load_tools
 from retinue.engine import open_project

@@ -7,10 +7,11 @@ import json
 
 from retinue.capabilities.hooks.session import SessionHooks
 from retinue.capabilities.hooks.sources import HookReport, plugin_hooks
-from retinue.capabilities.mcp.scope import ServerScope
+from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
-from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.capabilities.plugins import PluginExtensions, PluginsCapability
 from retinue.capabilities.plugins.discover import FailedPlugin, Plugin
+from retinue.capabilities.plugins.tools import PluginLoader, read_own
 from retinue.core.spec import AgentSpec, ToolPolicy
 from tests.capabilities.plugins.plugin_project import TOOL
 
@@ -38,7 +39,7 @@ def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     opened = project.project()
     assert opened.part(PluginExtensions).hooks() == []
     assert project_servers(opened).servers == {}
-    (subject,) = opened.part(PluginExtensions).subjects([])
+    (subject,) = PluginsCapability().trust_subjects(opened)
     assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", 'MCP server db: db {"trustAnnotations": true}')
     opened.trust.grant(subject.path, *subject.contents, what=subject.what)
     again = project.project()
@@ -77,17 +78,17 @@ def test_a_file_that_names_a_plugin_means_its_servers_too(project):
 def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
     (project.cwd / "own.py").write_text(TOOL)
     tools = ToolPolicy(extensions=("./own.py",))
-    loader = project.project().part(PluginExtensions).loader
-    (made,) = loader.read_own(AgentSpec(name="a", source="plugin", tools=tools))
+    opened = project.project()
+    (made,) = read_own(AgentSpec(name="a", source="plugin", tools=tools), opened)
     assert isinstance(made, FailedPlugin)
     assert [
-        type(loader.read_own(AgentSpec(name="a", source=source, tools=tools))[0]) for source in ("user", "project")
+        type(read_own(AgentSpec(name="a", source=source, tools=tools), opened)[0]) for source in ("user", "project")
     ] == [
         Plugin,
         Plugin,
     ]
     assert [
-        loader.read_own(AgentSpec(name="a", source=s, tools=tools))[0].provenance == "person"
+        read_own(AgentSpec(name="a", source=s, tools=tools), opened)[0].provenance == "person"
         for s in ("user", "project")
     ] == [
         True,
@@ -99,9 +100,9 @@ def test_what_cannot_be_bound_is_said_and_never_runs(project, tmp_path):
     file = project.write("kit/tools.py", TOOL)
     (tmp_path / "outside").write_text("x")
     (file.parent / "link").symlink_to(tmp_path / "outside")
-    extensions = project.project().part(PluginExtensions)
-    assert extensions.subjects([]) == []
-    (note,) = extensions.notes()
+    opened = project.project()
+    assert PluginsCapability().trust_subjects(opened) == []
+    (note,) = opened.part(PluginExtensions).notes()
     assert "nobody can consent to it: link is a link that leads out of the plugin" in note
     assert project.project(trust=True).part(PluginExtensions).notes() == []
 
@@ -112,14 +113,14 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
     file = project.write("kit/tools.py", code, user=True)
     opened = project.project()
     extensions = opened.part(PluginExtensions)
-    loader, plugins = extensions.loader, [(each, each.names) for each in extensions.plugins.found]
+    loader, plugins = opened.part(PluginLoader), [(each, each.names) for each in extensions.plugins.found]
     spec = AgentSpec(name="a")
     made = await asyncio.gather(*(loader.load(plugins, spec, []) for _ in range(20)))
-    assert all(list(each.tools) == ["forecast"] for each in made)
+    assert all(list(tools) == ["forecast"] for _, tools in made)
     assert count.read_text() == "x"
     file.write_text(code.replace("sunny", "rainy"))
-    again = await loader.load(plugins, spec, [])
-    assert again.tools["forecast"].function("Rome") == "Rome: rainy"
+    _, again = await loader.load(plugins, spec, [])
+    assert again["forecast"].function("Rome") == "Rome: rainy"
     assert count.read_text() == "xx"
 
 
@@ -129,9 +130,9 @@ async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
     opened = project.project()
     notes: list[str] = []
     plugins = [(each, each.names) for each in opened.part(PluginExtensions).plugins.found]
-    made = await opened.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), notes)
-    assert made.tools["forecast"].function("Rome") == "Rome: a"
+    _, made = await opened.part(PluginLoader).load(plugins, AgentSpec(name="x"), notes)
+    assert made["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
-    own = project.project(tools=[made.tools["forecast"]])
-    made = await own.part(PluginExtensions).loader.load(plugins, AgentSpec(name="x"), [])
-    assert made.tools == {}
+    own = project.project(tools=[made["forecast"]])
+    _, made = await own.part(PluginLoader).load(plugins, AgentSpec(name="x"), [])
+    assert made == {}

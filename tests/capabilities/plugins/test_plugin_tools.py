@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from retinue.capabilities.plugins.load import load_tools
-from retinue.capabilities.plugins.tools import UnboundError, content_digest
+from retinue.capabilities.plugins.load import UnboundError, content_digest, load_tools
 from tests.capabilities.plugins.plugin_project import TOOL
 
 
@@ -130,7 +129,7 @@ import json, sys
 sys.path.insert(0, {str(site)!r})
 from retinue.capabilities.plugins.load import load_tools
 from retinue.engine import open_project
-from retinue.capabilities.plugins.attach import PluginExtensions
+from retinue.capabilities.plugins import PluginExtensions
 from retinue.engine import open_project
 from pathlib import Path
 opened = open_project(Path({str(project.cwd)!r}), environment={environment!r})

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.mcp.scope import ServerScope
+from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.servers import ProjectPool, choose_servers
 from retinue.capabilities.mcp.tool import DECLINE, SKIP, served_tool
 from retinue.core.events import ToolEnded

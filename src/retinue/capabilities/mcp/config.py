@@ -1,9 +1,13 @@
-"""One configured MCP server, checked, with its variables filled in; and the files that configure some.
+"""The MCP servers that are configured, each checked and with its variables filled in.
+
+Later sources replace earlier ones of the same name: Claude Code's user file, CodingCode's, plugins, the
+project's `.mcp.json`, then the settings. Files of other programs are read, never written. A file that cannot
+be read is a problem in the result and hides nothing else.
 
 The forms of every system are accepted: `command` and `args` for a program, `url` for HTTP (`type`
-or `transport` says which kind), `${VAR}` and `${VAR:-default}` in any text. A badly configured server
+or `transport` names the kind), `${VAR}` and `${VAR:-default}` in any text. A badly configured server
 is a server with a `problem`, never an exception: the others still work, and an agent that needs this
-one is told why it is missing. Every launch imports this module, so it must stay cheap to import.
+one is told why it is missing.
 """
 
 from __future__ import annotations
@@ -11,19 +15,77 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.foreign import Provenance
+from retinue.core.foreign import Provenance, read_file
 from retinue.core.tool_names import LONGEST_SERVER, is_telling, served_word
+from retinue.settings.field import Origin
+from retinue.settings.foreign import read_object
 from retinue.settings.places import home, pi_home, repository_root
 
-CODINGCODE = ("mcp.yaml", "mcp.yml")
+CODINGCODE_FILES = ("mcp.yaml", "mcp.yml")
+_MAX_FILE_BYTES = 1_000_000
+
+
+class Configured(Struct, frozen=True):
+    """`problems` name files that could not be read; bad entries are servers with a problem."""
+
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def configured_servers(
+    cwd: Path,
+    environment: Mapping[str, str],
+    *,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    origin: Callable[[str], Origin] = lambda name: Origin("user", "settings"),
+    claude: bool = True,
+    extra: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    foreign_environment: Mapping[str, str] | None = None,
+) -> Configured:
+    """Return every configured server. `settings` is the table of the settings files, `origin` returns the layer of
+    a name; `extra` are tables of plugins, each with what brought it. Variables in servers that no person of this
+    machine has configured are filled from `foreign_environment`, if there is one."""
+    problems: list[str] = []
+    servers: dict[str, ServerConfig] = {}
+
+    def add(table: Mapping[str, Any], where: str, provenance: Provenance = "person") -> None:
+        variables = environment
+        if provenance != "person" and foreign_environment is not None:
+            variables = foreign_environment
+        for name, raw in table.items():
+            server = read_server(str(name), raw, variables, origin=where, provenance=provenance)
+            # A nearer file may also switch a server off.
+            servers.pop(str(name), None)
+            if server is not None:
+                servers[server.name] = server
+
+    if claude:
+        path = claude_file(environment)
+        data = _json(path, problems)
+        add(_table(data, "mcpServers"), str(path))
+        projects = _table(data, "projects")
+        for folder in reversed(list(upwards(cwd))):
+            add(_table(projects.get(str(folder)), "mcpServers"), str(path))
+    for path in user_files(environment):
+        add(_tables_of(path, problems), str(path))
+    for where, table in extra:
+        add(table, where)
+    for path in project_files(cwd):
+        add(_tables_of(path, problems), str(path), "project")
+    for name, raw in settings.items():
+        source = origin(name)
+        add({name: raw}, source.where, source.provenance)
+    return Configured(servers, tuple(problems))
 
 
 def claude_file(environment: Mapping[str, str]) -> Path:
@@ -33,14 +95,14 @@ def claude_file(environment: Mapping[str, str]) -> Path:
 def user_files(environment: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files of other systems than Claude Code that the user configured."""
     yield pi_home(environment) / "mcp.json"
-    for name in CODINGCODE:
+    for name in CODINGCODE_FILES:
         yield home(environment) / ".codingcode" / name
 
 
 def project_files(cwd: Path) -> Iterator[Path]:
     """Yield the files of the project, the nearest last, so that it wins."""
     for folder in reversed(list(upwards(cwd))):
-        for name in CODINGCODE:
+        for name in CODINGCODE_FILES:
             yield folder / ".codingcode" / name
         yield folder / ".pi" / "mcp.json"
         yield folder / ".mcp.json"
@@ -60,6 +122,48 @@ def any_file(cwd: Path, environment: Mapping[str, str], *, claude: bool) -> bool
     if claude and claude_file(environment).is_file():
         return True
     return any(path.is_file() for path in (*user_files(environment), *project_files(cwd)))
+
+
+def _tables_of(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    """Return the servers of a file: of YAML, `servers` or `mcpServers`, which is an object or a list whose entries
+    carry their names."""
+    if path.suffix == ".json":
+        return _table(_json(path, problems), "mcpServers")
+    if not path.is_file():
+        return {}
+    import yaml
+
+    try:
+        data = yaml.load(read_file(path, _MAX_FILE_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path} cannot be read: {str(error).splitlines()[0]}")
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    servers = data.get("servers") or data.get("mcpServers") or {}
+    if isinstance(servers, dict):
+        return servers
+    named: dict[str, Any] = {}
+    for entry in servers if isinstance(servers, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            entry = dict(entry)
+            named[entry.pop("name")] = entry
+        else:
+            problems.append(f"{path}: a server without a name is left out")
+    return named
+
+
+def _json(path: Path, problems: list[str]) -> dict[str, Any]:
+    read = read_object(path)
+    if read.problem is not None:
+        problems.append(f"{path} {read.problem}")
+    return read.data
+
+
+def _table(data: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping) or not isinstance(data.get(key), Mapping):
+        return {}
+    return {str(name): raw for name, raw in data[key].items()}
 
 
 Transport = Literal["stdio", "http", "sse"]
@@ -137,19 +241,16 @@ def read_server(
         if not is_switch and str(key).lower() in ("disabled", "disable", "enabled", "enable"):
             return replace(base, problem=f"`{key}: {value}` is no switch; write `disabled: true` or `disabled: false`")
     try:
-        found = _read(base, raw, environment)
+        server = _read(base, raw, environment)
     except _BadError as bad:
         return replace(base, problem=str(bad))
-    return None if _is_retinue(found) else found
-
-
-def _is_retinue(server: ServerConfig) -> bool:
     words = [os.path.basename(server.command), *server.args]  # noqa: PTH119 - a word, not a path that must exist
-    return (
+    is_retinue = (
         words[:2] == ["retinue", "mcp"]
         or words[1:4] == ["-m", "retinue", "mcp"]
         or words[1:5] == ["-I", "-m", "retinue", "mcp"]
     )
+    return None if is_retinue else server
 
 
 class _BadError(Exception):
@@ -164,9 +265,9 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
             f"rules could not tell its tools (mcp__{served_word(base.name)}__…) from those of another server; give it "
             f"a name of at most {LONGEST_SERVER} characters without two of '_', '.' or spaces in a row or at an end"
         )
-    filled = _Filler(environment)
-    command, args = _command(raw, filled)
-    url = _endpoint(raw, filled)
+    fill = partial(_fill, environment)
+    command, args = _command(raw, fill)
+    url = fill(_text(raw.get("url") or raw.get("httpUrl") or raw.get("serverUrl"), "url")).strip()
     transport = _transport(raw, command, url)
     if transport == "stdio":
         if not command:
@@ -181,10 +282,10 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
         transport=transport,
         command=command,
         args=args,
-        env=_texts(raw.get("env"), "env", filled),
-        cwd=filled(_text(raw.get("cwd"), "cwd")) or None,
+        env=_texts(raw.get("env"), "env", fill),
+        cwd=fill(_text(raw.get("cwd"), "cwd")) or None,
         url=url,
-        headers=_texts(raw.get("headers"), "headers", filled),
+        headers=_texts(raw.get("headers"), "headers", fill),
         concurrency=_whole(raw.get("concurrency"), "concurrency", CONCURRENCY),
         start_seconds=_seconds(raw, "startTimeout", "start_timeout"),
         call_seconds=_seconds(raw, "timeout", "callTimeout"),
@@ -193,57 +294,45 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
     )
 
 
-class _Filler:
-    """Fills variables in; one that is neither set nor has a default makes the server unusable."""
+Fill = Callable[[str], str]
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
 
-    def __call__(self, text: str) -> str:
-        return _VARIABLE.sub(self._value, text)
+def _fill(environment: Mapping[str, str], text: str) -> str:
+    """Fill variables in. One that is neither set nor has a default makes the server unusable."""
 
-    def _value(self, match: re.Match[str]) -> str:
+    def value(match: re.Match[str]) -> str:
         name, default = match.groups()
         # As in a shell, `:-` also replaces an empty value.
-        value = self._environment.get(name) or default
+        value = environment.get(name) or default
         if value is None:
             raise _BadError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
-        return value
+        return str(value)
+
+    return _VARIABLE.sub(value, text)
 
 
-def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, ...]]:
+def _command(raw: Mapping[str, Any], fill: Fill) -> tuple[str, tuple[str, ...]]:
     """Return the program and its arguments. `command` may hold both, as opencode writes it."""
-    said: Any = raw.get("command")
-    given = raw.get("args") or []
-    if not isinstance(given, list):
+    command: Any = raw.get("command")
+    args = raw.get("args") or []
+    if isinstance(command, list) and isinstance(args, list):
+        command, args = next(iter(command), None), [*command[1:], *args]
+    if not isinstance(args, list) or not all(isinstance(word, (str, int, float)) for word in args):
         raise _BadError("`args` must be a list of texts")
-    if isinstance(said, list):
-        given = [*said[1:], *given]
-        said = next(iter(said), None)
-    args = []
-    for each in given:
-        if not isinstance(each, (str, int, float)):
-            raise _BadError("`args` must be a list of texts")
-        args.append(str(each))
-    words = [filled(_text(said, "command")), *map(filled, args)]
+    words = [fill(_text(command, "command")), *(fill(str(word)) for word in args)]
     if "\0" in "".join(words):
         raise _BadError("`command` and `args` cannot hold a NUL character")
     return words[0].strip(), tuple(words[1:])
 
 
-def _endpoint(raw: Mapping[str, Any], filled: _Filler) -> str:
-    said = raw.get("url") or raw.get("httpUrl") or raw.get("serverUrl")
-    return filled(_text(said, "url")).strip()
-
-
 def _transport(raw: Mapping[str, Any], command: str, url: str) -> Transport:
-    said = raw.get("type") or raw.get("transport")
-    if said is None:
+    named = raw.get("type") or raw.get("transport")
+    if named is None:
         return "http" if url and not command else "stdio"
-    known = _TRANSPORTS.get(str(said).lower())
-    if known is None:
-        raise _BadError(f"its transport '{said}' is not one of stdio, http, sse")
-    return known
+    transport = _TRANSPORTS.get(str(named).lower())
+    if transport is None:
+        raise _BadError(f"its transport '{named}' is not one of stdio, http, sse")
+    return transport
 
 
 def _text(value: Any, key: str) -> str:
@@ -254,20 +343,20 @@ def _text(value: Any, key: str) -> str:
     return value
 
 
-def _texts(value: Any, key: str, filled: _Filler) -> dict[str, str]:
+def _texts(value: Any, key: str, fill: Fill) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise _BadError(f"`{key}` must be an object of texts")
-    found: dict[str, str] = {}
-    for name, each in value.items():
-        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+    texts: dict[str, str] = {}
+    for name, raw in value.items():
+        if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
             raise _BadError(f"`{key}.{name}` must be a text")
-        text = filled(str(each))
+        text = fill(str(raw))
         if "\0" in f"{name}{text}" or not str(name) or "=" in str(name):
             raise _BadError(f"`{key}` has a name or value that cannot be passed on")
-        found[str(name)] = text
-    return found
+        texts[str(name)] = text
+    return texts
 
 
 def _whole(value: Any, key: str, default: int) -> int:

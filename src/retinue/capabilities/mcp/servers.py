@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.mcp.config import ServerConfig, read_server
+from retinue.capabilities.mcp import ServerScope
+from retinue.capabilities.mcp.config import Configured, ServerConfig, configured_servers, read_server
 from retinue.capabilities.mcp.pool import PoolOptions, Server, loop_pool
-from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.foreign import read_file

@@ -1,27 +1,59 @@
-"""What a run may do unasked, what it must ask, and what it may not do: rules, modes and the gate before its tools."""
+"""What a run may do unasked, what it must ask, and what it may not do: rules, modes and the gate before its tools.
+
+The permissions of a run are assembled from settings, files, mode, parent and the agent's file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from retinue.core.format import as_sentence
 from retinue.core.lazy import LazyModule
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.tool_names import canonical, entry_problem
+from retinue.errors import RefusedAgentError
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.modes import effective_mode, preset_rules
+from retinue.guard.permissions.policy import (
+    DENY_EVERYTHING,
+    Block,
+    PermissionPolicy,
+    Sources,
+    claude_blocks,
+    gather,
+    policy_blocks,
+)
+from retinue.guard.permissions.rule import (
+    Limit,
+    Rule,
+    is_about_files,
+    parse_rule,
+    rule_of_pattern,
+    rules_of_file,
+    takes_away,
+)
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.guard.sandbox.policy import can_mask
 from retinue.runs.capability import Capability, RunPart
-from retinue.runs.guard import RunGuards
+from retinue.runs.guard import NO_PATTERNS, RunGuards
 from retinue.runs.services import Rules
+from retinue.settings.foreign import line_of
 
 if TYPE_CHECKING:
-    from retinue.capabilities.permissions import attach as _attach
     from retinue.capabilities.permissions import gatekeeper as _gatekeeper
     from retinue.core.outcome import Outcome
-    from retinue.core.spec import PermissionMode
-    from retinue.guard.permissions.policy import PermissionPolicy
+    from retinue.core.tool import Tool
+    from retinue.runs.guard import Bound, Isolation, Patterns
     from retinue.runs.launch import LaunchPlan
+    from retinue.runs.project import Project
     from retinue.runs.run import Run
 else:
-    _attach = LazyModule("retinue.capabilities.permissions.attach")
     _gatekeeper = LazyModule("retinue.capabilities.permissions.gatekeeper")
 
 
@@ -29,10 +61,10 @@ class PermissionsCapability(Capability):
     """The mode of a run, the tools its rules leave it, and the gate before every call."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        plan.mode = _attach.mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
+        plan.mode = mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
 
     async def offer(self, plan: LaunchPlan) -> None:
-        plan.permit = partial(_attach.permit_tools, plan.request, plan.project)
+        plan.permit = partial(permit_tools, plan.request, plan.project)
 
     @asynccontextmanager
     async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
@@ -51,7 +83,221 @@ class FileRules(Rules):
     """The rules of all files that count for the project."""
 
     def denied_agents(self) -> frozenset[str]:
-        return _attach.denied_agents(self.project)
+        from retinue.guard.permissions.match import named_agents
+
+        names: set[str] = set()
+        for rule in project_rules(self.project).rules:
+            if rule.kind == "deny" and rule.specifier is not None and rule.effect == "spawn":
+                names |= named_agents(rule)
+        return frozenset(names)
 
     def permissions(self, grants: Sequence[str], mode: PermissionMode | None) -> PermissionPolicy:
-        return _attach.permissions_before_run(self.project, grants, mode)
+        request = RunRequest(spec=AgentSpec(name="main"), task="", cwd=self.project.cwd, permission_mode=mode)
+        policy = permissions_for(request, self.project, None, NO_PATTERNS, [])
+        for rule in grants:
+            with suppress(ValueError):
+                policy.grant(rule)
+        return policy
+
+
+_NAMES = {
+    "permissions_allow": "allow",
+    "permissions_ask": "ask",
+    "permissions_deny": "deny",
+    "permissions_default_mode": "defaultMode",
+    "permissions_additional_directories": "additionalDirectories",
+    "permissions_disable_bypass": "disableBypass",
+}
+
+
+def permissions_for(
+    request: RunRequest,
+    project: Project,
+    parent: PermissionPolicy | None,
+    patterns: Patterns,
+    notes: list[str],
+    bounds: Sequence[Bound] = (),
+    isolation: Isolation | None = None,
+) -> PermissionPolicy:
+    """Return the permissions of a run. `parent` is the policy of the run that started it, as it is now: a child has
+    all its restrictions, and the grants of this moment. What the outcome should tell is added to `notes` (as
+    `mode_for` does); of a child only what its parent has not said. `bounds` are those of the runs above it, for one
+    whose parent is gone. Rules about the checkout hold in the worktree of `isolation`."""
+    spec, where = request.spec, str(request.cwd)
+    copied = (str(isolation.top), str(isolation.main)) if isolation is not None else None
+    rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
+    presets = spec.dialect == "codingcode"
+    for bound in bounds if parent is None else ():
+        more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
+        rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
+    if presets:
+        rules += preset_rules()
+    if parent is not None:
+        mode = mode_for(request, project, parent.mode, notes)
+        above = parent.folders
+        others = above.roots if above.roots[0] == where else above.roots[1:]
+        inherited = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, project.real)
+        return parent.fork(mode, rules, folders=inherited, limits=limits, presets=presets)
+    mode = mode_for(request, project, None, notes)
+    sources = project_rules(project)
+    extra = (*project.settings.settings.extra_roots, *sources.directories)
+    home = project.environment.get("HOME") or str(Path.home())
+    roots, programs = [str(project.cwd / each) for each in extra], project.environment.get("PATH", "")
+
+    def consented(path: Path, content: bytes) -> bool:
+        return project.trust.permits("git", "project", path, lambda: content)
+
+    folders = RunFolders.of(where, roots, home, copied, programs, consented, project.real)
+    rules = (*sources.rules, *rules)
+    masks = _can_mask(project, rules, notes)
+    walls = can_sandbox(project.settings.settings)
+    return PermissionPolicy(mode, folders, rules, limits=limits, presets=presets, walls=walls, masks=masks)
+
+
+def _can_mask(project: Project, rules: Sequence[Rule], notes: list[str]) -> bool:
+    """Return whether commands must and can be kept from files that rules deny. Note where they cannot."""
+    rule = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
+    if rule is None:
+        return False
+    if can_mask(project.settings.settings):
+        return True
+    notes.append(
+        f"Rules about files ({rule.text}) hold for the file tools and for commands that name a file; other "
+        "commands of a shell cannot be kept from files here (see: retinue doctor)."
+    )
+    return False
+
+
+def mode_for(request: RunRequest, project: Project, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
+    """Return the mode that the run's policy will have, for those who decide before there is one.
+    `above` is the parent's mode; None for a run without a parent, which then also notes what is
+    wrong with the rules. Raise LaunchError where a file of rules cannot be read at all."""
+    sources, spec = project_rules(project), request.spec
+    for why in sources.refused:
+        raise RefusedAgentError(
+            f"{as_sentence(why)} It may hold deny rules, so nothing is started.",
+            remedy="Correct the file, or remove it.",
+        )
+    if above is None:
+        notes += sources.notes
+    mode = effective_mode(
+        above or request.permission_mode or sources.mode or "default",
+        spec,
+        trusted=spec.permission_mode is None or project.trust.trusts(spec, "permissions"),
+        bypass_disabled=sources.bypass_disabled,
+        notes=notes,
+    )
+    if mode == "auto" and above != "auto" and not project.settings.settings.permissions_auto_model:
+        notes.append("The mode auto has no model to judge calls (permissions.autoModel): it asks as default does.")
+    return mode
+
+
+def permit_tools(
+    request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]
+) -> tuple[Tool, ...]:
+    """Return the tools that no rule takes away: a model need not see what is always denied."""
+    denied = [rule for rule in project_rules(project).rules if rule.kind == "deny" and rule.bare]
+    if not denied:
+        return tuple(tools.values())
+    kept = []
+    for name, tool in tools.items():
+        rule = next((rule for rule in denied if takes_away(rule, name, tool.spec.effects)), None)
+        if rule is None:
+            kept.append(tool)
+        elif request.parent_id is None:
+            notes.append(f"{name} is withheld: {rule.source} denies {rule.text}")
+    return tuple(kept)
+
+
+def _of_file(
+    source: str, patterns: Patterns, base: str, notes: list[str]
+) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
+    """Return the patterns of an agent's file as rules. One that cannot be read allows nothing."""
+    rules: tuple[Rule, ...] = ()
+    for tool, listed in patterns.denied.items():
+        rules += _rules(tool, listed, "deny", source, base, notes)
+    limits = []
+    for tool, listed in patterns.allowed.items():
+        limits.append(Limit(tool, _rules(tool, listed, "allow", source, base, notes), source))
+    if patterns.rules:
+        more, narrower = rules_of_file(patterns.rules, source=source, base=base)
+        rules, limits = (*rules, *more), [*limits, *narrower]
+    return rules, tuple(limits)
+
+
+def _rules(tool: str, patterns: Iterable[str], kind: Any, source: str, base: str, notes: list[str]) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    for pattern in patterns:
+        rule = rule_of_pattern(tool, pattern, kind, source=source, base=base)
+        if not isinstance(rule, Rule):
+            effect = "every call of it is denied" if kind == "deny" else "it allows nothing"
+            notes.append(f"{source}: {tool}({pattern}) {rule}; {effect}")
+            if kind == "deny":
+                # A denial that cannot be understood must not deny less than was meant.
+                rule = parse_rule(tool, kind, source=source, base=base)
+        if isinstance(rule, Rule):
+            rules.append(rule)
+    return tuple(rules)
+
+
+def project_rules(project: Project) -> Sources:
+    """Return the rules of all files, read once for runs that start together. A file that changes takes effect for the
+    next run."""
+    sources: Sources | None = project.round.get("permissions")
+    if sources is None:
+        notes: list[str] = []
+        blocks = [
+            *claude_blocks(project.cwd, project.environment, notes),
+            *_own_blocks(project, notes),
+            *policy_blocks(notes),
+        ]
+        sources = gather(blocks, lambda path: project.trust.permits("permissions", "project", path))
+        sources.notes[:0] = [*notes, *_unknown_tools(sources, project)]
+        project.round.keep("permissions", sources)
+    return sources
+
+
+def _unknown_tools(sources: Sources, project: Project) -> list[str]:
+    """Return notes about rules for tools that do not exist. One that forbids, or wants to be asked, and whose tool is
+    almost one of ours keeps runs from being started: it would protect nothing."""
+    notes = []
+    for rule in sources.rules:
+        name = next(iter(rule.tools), "")
+        if len(rule.tools) != 1 or name.startswith("mcp__") or canonical(name):
+            continue
+        if any(name.lower() == own.lower() for own in project.tools):
+            continue
+        from retinue.agents.lint.checks import ELSEWHERE
+
+        problem = entry_problem(name)
+        if problem is not None and rule.kind != "allow":
+            line = line_of(Path(rule.source), f"permissions.{rule.kind}")
+            place = f"{rule.source}:{line}" if line else rule.source
+            sources.refused.append(f"{place}: the {rule.kind} rule {rule.text!r} {problem.why}. {problem.remedy}")
+        # Another program may have such a tool, or a plugin, whose tools are known only when it is imported.
+        elif problem is not None or not (name.lower() in ELSEWHERE or project.extensions.has_code):
+            lost = "it allows nothing" if rule.kind == "allow" else "it protects nothing"
+            notes.append(f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist ({lost})")
+    return notes
+
+
+def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
+    """Return our own settings, layer by layer, and note what is wrong with them."""
+    blocks = []
+    for layer in project.settings.layers:
+        content = {}
+        for key, name in _NAMES.items():
+            if key in layer.values:
+                content[name] = layer.values[key]
+        if content:
+            base = project.cwd
+            if layer.origin.layer in ("user", "project", "local"):
+                base = Path(layer.origin.where).parent.parent
+            blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
+    for problem in project.settings.problems:
+        if problem.limits:
+            # Runs are refused before this (`settings.limits`); calls outside of runs are refused by it.
+            blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING, refused=str(problem)))
+        elif problem.field.startswith("permissions."):
+            notes.append(str(problem))
+    return blocks

@@ -9,26 +9,29 @@ of the agent (kept in the log), or as a rule into the settings of the project.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from retinue.agents.parse import file_stem
-from retinue.capabilities.permissions.attach import classifier_for, permissions_for
+from retinue.capabilities.permissions import permissions_for
 from retinue.core.delegation import Refusal, Vocabulary
 from retinue.core.events import Warned
+from retinue.core.messages import user
 from retinue.core.permission import Decision, Permissions
 from retinue.core.person_prompt import words_of
 from retinue.core.tool import Preview
 from retinue.core.tool_names import TOOLS
-from retinue.errors import RetinueError
+from retinue.errors import LaunchError, RetinueError
 from retinue.guard.gate import Asker, PermissionGate, guard_tools
-from retinue.guard.permissions.modes import Taint
+from retinue.guard.permissions.modes import Taint, classify_call
 from retinue.log.activity import first_host
 from retinue.log.inbox import grant as store
 from retinue.log.inbox import granted, leftovers
+from retinue.models.protocol import Finished, ModelRequest
+from retinue.models.select import build_model, select_model
 from retinue.runs.guard import RunGuard, RunGuards, identity_of
 from retinue.runs.project import consent_stays
 from retinue.runs.requests import resolve_type
@@ -40,15 +43,14 @@ if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer, ToolUse
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Wrap
-    from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.runs.launch import Launch
+    from retinue.models.protocol import Model
     from retinue.runs.project import Project
     from retinue.runs.run import Run
 
 
-_ABOUT = 60
-"""Characters of a task that stand for a description where there is none."""
+_DESCRIPTION_CHARACTERS = 60
+"""How much of its task describes a run that has no description."""
 
 _TYPES: dict[str, tuple[str, Vocabulary]] = {
     "Agent": ("subagent_type", "claude"),
@@ -132,12 +134,21 @@ def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
     """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
-    project = node.project
-    guard = RunGuard(node, _permissions(node, project, resumed), _asker(node, project, resumed), _taint(node, project))
-    project.part(RunGuards).add(guard)
+    project, guards = node.project, node.project.part(RunGuards)
+    above = None if node.parent is None else guards.get(node.parent.id)
+    taint = None
+    if project.settings.settings.web_taint != "off":
+        # A resumed run remembers the strangers it has listened to, and so does one whose agents listened.
+        taint = Taint(None if above is None else above.taint, first_host(project.log.reader, node.id))
+    guard = RunGuard(node, _permissions(node, above, resumed), _asker(node, resumed), taint)
+    guards.add(guard)
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
         await grant(guard, project, rule, answer)
+
+    def preview(name: str) -> Preview | None:
+        tool = next((tool for tool in node.launch.tools if tool.spec.name == name), None)
+        return getattr(tool, "preview", None)
 
     permissions: Permissions = RulesOnAgents(guard.permissions, node)
     writers = {tool.spec.name: tool for tool in node.launch.tools if isinstance(tool, ReachingWriter)}
@@ -149,127 +160,93 @@ def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
         guard.asker,
         lambda: project.inbox_service,
         granted,
-        recall=lambda: _recall(guard, project),
+        recall=lambda: recall(guard, project),
         redact=lambda text: project.redactor(text),
-        classify=classifier_for(guard.permissions, project),
-        previews=lambda name: _preview(node, name),
-        taint=guard.taint,
+        classify=_classifier(guard.permissions, project),
+        previews=preview,
+        taint=taint,
     )
     return lambda tools: guard_tools(inner(tools), gate)
 
 
-def _preview(node: Run, name: str) -> Preview | None:
-    tool = next((tool for tool in node.launch.tools if tool.spec.name == name), None)
-    return getattr(tool, "preview", None)
-
-
-def _permissions(node: Run, project: Project, resumed: bool) -> PermissionPolicy:
+def _permissions(node: Run, above: RunGuard | None, resumed: bool) -> PermissionPolicy:
     """Return permissions forked from those of the parent as they are now. A program vouches for tools of its own,
     unless a rule forbids or asks. What is wrong with the patterns of the agent's file is noted, unless the launch
     has noted it already."""
-    launch, notes = node.launch, list[str]()
-    above = _guard_above(node, project)
+    launch, project, notes = node.launch, node.project, list[str]()
     parent = None if above is None else above.permissions
-    made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
+    policy = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
+    spec = launch.request.spec
+    reads_only_web = {tool.spec.name for tool in launch.tools} <= _WEB_TOOLS and not (spec.memory or spec.servers)
     # A resumed run may have read a file before, and a child has words of a run that reads.
-    made.web_unasked = launch.request.parent_id is None and not resumed and _reads_only_web(launch)
+    policy.web_unasked = launch.request.parent_id is None and not resumed and reads_only_web
     if above is None:
         for tool in project.custom_tools:
             if tool.spec.name not in TOOLS:
                 # A name that no rule can hold is asked about.
                 with suppress(ValueError):
-                    made.grant(tool.spec.name)
-    new = [note for note in notes if note not in launch.notes]
-    if new:
-        node.end_notes += new
-        for note in new:
+                    policy.grant(tool.spec.name)
+    for note in notes:
+        if note not in launch.notes:
+            node.end_notes.append(note)
             project.log.append(node.place, Warned("launch", note))
-    return made
+    return policy
 
 
-def _reads_only_web(launch: Launch) -> bool:
-    """Return whether nothing but the web, and documents it is told to convert, can be read by a run."""
-    spec = launch.request.spec
-    names = {tool.spec.name for tool in launch.tools}
-    return names <= _WEB_TOOLS and not (spec.memory or spec.servers)
-
-
-def _asker(node: Run, project: Project, resumed: bool) -> Asker:
-    about = node.state.description or " ".join(words_of(node.launch.request.task).split())[:_ABOUT]
+def _asker(node: Run, resumed: bool) -> Asker:
+    about = node.state.description or " ".join(words_of(node.launch.request.task).split())[:_DESCRIPTION_CHARACTERS]
     asker = Asker(node.place, node.agent, node.controls, node.record, description=about, resting=node.resting)
     if resumed:
-        asker.leftovers = leftovers(project.log.reader, node.id)
+        asker.leftovers = leftovers(node.project.log.reader, node.id)
     return asker
-
-
-def _taint(node: Run, project: Project) -> Taint | None:
-    """Return what is known of the strangers a run has listened to; None where nobody wants to know. A
-    resumed run remembers, and so does one whose agents listened."""
-    if project.settings.settings.web_taint == "off":
-        return None
-    above = _guard_above(node, project)
-    inherited = None if above is None else above.taint
-    return Taint(inherited, first_host(project.log.reader, node.id))
-
-
-def _guard_above(node: Run, project: Project) -> RunGuard | None:
-    return None if node.parent is None else project.part(RunGuards).get(node.parent.id)
 
 
 async def release(node: Run) -> None:
     """Take all rights from a run that is over, and withdraw what it had asked."""
-    project = node.project
-    guard = project.part(RunGuards).pop(node.id, None)
+    guard = node.project.part(RunGuards).pop(node.id, None)
     if guard is not None and guard.asker.leftovers:
         # A log that cannot be written is reported by those who write runs.
         with suppress(RetinueError):
-            await project.inbox_service.run_ended(guard.asker)
+            await node.project.inbox_service.run_ended(guard.asker)
 
 
 async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswer) -> None:
     """Grant `rule` to those the answer names, and let calls go on that wait for nothing else."""
+    guards = project.part(RunGuards)
     match answer.choice:
         case "allow-run":
             guard.permissions.grant(rule)
         case "allow-agent":
-            await _keep(guard, project, rule, answer.by)
-            for other in list(project.part(RunGuards).values()):
+            agent = identity_of(guard.node)
+            await project.log.transact(lambda connection: store(connection, agent, rule, answer.by))
+            for other in list(guards.values()):
                 if other.is_of(guard.node):
                     other.permissions.grant(rule)
         case "always":
             await _write(guard, project, rule)
-            for other in list(project.part(RunGuards).values()):
+            for other in list(guards.values()):
                 other.permissions.grant(rule)
         case _:
             return
     await project.inbox_service.rejudge()
 
 
-async def _keep(guard: RunGuard, project: Project, rule: str, by: str) -> None:
-    agent = identity_of(guard.node)
-    await project.log.transact(lambda connection: store(connection, agent, rule, by))
-
-
 async def _write(guard: RunGuard, project: Project, rule: str) -> None:
-    """Write the rule into the project's local settings. Where that fails it counts for this session only, and
-    the run says so."""
+    """Write the rule into the project's local settings. Where that fails it is in force for this session only, and
+    the run warns of it."""
+    change: dict[str, Any] = {"permissions.allow": Append(rule)}
     with consent_stays(project, target_file(project.cwd, "local", project.environment)):
         saved = await asyncio.to_thread(
-            save_settings,
-            {"permissions.allow": Append(rule)},
-            cwd=project.cwd,
-            target="local",
-            environment=project.environment,
+            save_settings, change, cwd=project.cwd, target="local", environment=project.environment
         )
     if saved.persisted:
         # Dropping the cached property makes its next use read the files again.
         project.__dict__.pop("settings", None)
     else:
-        text = f"{rule} is allowed for this session only: {saved.problem}"
-        guard.asker.record(Warned("settings", text))
+        guard.asker.record(Warned("settings", f"{rule} is allowed for this session only: {saved.problem}"))
 
 
-def _recall(guard: RunGuard, project: Project) -> bool:
+def recall(guard: RunGuard, project: Project) -> bool:
     """Grant what people allowed this agent, or an agent above it, in earlier runs or other processes. Return whether
     anything was new."""
     new = False
@@ -282,3 +259,56 @@ def _recall(guard: RunGuard, project: Project) -> bool:
                 new = True
         node = node.parent
     return new
+
+
+_VERDICT_SECONDS = 30.0
+"""How long a call waits for the model's opinion, retries included, before a person is asked."""
+_VERDICT_TOKENS = 1_000
+"""Room for a short verdict, and for the little that models think which cannot be told not to."""
+
+
+Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
+
+
+def _classifier(policy: PermissionPolicy, project: Project) -> Classify | None:
+    """Return what asks the model of `permissions.autoModel` to decide; None where no model decides. The model is
+    connected for the first question."""
+    name = project.settings.settings.permissions_auto_model
+    if policy.mode != "auto" or name is None:
+        return None
+    model: Model | None = None
+
+    async def ask(system: str, question: str) -> str:
+        nonlocal model
+        async with asyncio.timeout(_VERDICT_SECONDS):
+            if model is None:
+                model = await _judge(name, project)
+            # Thinking counts towards the limit and is on by default: it would leave no room for the verdict.
+            request = ModelRequest(
+                system=system,
+                messages=(user(question),),
+                max_output=_VERDICT_TOKENS,
+                thinking="off",
+                tool_choice="none",
+            )
+            async with aclosing(model.stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Finished):
+                        return part.message.text if part.message.failure is None else ""
+        return ""
+
+    async def classify(use: ToolUse, decision: Decision) -> Decision:
+        return await classify_call(policy, use, decision, ask)
+
+    return classify
+
+
+async def _judge(name: str, project: Project) -> Model:
+    """Connect to the model that judges calls. It must not be on a server that the project names, in which the calls
+    are made."""
+    selection = await select_model(
+        name, settings=project.settings.settings, environment=project.environment, transport=project.transport
+    )
+    if not selection.provider.origin.personal and not project.trust.everything:
+        raise LaunchError(f"{selection.provider.id} is a server of the project's: it does not judge calls.")
+    return build_model(selection, project.transport)

@@ -76,13 +76,8 @@ class Plugin(Struct, frozen=True):
         return frozenset(name.lower() for name in (self.name, *self.aliases) if name)
 
     @property
-    def acts(self) -> bool:
-        """Whether it brings anything that runs, beyond texts."""
-        return bool(self.code or self.hooks or self.servers)
-
-    @property
     def rights(self) -> tuple[Right, ...]:
-        """What it needs for all that it brings."""
+        """The rights it needs for all that it brings; none for one that has only texts."""
         parts: tuple[tuple[Right, object], ...] = (
             ("extensions", self.code),
             ("hooks", self.hooks),
@@ -97,10 +92,7 @@ class Plugin(Struct, frozen=True):
 
     @property
     def server_names(self) -> frozenset[str]:
-        names: set[str] = set()
-        for table in self.servers:
-            names.update(table.value)
-        return frozenset(names)
+        return frozenset(name for table in self.servers for name in table.value)
 
 
 class FailedPlugin(Struct, frozen=True):
@@ -124,6 +116,11 @@ class Plugins(Struct, frozen=True):
         for plugin in self.found:
             lines += [f"Plugin '{plugin.name}': {text}" for text in plugin.problems]
         return tuple(lines)
+
+    @property
+    def agents(self) -> tuple[tuple[str, Path], ...]:
+        """Folders of agents, each under the name of its plugin."""
+        return tuple((plugin.name, folder) for plugin in self.found for folder in plugin.agents)
 
     @property
     def brought(self) -> Plugins:
@@ -296,7 +293,7 @@ def read_folder(
         code=(entry,) if entry else found.modules(),
         problems=tuple(found.problems),
     )
-    if not found.manifest and not (plugin.agents or plugin.skills or plugin.acts):
+    if not found.manifest and not (plugin.agents or plugin.skills or plugin.rights):
         return FailedPlugin(str(root), "it has no manifest and nothing that a plugin can bring")
     return plugin
 

@@ -12,10 +12,14 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
+import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -26,9 +30,11 @@ import orjson
 from msgspec import Struct
 
 from retinue.capabilities.plugins.discover import Plugin
+from retinue.core.foreign import read_file
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_names import ALIASES
+from retinue.guard.trust import TrustSubject, describe_program, settings_subject
 
 IMPORT_SECONDS = 10.0
 _PACKAGE = "retinue_plugin_"
@@ -230,3 +236,105 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__.setdefault("print", functools.partial(print, file=sys.stderr))
         super().exec_module(module)
+
+
+# Consent
+
+
+MAX_FILES = 5_000
+MAX_FOLDER_BYTES = 64 * 1024 * 1024
+_CACHES = frozenset({"__pycache__", ".git"})
+_SETTLED_NANOSECONDS = 2_100_000_000
+"""Nanoseconds after which a change shows in a file's times on every file system."""
+
+
+class UnboundError(Exception):
+    """There is no content that consent could be bound to, for the reason given."""
+
+
+_digests: dict[str, tuple[object, str]] = {}
+
+
+def content_digest(root: Path) -> str:
+    """Return a digest over names, modes and contents of all files at `root`. Raise UnboundError for
+    a folder that is too large, cannot be read, or leads out of itself by a link."""
+    try:
+        files = list(_files(root))
+        signature = tuple((name, *_signature(status)) for name, _, status in files)
+        earlier = _digests.get(str(root))
+        if earlier is not None and earlier[0] == signature:
+            return earlier[1]
+        now, digest = time.time_ns(), _digest(files)
+    except OSError as error:
+        raise UnboundError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+    # A file that has just changed could change again and keep its times: then it is read every time.
+    if all(status.st_ctime_ns < now - _SETTLED_NANOSECONDS for _, _, status in files):
+        _digests[str(root)] = (signature, digest)
+    return digest
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    """Return what cannot stay the same when a file changes: no program can set the time of its change."""
+    return status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _files(root: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """Yield every file below, in an order that does not depend on the file system."""
+    base = root.resolve()
+    if not root.is_dir():
+        yield root.name, root, root.stat()
+        return
+    number = size = 0
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - _CACHES)
+        here = Path(folder)
+        # Links to folders are not walked, but one that leads out must be found.
+        for each in folders:
+            if (here / each).is_symlink():
+                names.append(each)
+        for name in sorted(names):
+            path = here / name
+            if path.is_symlink() and base not in path.resolve().parents:
+                raise UnboundError(f"{path.relative_to(root)} is a link that leads out of the plugin")
+            status = path.stat()
+            if path.is_symlink() and not stat.S_ISREG(status.st_mode):
+                # A link to a folder inside the plugin: its files are found where they lie.
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                raise UnboundError(f"{path.relative_to(root)} is no file")
+            number, size = number + 1, size + status.st_size
+            if number > MAX_FILES or size > MAX_FOLDER_BYTES:
+                raise UnboundError(f"it has more than {MAX_FILES} files or {MAX_FOLDER_BYTES // 1024 // 1024} MiB")
+            yield str(path.relative_to(root)), path, status
+
+
+def _digest(files: list[tuple[str, Path, os.stat_result]]) -> str:
+    whole = hashlib.sha256()
+    for name, path, status in files:
+        content = hashlib.sha256(read_file(path, MAX_FOLDER_BYTES)).hexdigest()
+        runs = "x" if status.st_mode & stat.S_IXUSR else "-"
+        whole.update(f"{len(name)} {name} {runs} {content}\n".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()
+
+
+def subjects(plugins: Iterable[Plugin]) -> list[TrustSubject]:
+    """Return what `retinue trust` asks about: the plugins that only a project brings, and that run something."""
+    found: list[TrustSubject] = []
+    for plugin in plugins:
+        if plugin.provenance != "person" and plugin.rights:
+            with suppress(UnboundError):
+                found.append(TrustSubject(plugin.path, (content_digest(plugin.path),), tuple(what_runs(plugin))))
+    return found
+
+
+def what_runs(plugin: Plugin) -> list[str]:
+    """Return the parts of a plugin that need consent, one line each."""
+    lines = [f"Python code: {code}" for code in plugin.code]
+    for table in plugin.hooks:
+        subject = settings_subject(table.path, {"hooks": table.value}, b"")
+        if subject is not None:
+            lines += subject.what
+    for table in plugin.servers:
+        for name, raw in table.value.items():
+            lines.append(f"MCP server {name}: {describe_program(raw) if isinstance(raw, Mapping) else raw}")
+    return lines

@@ -1,25 +1,40 @@
-"""The walls around a run's commands: what they can change, read and reach."""
+"""The sandbox of a run's programs: what they can change, read and reach (`runs/guard.py`).
+
+Children of a read-only run are read-only, because their shells would otherwise act for it.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from retinue.core.lazy import LazyModule
 from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.guard import RunGuards, SandboxScope, make_walls
 
 if TYPE_CHECKING:
-    from retinue.capabilities.sandbox import attach as _attach
+    from retinue.core.tool import ToolContext
     from retinue.runs.run import Run
-else:
-    _attach = LazyModule("retinue.capabilities.sandbox.attach")
 
 
 class SandboxCapability(Capability):
-    """The walls of a run that has tools which start programs."""
+    """The sandbox of a run that has tools which start programs. None is created before the first program starts."""
 
     def running(self, node: Run, *, resumed: bool) -> Running | None:
-        # Language servers have a sandbox of their own, in which the walls of the run say what is hidden.
+        def confine(context: ToolContext) -> ToolContext:
+            scope = SandboxScope(context.roots, context.outputs, node.launch.isolation, context.instead)
+            guards = node.project.part(RunGuards)
+            context.confine = make_walls(
+                node.project,
+                context.run_id,
+                scope,
+                lambda: guards[context.run_id].permissions,
+                context.environment,
+                # The rights of the run grow when plan mode ends: its launch of this moment counts.
+                lambda: node.launch.readonly,
+            )
+            return context
+
+        # Language servers have a sandbox of their own, which hides what that of the run hides.
         if any(tool.spec.confinable or tool.spec.name == "lsp" for tool in node.launch.tools):
-            return nullcontext(RunPart(lambda context: _attach.put_up_walls(node, context)))
+            return nullcontext(RunPart(confine))
         return None

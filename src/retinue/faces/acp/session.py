@@ -68,11 +68,11 @@ class AcpSession:
 
     async def open(self) -> None:
         """Open the project of the session in this process. Raise RetinueError when that cannot be done."""
-        from retinue.capabilities.permissions.attach import session_mode
+        from retinue.capabilities.permissions import project_rules
 
         self._retinue = await self.feed.retinue()
         project = self._retinue.supervisor.project
-        self.choices = SessionChoices(session_mode(project))
+        self.choices = SessionChoices(project_rules(project).mode or "default")
         entries = self._retinue.agents.agents
         self.choices.agents = [(entry.name, entry.spec.description[:200]) for entry in entries]
 
