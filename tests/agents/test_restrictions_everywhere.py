@@ -21,9 +21,9 @@ from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.parse import parse
 from retinue.app.session_options import SessionOptions, apply_options
 from retinue.app.session_options import read_object as read_option
+from retinue.capabilities.hooks import SessionHooks
 from retinue.capabilities.hooks.bus import hears
-from retinue.capabilities.hooks.session import SessionHooks
-from retinue.capabilities.hooks.sources import HookReport, agent_hooks, read_hooks
+from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks
 from retinue.capabilities.permissions import permissions_for
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
@@ -517,18 +517,18 @@ def test_every_setting_says_whether_it_limits() -> None:
 MATCHERS = (("Bash", "Write"), ("Edit", "WebFetch"))
 
 
-def hooks_of_settings(table: Any) -> tuple[list[Any], HookReport]:
-    report = HookReport()
+def hooks_of_settings(table: Any) -> tuple[list[Any], HookSources]:
+    report = HookSources()
     return read_hooks(table, "f", "retinue", report), report
 
 
-def hooks_of_plugin(table: Any) -> tuple[list[Any], HookReport]:
-    report = HookReport()
+def hooks_of_plugin(table: Any) -> tuple[list[Any], HookSources]:
+    report = HookSources()
     return read_hooks(table, "f", "claude", report), report
 
 
-def hooks_of_agent(table: Any) -> tuple[list[Any], HookReport]:
-    report = HookReport()
+def hooks_of_agent(table: Any) -> tuple[list[Any], HookSources]:
+    report = HookSources()
     spec = read_file("claude", "hooks", table)
     if spec is None or not startable(spec):
         report.refuse("f", "it is not started", "")
@@ -536,7 +536,7 @@ def hooks_of_agent(table: Any) -> tuple[list[Any], HookReport]:
     return agent_hooks(spec, []), report
 
 
-def guarded(table: Any, read: Callable[[Any], tuple[list[Any], HookReport]]) -> set[str] | None:
+def guarded(table: Any, read: Callable[[Any], tuple[list[Any], HookSources]]) -> set[str] | None:
     """Return the calls that a guard hears of; None where nothing starts."""
     handlers, report = read(table)
     if report.refusals:
@@ -573,7 +573,7 @@ def hook_tables(event: str, entries: tuple[str, ...]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("event", ["PreToolUse", "tool.approval.pre", "tool.execute.before"])
 @pytest.mark.parametrize("read", [hooks_of_settings, hooks_of_plugin, hooks_of_agent])
-def test_guards(event: str, read: Callable[[Any], tuple[list[Any], HookReport]]) -> None:
+def test_guards(event: str, read: Callable[[Any], tuple[list[Any], HookSources]]) -> None:
     wrong: list[Any] = []
     for entries in MATCHERS:
         before = guarded({event: [{"matcher": "|".join(entries), "type": "decision", "command": "check"}]}, read)

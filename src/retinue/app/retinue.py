@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from retinue.app.output_type import Schema
     from retinue.app.session_options import SessionOptions
     from retinue.app.single_run import MapProgress
-    from retinue.capabilities.hooks.session import SessionHooks
+    from retinue.capabilities.hooks import SessionHooks
     from retinue.capabilities.schedule.scheduler import Scheduler
     from retinue.core.run_state import RunState
     from retinue.models.protocol import Model
@@ -139,7 +139,7 @@ class Retinue(Dialogue):
     @property
     def hooks(self) -> SessionHooks:
         """Return the hooks of this program: `retinue.hooks.on("PreToolUse", check, matcher="bash")`."""
-        from retinue.capabilities.hooks.session import SessionHooks
+        from retinue.capabilities.hooks import SessionHooks
 
         return self._project.part(SessionHooks)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.hooks.bus import HandlerEnv, HookBus, group
-from retinue.capabilities.hooks.sources import Handler, from_spec
+from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
+from retinue.capabilities.hooks.sources import Handler, from_spec, group
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
 

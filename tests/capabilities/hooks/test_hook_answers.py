@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merge, opinion
+from retinue.capabilities.hooks.answer import MAX_TEXT_CHARACTERS, HandlerResult, merge, opinion
 from retinue.capabilities.hooks.sources import GUARDS, Handler, from_spec
 from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
@@ -274,12 +274,12 @@ def test_long_texts_are_cut_and_kept() -> None:
         kept.append(text)
         return "/there"
 
-    long = "x" * (MOST_CHARACTERS + 5)
+    long = "x" * (MAX_TEXT_CHARACTERS + 5)
     result = merge([HookResult(context=long, reason=long, verdict="deny")], spill)
-    assert len(result.context) == len(result.reason) == MOST_CHARACTERS
+    assert len(result.context) == len(result.reason) == MAX_TEXT_CHARACTERS
     assert "in /there]" in result.context
     assert kept == [long, long]
-    exact = "x" * MOST_CHARACTERS
+    exact = "x" * MAX_TEXT_CHARACTERS
     assert merge([HookResult(context=exact)], spill).context == exact
 
 

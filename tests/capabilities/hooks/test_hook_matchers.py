@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.bus import hears, matches, rule_condition
-from retinue.capabilities.hooks.session import from_dialect, to_dialect
+from retinue.capabilities.hooks.bus import from_dialect, hears, matches, rule_condition, to_dialect
 from retinue.capabilities.hooks.sources import POINTS, events_of, from_spec
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec

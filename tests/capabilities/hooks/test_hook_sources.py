@@ -10,7 +10,7 @@ import pytest
 from tests.git_folder import make_git_folder
 
 from retinue.agents.parse import parse_file
-from retinue.capabilities.hooks.sources import HookReport, HookSources, agent_hooks, read_hooks, session_hooks
+from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings
 
@@ -130,19 +130,19 @@ def test_damaged_yaml_is_reported(place: Place, text: str) -> None:
 
 
 def test_a_guard_that_cannot_be_read_does_not_vanish() -> None:
-    report = HookReport()
+    report = HookSources()
     made = read_hooks({"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command"}]}]}, "f", "claude", report)
     assert [(handler.event, handler.kind) for handler in made] == [("PreToolUse", "broken")]
     assert report.problems
-    listed = read_hooks([{"event": "PreToolUse", "matcher": 3, "command": "x"}], "f", "claude", HookReport())
+    listed = read_hooks([{"event": "PreToolUse", "matcher": 3, "command": "x"}], "f", "claude", HookSources())
     assert [handler.kind for handler in listed] == ["broken"]
     both = {"PreToolUse": [{"command": "good"}, {"matcher": 3, "command": "bad"}], "Stop": {"command": "also"}}
-    assert [handler.kind for handler in read_hooks(both, "f", "claude", HookReport())] == ["shell", "broken", "shell"]
+    assert [handler.kind for handler in read_hooks(both, "f", "claude", HookSources())] == ["shell", "broken", "shell"]
 
 
 @pytest.mark.parametrize("event", ["PreTollUse", "PreTooluse", "preToolUse", "PreTool", "tool.aproval.pre"])
 def test_a_misspelt_event_refuses(event: str) -> None:
-    report = HookReport()
+    report = HookSources()
     assert read_hooks({event: [{"command": "x"}]}, "f", "claude", report) == []
     (refusal,) = report.refusals
     assert event in refusal.message
@@ -150,7 +150,7 @@ def test_a_misspelt_event_refuses(event: str) -> None:
 
 
 def test_events_that_only_other_programs_have_are_reported() -> None:
-    report = HookReport()
+    report = HookSources()
     assert read_hooks({"TeammateIdle": [{"command": "x"}], "FooBar": [{"command": "x"}]}, "f", "claude", report) == []
     assert (report.refusals, len(report.problems)) == ([], 2)
     read_hooks([{"point": "nosuch.point", "type": "decision", "command": "x"}], "f", "claude", report)
@@ -159,7 +159,7 @@ def test_events_that_only_other_programs_have_are_reported() -> None:
 
 @pytest.mark.parametrize("matcher", ["Bsh", "Bash|Wrte", "Bash & Write", "Bash(rm *)", "Bash Wrte"])
 def test_a_matcher_that_cannot_be_understood_hears_every_call(matcher: str) -> None:
-    report = HookReport()
+    report = HookSources()
     made = read_hooks({"PreToolUse": [{"matcher": matcher, "command": "x"}]}, "f", "claude", report)
     assert [(handler.kind, handler.matcher) for handler in made] == [("broken", "")]
 
@@ -167,7 +167,7 @@ def test_a_matcher_that_cannot_be_understood_hears_every_call(matcher: str) -> N
 def test_timeouts_are_seconds_unless_they_are_a_thousand_or_more() -> None:
     def seconds(event: str, timeout: Any) -> float:
         entry = {"command": "x"} if timeout is None else {"command": "x", "timeout": timeout}
-        return read_hooks({event: [entry]}, "f", "claude", HookReport())[0].seconds
+        return read_hooks({event: [entry]}, "f", "claude", HookSources())[0].seconds
 
     assert seconds("PreToolUse", 5) == 5
     assert seconds("PreToolUse", 999) == 999

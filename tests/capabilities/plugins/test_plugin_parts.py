@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from retinue.capabilities.hooks.session import SessionHooks
-from retinue.capabilities.hooks.sources import HookReport, plugin_hooks
+from retinue.capabilities.hooks import SessionHooks
+from retinue.capabilities.hooks.sources import HookSources, plugin_hooks
 from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
 from retinue.capabilities.plugins import PluginExtensions, PluginsCapability
@@ -22,7 +22,7 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
     project.write("kit/hooks/hooks.json", HOOK, user=True)
     project.write("bad/hooks/hooks.json", {"hooks": {"Nothing": [1], "Stop": [{"hooks": "x"}]}}, user=True)
     opened = project.project()
-    report = HookReport()
+    report = HookSources()
     handlers = plugin_hooks(opened.part(PluginExtensions).hooks(), report)
     (mine,) = [each for each in handlers if each.kind == "exec"]
     root = str(project.home / ".retinue" / "plugins" / "kit")
@@ -30,7 +30,7 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
     assert mine.source == "plugin 'kit'"
     assert mine.environment["PYTHONPYCACHEPREFIX"] == str(project.home / ".retinue" / "cache" / "python")
     assert report.problems
-    assert mine in opened.part(SessionHooks).found.handlers
+    assert mine in opened.part(SessionHooks).sources.handlers
 
 
 def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):

@@ -1,42 +1,52 @@
-"""Hooks: programs of the user that hear what happens in a run, and may object to it."""
+"""Hooks: programs of the user that are told of events in a run, and may object to them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from retinue.core.foreign import Provenance
 from retinue.core.lazy import LazyModule
-from retinue.core.permission import NO_HOOKS
+from retinue.core.permission import NO_HOOKS, HookEvent
 from retinue.runs.capability import Capability, Running, RunPart
+from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks import attach as _attach
-    from retinue.capabilities.hooks import session as _session
     from retinue.capabilities.hooks import sources as _sources
+    from retinue.capabilities.hooks.sources import Handler, HookSources
     from retinue.core.outcome import Outcome
     from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.requests import Admission
     from retinue.runs.run import Run
+    from retinue.settings.load import Loaded
 else:
     _attach = LazyModule("retinue.capabilities.hooks.attach")
-    _session = LazyModule("retinue.capabilities.hooks.session")
     _sources = LazyModule("retinue.capabilities.hooks.sources")
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    ".claude": ("settings.json", "settings.local.json"),
+    ".codingcode": ("hooks.yaml", "hooks.yml"),
+}
+Function = Callable[[dict[str, Any]], Any]
+Handlers = Mapping[HookEvent, "tuple[Handler, ...]"]
 
 
 class HooksCapability(Capability):
     """The hooks of a run, from before it is recorded until it has ended."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        hooks = plan.project.part(_session.SessionHooks)
+        hooks = plan.project.part(SessionHooks)
         hooks.require_readable()
         if plan.request.parent_id is None:
             plan.notes += hooks.notes()
 
     async def admit(self, admission: Admission) -> None:
-        if admission.launch.request.spec.hooks or not admission.project.part(_session.SessionHooks).is_empty:
+        if admission.launch.request.spec.hooks or not admission.project.part(SessionHooks).is_empty:
             await _attach.admit(admission)
 
     def running(self, node: Run, *, resumed: bool) -> Running | None:
@@ -61,3 +71,121 @@ class HooksCapability(Capability):
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
         return _sources.project_subjects(project.cwd, project.environment)
+
+
+class HookFile(NamedTuple):
+    """A file of another program that may hold hooks."""
+
+    path: Path
+    provenance: Provenance
+    folder: str
+
+
+def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
+    """Return the existing files, the user's own first. A project's are those of the nearest folder
+    upward that has any, not above the repository's root."""
+    files: list[HookFile] = []
+    root = repository_root(cwd) or cwd
+    for folder, names in FILES.items():
+        own = home(environment) / folder
+        files += [HookFile(path, "person", folder) for path in _existing(own, names)]
+        for level in (cwd, *cwd.parents):
+            here = _existing(level / folder, names)
+            # In the user's home folder both are one, and personal.
+            if here and (level / folder).resolve() != own.resolve():
+                files += [HookFile(path, "project", folder) for path in here]
+            if here or level == root:
+                break
+    return files
+
+
+def _existing(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+class SessionHooks:
+    """The hooks of all runs of a project: those of the settings files, and functions of the program.
+    Files are read when the first run starts, and again after the settings were reloaded."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._functions: list[Handler] = []
+        self._read: tuple[Loaded, HookSources] | None = None
+        self._grouped: Handlers | None = None
+        self._empty: Loaded | None = None
+
+    def on(
+        self,
+        event: str,
+        function: Function | None = None,
+        *,
+        matcher: str = "",
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Any:
+        """Call `function` with the event's payload, a dict; what it returns (None, or a dict
+        as a program would print it) is its answer. A coroutine function runs on this event loop,
+        any other in a thread. Applies to runs that start later. Usable as a decorator; returns
+        the function. Raise ValueError for an unknown event."""
+
+        def register(function: Function) -> Function:
+            self._functions += _sources.from_callable(
+                event, function, matcher=matcher, timeout=timeout, priority=priority
+            )
+            self._grouped = None
+            return function
+
+        return register if function is None else register(function)
+
+    def off(self, function: Function) -> bool:
+        """Remove a registered function. Return False when it was not registered."""
+        before = len(self._functions)
+        self._functions = [handler for handler in self._functions if handler.target is not function]
+        self._grouped = None
+        return len(self._functions) < before
+
+    @property
+    def sources(self) -> HookSources:
+        """The hooks of the files, and what is wrong with them."""
+        project = self._project
+        if self._read is None or self._read[0] is not project.settings:
+            sources = _sources.session_hooks(project.cwd, project.settings, project.trust, project.environment)
+            if project.extensions.has_hooks and not project.settings.settings.disable_all_hooks:
+                sources.handlers += _sources.plugin_hooks(project.extensions.hooks(), sources)
+            self._read, self._grouped = (project.settings, sources), None
+        return self._read[1]
+
+    def handlers(self, own: Sequence[Handler] = ()) -> Handlers:
+        if not own and self.is_empty:
+            return {}
+        every = (*self.sources.handlers, *self._functions, *own)
+        if own:
+            return _sources.group(every)
+        if self._grouped is None:
+            self._grouped = _sources.group(every)
+        return self._grouped
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no hook applies to a run whose agent has none of its own."""
+        return not self._functions and self._nothing_to_read()
+
+    def require_readable(self) -> None:
+        """Raise LaunchError for hooks of which nobody can tell what they guard."""
+        if not self._nothing_to_read():
+            self.sources.require_readable()
+
+    def notes(self) -> Sequence[str]:
+        """Return what people should know of the files: hooks without consent, and mistakes."""
+        return () if self._nothing_to_read() else (*self.sources.withheld, *self.sources.problems)
+
+    def _nothing_to_read(self) -> bool:
+        """Look once, without loading anything: most projects have no hooks."""
+        project = self._project
+        if self._empty is not project.settings:
+            if any(layer.values.get("hooks") for layer in project.settings.layers):
+                return False
+            if hook_files(project.cwd, project.environment) or project.extensions.has_hooks:
+                return False
+            self._empty = project.settings
+        return True

@@ -7,16 +7,18 @@ unknown key, a value of the wrong type.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.hooks.sources import BLOCKABLE, ENDS, GUARDS, SPEAKS, STRICT, Handler
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Verdict
 
-MOST_CHARACTERS = 10_000
+MAX_TEXT_CHARACTERS = 10_000
 
 _WEIGHT: dict[Verdict | None, int] = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
@@ -74,14 +76,14 @@ def _join(texts: Iterable[str], between: str) -> str:
 
 
 def _shorten(text: str, spill: Spill) -> str:
-    if len(text) <= MOST_CHARACTERS:
+    if len(text) <= MAX_TEXT_CHARACTERS:
         return text
     path = spill(text)
-    note = f"\n[… {len(text) - MOST_CHARACTERS} more characters"
+    note = f"\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters"
     if path:
         note += f" in {path}"
     note += "]"
-    return text[: MOST_CHARACTERS - len(note)] + note
+    return text[: MAX_TEXT_CHARACTERS - len(note)] + note
 
 
 BLOCK = 2
@@ -152,18 +154,14 @@ def _json(handler: Handler, said: HandlerResult) -> Mapping[str, Any] | None:
         if handler.point and text and said.code == 0:
             raise _GarbageError(f"must answer with a JSON object, but said: {_start(text)}")
         return None
-    import orjson
-
     try:
-        data = orjson.loads(text)
+        data: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         # With another code the handler has failed, and the code says more than half an answer.
         if said.code not in (0, BLOCK):
             return None
         raise _GarbageError(f"answered with broken JSON ({error})") from None
-    # `{` begins nothing but an object.
-    loaded: dict[str, Any] = data
-    return loaded
+    return data
 
 
 def _blocked(handler: Handler, said: HandlerResult, data: Any) -> HookResult:
@@ -332,8 +330,6 @@ def _output(specific: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
             if isinstance(value, str):
                 return value
             if value is not None:
-                import json
-
                 return json.dumps(value, ensure_ascii=False, default=str)
     return None
 

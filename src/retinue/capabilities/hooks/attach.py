@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from retinue.capabilities.hooks import SessionHooks
 from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
-from retinue.capabilities.hooks.session import SessionHooks, find_guard_sources
-from retinue.capabilities.hooks.sources import agent_hooks
+from retinue.capabilities.hooks.sources import GUARDS, agent_hooks
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -33,7 +33,6 @@ from retinue.errors import PromptBlockedError, SpawnDeniedError, StateError
 from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
-    from retinue.capabilities.hooks.bus import HookBus
     from retinue.capabilities.hooks.sources import Handler
     from retinue.core.run_state import RunPlace
     from retinue.runs.launch import Launch
@@ -84,7 +83,9 @@ class RunHooks:
         if own and launch.request.spec.hooks and not project.settings.settings.disable_all_hooks:
             hooks = tuple(agent_hooks(launch.request.spec, problems))
         self._handlers = project.part(SessionHooks).handlers(hooks)
-        self.guard_sources = find_guard_sources(self._handlers)
+        guards = [handler for event in GUARDS for handler in self._handlers.get(event, ())]
+        self.guard_sources = frozenset(handler.source for handler in guards if not handler.observes)
+        """The files that bring handlers which can refuse something."""
         self.notes += problems
         self.watches = not _WATCHED.isdisjoint(self._handlers)
 

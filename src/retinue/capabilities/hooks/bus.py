@@ -8,21 +8,25 @@ or its whole process tree is ended. Once the bus is closed, no handler is called
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
+import pkgutil
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.agents.dialects.tables import DIALECTS
 from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
-from retinue.capabilities.hooks.session import from_dialect, names_of, own_name, to_dialect
-from retinue.capabilities.hooks.sources import GUARDS, MATCHED, Handler
+from retinue.capabilities.hooks.sources import GUARDS, MATCHED, Dialect, Handler, fill
 from retinue.core.hook_events import TOOL_EVENTS, is_plain, matched_names
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
@@ -35,7 +39,7 @@ from retinue.http.transport import Transport, TransportError
 from retinue.models.keys import without_keys
 from retinue.tools.processes import run_program
 
-MOST_BYTES = 1024 * 1024
+MAX_OUTPUT_BYTES = 1024 * 1024
 """Of each stream of a handler that is kept."""
 
 
@@ -70,23 +74,17 @@ async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Hand
 
 
 async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
-    project = str(handler.folder or around.project)
-    environment = {
-        **without_keys(around.environment, around.passed),
-        "CLAUDE_PROJECT_DIR": project,
-        "RETINUE_PROJECT_DIR": project,
-        **handler.environment,
-    }
+    project = handler.folder or around.project
+    variables = dict.fromkeys(("CLAUDE_PROJECT_DIR", "RETINUE_PROJECT_DIR"), str(project))
+    words = [shutil.which("bash") or "/bin/sh", "-c", handler.target]
+    if handler.kind == "exec":
+        words = [fill(word, variables) for word in (handler.target, *handler.arguments)]
     streams: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
 
     def receive(number: int, piece: bytes) -> None:
         stream = streams[number]
-        stream += piece[: max(MOST_BYTES - len(stream), 0)]
+        stream += piece[: max(MAX_OUTPUT_BYTES - len(stream), 0)]
 
-    cwd = around.cwd
-    if not cwd.is_dir():
-        # The run may have removed its own folder.
-        cwd = Path(project)
     # A file rather than a pipe: a program that does not read its input cannot block anyone.
     with tempfile.TemporaryFile(prefix="retinue-hook-") as given:
         given.write(payload)
@@ -95,10 +93,15 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         try:
             ended = await run_program(
                 prepare(
-                    _argv(handler, project),
+                    words,
                     clearance="consent" if handler.folder is not None else "person",
-                    environment=environment,
-                    cwd=cwd,
+                    environment={
+                        **without_keys(around.environment, around.passed),
+                        **variables,
+                        **handler.environment,
+                    },
+                    # The run may have removed its own folder.
+                    cwd=around.cwd if around.cwd.is_dir() else project,
                 ),
                 receive=receive,
                 seconds=handler.seconds,
@@ -112,18 +115,9 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         return HandlerResult(failure=f"did not answer within {handler.seconds:g} seconds and was ended")
     if ended.code is None or ended.code < 0:
         return HandlerResult(failure=f"was ended by signal {-(ended.code or 0)}")
-    if len(streams[1]) >= MOST_BYTES:
-        return HandlerResult(failure=f"said more than {MOST_BYTES // 1024} KiB")
+    if len(streams[1]) >= MAX_OUTPUT_BYTES:
+        return HandlerResult(failure=f"said more than {MAX_OUTPUT_BYTES // 1024} KiB")
     return HandlerResult(ended.code, _text(streams[1]), _text(streams[2]))
-
-
-def _argv(handler: Handler, project: str) -> list[str]:
-    if handler.kind == "shell":
-        return [shutil.which("bash") or "/bin/sh", "-c", handler.target]
-    words = [str(handler.target), *handler.arguments]
-    for name in ("CLAUDE_PROJECT_DIR", "RETINUE_PROJECT_DIR"):
-        words = [word.replace(f"${{{name}}}", project) for word in words]
-    return words
 
 
 async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
@@ -133,7 +127,7 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
     try:
         async with asyncio.timeout(handler.seconds):
             async with await around.transport().post(str(handler.target), headers, payload) as response:
-                body = await response.body(MOST_BYTES)
+                body = await response.body(MAX_OUTPUT_BYTES)
                 status = response.status
     except TransportError as error:
         return HandlerResult(failure=f"cannot be reached: {error}")
@@ -144,10 +138,9 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
 
 def _fill_in(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
     """Fill in the variables that the handler may name in a header; others become empty."""
-    import re
 
-    def fill(found: re.Match[str]) -> str:
-        name = found.group(1) or found.group(2)
+    def fill(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
         return environment.get(name, "") if name in handler.variables else ""
 
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", fill, value)
@@ -156,20 +149,16 @@ def _fill_in(value: str, handler: Handler, environment: Mapping[str, str]) -> st
 async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
     """Call a function: a coroutine function on this event loop, any other in a thread. Its value
     is the answer; None is no opinion."""
-    import inspect
-
     function = handler.target
     if not callable(function):
-        function = _import_function(str(function))
+        function = pkgutil.resolve_name(str(function))
+        if not callable(function):
+            raise TypeError(f"{handler.target} cannot be called")
     async with asyncio.timeout(handler.seconds):
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
-        given = dict(payload)
-        if is_async:
-            value = await function(given)
-        else:
-            value = await asyncio.to_thread(function, given)
+        value = await function(dict(payload)) if is_async else await asyncio.to_thread(function, dict(payload))
         if inspect.isawaitable(value):
             value = await value
     if isinstance(value, str):
@@ -177,33 +166,108 @@ async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
     return HandlerResult(0, data=value)
 
 
-def _import_function(name: str) -> Callable[..., Any]:
-    import importlib
-
-    module, _, attribute = name.partition(":")
-    function: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        function = getattr(function, part)
-    if not callable(function):
-        raise TypeError(f"{name} cannot be called")
-    found: Callable[..., Any] = function
-    return found
-
-
 def _encode(payload: Mapping[str, Any]) -> bytes:
-    import orjson
-
     try:
         return orjson.dumps(payload, default=str, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
         # orjson refuses half a surrogate pair and numbers beyond 64 bits.
-        import json
-
         return json.dumps(payload, default=str).encode()
 
 
 def _text(data: bytes | bytearray) -> str:
     return bytes(data).decode("utf-8", "replace")
+
+
+# Not the table of CodingCode's agent files: that lacks `todo` and has names under which its hooks hear of no call.
+_CODINGCODE: Mapping[str, str] = {
+    "read": "read_file",
+    "write": "write_file",
+    "edit": "edit_file",
+    "bash": "execute_command",
+    "grep": "search_code",
+    "find": "search_files",
+    "fetch_content": "fetch_url",
+    "web_search": "web_search",
+    "todo": "todo_write",
+    "dispatch_agent": "dispatch_agent",
+}
+_OTHERS: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
+_FILES = frozenset({"read", "write", "edit"})
+_EDIT = {"old": "old_string", "new": "new_string", "all": "replace_all"}
+_BACK = {theirs: ours for ours, theirs in _EDIT.items()}
+
+
+def _tool_names(dialect: Dialect) -> Mapping[str, str]:
+    if dialect == "codingcode":
+        return _CODINGCODE
+    # Imported late: this module is loaded by every run, and most have no hooks.
+    return DIALECTS["claude"].tool_names
+
+
+def names_of(tool: str) -> tuple[str, ...]:
+    """Return every name under which a matcher may know the tool."""
+    known = (tool, _tool_names("claude").get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
+    return tuple(filter(None, dict.fromkeys(known)))
+
+
+def own_name(tool: str) -> str:
+    """Return Retinue's name of a tool that another system may have named."""
+    found = canonical(tool)
+    return found[0] if len(found) == 1 else tool
+
+
+def to_dialect(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Return the payload as a handler of that dialect expects it."""
+    said = dict(payload)
+    tool = said.get("tool_name")
+    if not isinstance(tool, str) or dialect == "retinue":
+        return said
+    own = own_name(tool)
+    said["tool_name"] = _tool_names(dialect).get(own, tool)
+    given = said.get("tool_input")
+    if dialect == "claude" and own in _FILES and isinstance(given, Mapping):
+        said["tool_input"] = _to_claude(own, given)
+        if own == "edit" and "edits" in said["tool_input"]:
+            # Claude Code's Edit takes one change; scripts expect several under this name.
+            said["tool_name"] = "MultiEdit"
+    if dialect == "codingcode":
+        said["toolName"], said["input"] = said["tool_name"], given
+    return said
+
+
+def from_dialect(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Return an input that a handler of that dialect changed, with the argument names of our tool."""
+    own = own_name(tool)
+    found = dict(given)
+    if dialect != "claude" or own not in _FILES:
+        return found
+    if "path" not in found and "file_path" in found:
+        found["path"] = found.pop("file_path")
+    if own == "edit":
+        edits = found.pop("edits", None)
+        if not edits:
+            single = {}
+            for key in _BACK:
+                if key in found:
+                    single[key] = found.pop(key)
+            edits = [single]
+        found["edits"] = [_rename(each, _BACK) for each in edits if each]
+    return found
+
+
+def _rename(edit: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in edit.items()}
+
+
+def _to_claude(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(given)
+    if "path" in found and "file_path" not in found:
+        found["file_path"] = found.pop("path")
+    edits = found.get("edits")
+    if tool == "edit" and isinstance(edits, list) and all(isinstance(each, Mapping) for each in edits):
+        renamed = [_rename(each, _EDIT) for each in found.pop("edits")]
+        found |= renamed[0] if len(renamed) == 1 else {"edits": renamed}
+    return found
 
 
 Condition = Callable[[str, str, Mapping[str, Any]], bool | None]
@@ -265,14 +329,6 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
 
 
 Report = Callable[[str], None]
-
-
-def group(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
-    """Return handlers by event, the lowest priority number first; equal numbers keep their order."""
-    found: dict[HookEvent, list[Handler]] = {}
-    for handler in sorted(handlers, key=lambda each: each.priority):
-        found.setdefault(handler.event, []).append(handler)
-    return {event: tuple(each) for event, each in found.items()}
 
 
 class HookBus:

@@ -1,21 +1,16 @@
-"""One handler: what it runs, for which events, for how long. Made from any of the forms files use.
+"""Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files, plugins and the program.
 
-The table of events says which of them guard something, what matchers look at, and how long handlers
-may take. CodingCode's points are mapped onto Claude Code's events, so that there is one bus.
-
-Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
-
-Hooks of a project's file count only if someone has consented to exactly that content. Entries that
-cannot be read are reported; those for a guarding event stay as handlers that cannot run, because a
-guard must not vanish. Where nobody can tell what an entry guards, no run is started: a misspelt event, a
-file that cannot be read. `hook_files` finds the files of other programs without reading them.
+A handler is made from any of the forms that files use. CodingCode's points are mapped onto Claude Code's events, so
+that there is one bus. Hooks of a project's file take effect only if someone has consented to exactly that content.
+Entries that cannot be read are reported; those for a guarding event stay as handlers that cannot run, and refuse.
+Where nobody can tell what an entry guards, no run is started: a misspelt event, a file that cannot be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,10 +18,12 @@ from msgspec.structs import replace
 from retinue.agents.dialects.table import BadValueError
 from retinue.agents.dialects.values import HOOKS, UNKNOWN_EVENT
 from retinue.agents.yaml_reader import YamlError, load_mapping
-from retinue.core.foreign import Provenance, read_file
+from retinue.capabilities.hooks import HookFile, hook_files
+from retinue.core.foreign import read_file
 from retinue.core.hook_events import POINTS, TOOL_EVENTS, events_of, matcher_problem
 from retinue.core.permission import HookEvent
 from retinue.core.spec import AgentSpec, HookSpec
+from retinue.errors import LaunchError
 from retinue.guard.trust import (
     REMEDY,
     Trust,
@@ -36,10 +33,8 @@ from retinue.guard.trust import (
     named_event,
     settings_subject,
 )
-from retinue.settings.field import Origin
 from retinue.settings.foreign import line_of, parse_object
 from retinue.settings.load import Loaded
-from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
     from retinue.runs.services import ExtensionHooks
@@ -79,15 +74,12 @@ BLOCKABLE: frozenset[HookEvent] = GUARDS | ENDS | {"PostToolUse", "PreCompact", 
 DECISIONS = frozenset({"tool.approval.pre", "agent.turn.stop", "agent.subagent.spawn.before"})
 """Points whose handlers decide unless they say that they only observe."""
 
-_SECONDS = 600.0
-_POINT_SECONDS = 30.0
-_BY_EVENT: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
+_EVENT_SECONDS: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
 
 
 def default_seconds(event: HookEvent, *, point: bool) -> float:
     """Return how long a handler without a time of its own may take. `point`: it is one of CodingCode's."""
-    usual = _POINT_SECONDS if point else _SECONDS
-    return _BY_EVENT.get(event, usual)
+    return _EVENT_SECONDS.get(event, 30.0 if point else 600.0)
 
 
 Kind = Literal["exec", "shell", "http", "python", "broken"]
@@ -145,12 +137,10 @@ class Handler(Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for handlers that would do the same: only one of them runs."""
-        target = self.target
-        if not isinstance(target, str):
-            # A callable need not be hashable.
-            target = id(target)
-        known = (self.kind, target, self.arguments, self.observes, self.detached)
-        return (*known, tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
+        # A callable need not be hashable.
+        target = self.target if isinstance(self.target, str) else id(self.target)
+        tables = (tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
+        return (self.kind, target, self.arguments, self.observes, self.detached, *tables)
 
 
 def from_spec(
@@ -168,10 +158,9 @@ def from_spec(
     point = ""
     if hook.event in POINTS:
         point, dialect = hook.event, "codingcode"
-    kind, target, arguments, problem = _target(raw, no_shell=bool(point))
-    condition, on_failure = raw.get("if"), raw.get("onFailure")
-    if not isinstance(condition, str):
-        condition = None
+    kind, target, arguments = _target(raw, no_shell=bool(point))
+    problem = target if kind == "broken" else None
+    condition, priority, on_failure = raw.get("if"), raw.get("priority"), raw.get("onFailure")
     if on_failure not in (None, "continue", "block"):
         problem = problem or f"onFailure is continue or block, not {on_failure!r}; it is left out"
         on_failure = None
@@ -187,12 +176,12 @@ def from_spec(
             target=target,
             arguments=arguments,
             matcher=hook.matcher or "",
-            condition=condition,
+            condition=condition if isinstance(condition, str) else None,
             seconds=hook.timeout_seconds or default_seconds(event, point=bool(point)),
             environment=_texts(raw.get("env")),
             headers=_texts(raw.get("headers")),
-            variables=tuple(str(each) for each in raw.get("allowedEnvVars") or ()),
-            priority=_whole(raw.get("priority")),
+            variables=tuple(map(str, raw.get("allowedEnvVars") or ())),
+            priority=priority if type(priority) is int else 0,
             observes=observes,
             detached=raw.get("async") is True or raw.get("asyncRewake") is True,
             name=str(raw.get("name") or ""),
@@ -218,47 +207,39 @@ def from_callable(
     problem = matcher_problem(matcher) if not TOOL_EVENTS.isdisjoint(events) else None
     if problem is not None:
         raise ValueError(f"The matcher '{matcher}' {problem.why}. {problem.remedy}".rstrip())
-    point = event if event in POINTS else ""
-    handlers = []
-    for each in events:
-        seconds = timeout or default_seconds(each, point=False)
-        handlers.append(
-            Handler(
-                event=each,
-                kind="python",
-                target=function,
-                matcher=matcher,
-                seconds=seconds,
-                priority=priority,
-                point=point,
-            )
+    return [
+        Handler(
+            event=each,
+            kind="python",
+            target=function,
+            matcher=matcher,
+            seconds=timeout or default_seconds(each, point=False),
+            priority=priority,
+            point=event if event in POINTS else "",
         )
-    return handlers
+        for each in events
+    ]
 
 
-def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...], str | None]:
-    """Return what to run. What we cannot run stays a handler, so that a guard does not vanish."""
+def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...]]:
+    """Return what to run. What cannot be run stays a handler, with the reason, so that it can refuse."""
     kind = raw.get("type")
     if kind in _UNSUPPORTED or "prompt" in raw:
-        return _broken(f"handlers of type '{kind or 'prompt'}' are not supported")
+        return "broken", f"handlers of type '{kind or 'prompt'}' are not supported", ()
     if isinstance(raw.get("url"), str):
-        return "http", raw["url"], (), None
+        return "http", raw["url"], ()
     python = raw.get("python", raw.get("handler"))
     if isinstance(python, str) and ":" in python:
-        return "python", python.strip(), (), None
+        return "python", python.strip(), ()
     command = raw.get("command", raw.get("script", python))
     if not isinstance(command, str) or not command.strip():
-        return _broken("it has nothing to run")
+        return "broken", "it has nothing to run", ()
     arguments = raw.get("args")
     if arguments is not None and not isinstance(arguments, (list, tuple)):
-        return _broken("'args' must be a list")
+        return "broken", "'args' must be a list", ()
     if arguments is not None or no_shell:
-        return "exec", command, tuple(str(each) for each in arguments or ()), None
-    return "shell", command, (), None
-
-
-def _broken(why: str) -> tuple[Kind, str, tuple[str, ...], str | None]:
-    return "broken", why, (), why
+        return "exec", command, tuple(map(str, arguments or ()))
+    return "shell", command, ()
 
 
 def _texts(value: Any) -> dict[str, str]:
@@ -267,51 +248,7 @@ def _texts(value: Any) -> dict[str, str]:
     return {str(key): str(each) for key, each in value.items()}
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return 0
-    return value
-
-
-FILES: Mapping[str, tuple[str, ...]] = {
-    ".claude": ("settings.json", "settings.local.json"),
-    ".codingcode": ("hooks.yaml", "hooks.yml"),
-}
-
-
-class HookFile(NamedTuple):
-    """A file of another program that may hold hooks."""
-
-    path: Path
-    provenance: Provenance
-    folder: str
-
-
-def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
-    """Return the existing files, the user's own first. A project's are those of the nearest folder
-    upward that has any, not above the repository's root."""
-    found: list[HookFile] = []
-    root = repository_root(cwd) or cwd
-    for folder, names in FILES.items():
-        own = home(environment) / folder
-        for path in _existing(own, names):
-            found.append(HookFile(path, "person", folder))
-        for level in (cwd, *cwd.parents):
-            here = _existing(level / folder, names)
-            # In the user's home folder both are one, and personal.
-            if here and (level / folder).resolve() != own.resolve():
-                for path in here:
-                    found.append(HookFile(path, "project", folder))
-            if here or level == root:
-                break
-    return found
-
-
-def _existing(folder: Path, names: Iterable[str]) -> list[Path]:
-    return [folder / name for name in names if (folder / name).is_file()]
-
-
-MOST_BYTES = 4 * 1024 * 1024
+_MAX_FILE_BYTES = 4 * 1024 * 1024
 _CORRECT = "Correct the file, or remove it."
 
 
@@ -322,28 +259,33 @@ class Refusal(Struct, frozen=True):
     remedy: str
 
 
-class HookSources(Struct, frozen=True):
+class HookSources(Struct):
     """The hooks of all runs, what is wrong with their files, and what had no
     effect for want of consent."""
 
-    handlers: tuple[Handler, ...] = ()
-    problems: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    """What keeps every run from being started."""
-
-
-class HookReport(Struct):
-    """What reading hooks says besides the handlers."""
-
+    handlers: list[Handler] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    """What keeps every run from being started."""
 
     def refuse(self, where: str, why: str, remedy: str) -> None:
         self.refusals.append(
             Refusal(f"{where}: {why}. What it guards would go unguarded, so nothing is started.", remedy)
         )
+
+    def require_readable(self) -> None:
+        """Raise LaunchError for hooks of which nobody can tell what they guard."""
+        for refusal in self.refusals:
+            raise LaunchError(refusal.message, remedy=refusal.remedy)
+
+
+def group(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
+    """Return handlers by event, the lowest priority number first; equal numbers keep their order."""
+    grouped: dict[HookEvent, tuple[Handler, ...]] = {}
+    for handler in sorted(handlers, key=lambda handler: handler.priority):
+        grouped[handler.event] = (*grouped.get(handler.event, ()), handler)
+    return grouped
 
 
 def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> HookSources:
@@ -351,23 +293,23 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
     trusted; other programs' files are checked here."""
     if loaded.settings.disable_all_hooks:
         return HookSources()
-    handlers: list[Handler] = []
-    report = HookReport()
+    sources = HookSources()
     for layer in loaded.layers:
-        value = layer.values.get("hooks")
+        value, origin = layer.values.get("hooks"), layer.origin
         if value:
-            handlers += read_hooks(value, layer.origin.where or "hooks", "retinue", report, _project(layer.origin))
+            project = None if origin.personal else Path(origin.where).parent.parent
+            sources.handlers += read_hooks(value, origin.where or "hooks", "retinue", sources, project)
     by_name: dict[str, Handler] = {}
     for file in hook_files(cwd, environment):
-        made = _of_file(file, trust, report)
+        handlers = _of_file(file, trust, sources)
         if file.folder == ".claude":
-            handlers += made
+            sources.handlers += handlers
         else:
             # A project's entry replaces a global one of the same name.
-            for each in made:
-                by_name[f"{each.event} {each.name or id(each)}"] = each
-    every = (*handlers, *by_name.values())
-    return HookSources(every, tuple(report.problems), tuple(report.withheld), tuple(report.refusals))
+            for handler in handlers:
+                by_name[f"{handler.event} {handler.name or id(handler)}"] = handler
+    sources.handlers += by_name.values()
+    return sources
 
 
 def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
@@ -380,15 +322,15 @@ def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
         handlers += made
         if problem:
             problems.append(problem)
-    known = {each.identity for each in handlers if each.event == "SubagentStop"}
-    for each in list(handlers):
-        if each.event == "Stop" and each.identity not in known:
-            handlers.append(replace(each, event="SubagentStop"))
+    at_end = {handler.identity for handler in handlers if handler.event == "SubagentStop"}
+    for handler in list(handlers):
+        if handler.event == "Stop" and handler.identity not in at_end:
+            handlers.append(replace(handler, event="SubagentStop"))
     return handlers
 
 
 def read_hooks(
-    value: Any, source: str, dialect: Dialect, report: HookReport, folder: Path | None = None
+    value: Any, source: str, dialect: Dialect, report: HookSources, folder: Path | None = None
 ) -> list[Handler]:
     """Return the handlers of one `hooks` value. Each entry is read alone: a wrong one costs no other."""
     handlers: list[Handler] = []
@@ -397,16 +339,18 @@ def read_hooks(
         try:
             specs = HOOKS.read(table)
         except BadValueError as error:
-            name = _named(event, entry)
+            name = event or ""
+            if event is None and isinstance(entry, Mapping):
+                name = str(entry.get("event") or entry.get("point") or entry.get("hook") or "")
             if error.code == UNKNOWN_EVENT:
                 line = line_of(Path(source), f"hooks.{name}")
                 report.refuse(f"{source}{f':{line}' if line else ''}", error.why, error.remedy)
             report.problems.append(f"{source}: {error}")
-            handlers += _make_broken(name, str(error), source)
+            for broken in events_of(name) or ():
+                handler = Handler(event=broken, kind="broken", target=str(error), name="unreadable", source=source)
+                handlers.append(handler)
             continue
-        if not isinstance(specs, tuple):
-            continue
-        for hook in specs:
+        for hook in specs if isinstance(specs, tuple) else ():
             made, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
             handlers += made
             if problem:
@@ -416,53 +360,35 @@ def read_hooks(
 
 def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSubject]:
     """Return what the settings files of other programs in this project would bring."""
-    found: list[TrustSubject] = []
-    for file in hook_files(cwd, environment):
-        if file.provenance == "person":
-            continue
-        content = _content(file.path)
+    subjects: list[TrustSubject] = []
+    for path, provenance, folder in hook_files(cwd, environment):
+        content = _content(path) if provenance != "person" else None
         if content is None:
             continue
-        subject: TrustSubject | None
-        if file.folder == ".claude":
-            subject = settings_subject(file.path, parse_object(content)[0], content)
-        else:
-            subject = _codingcode_subject(file.path, content)
-        if subject:
-            found.append(subject)
-    return found
+        if folder == ".claude":
+            subject = settings_subject(path, parse_object(content)[0], content)
+            subjects += [subject] if subject else []
+            continue
+        entries = filter(lambda entry: isinstance(entry, Mapping), _yaml_hooks(path, content, HookSources()))
+        what = [f"{describe_event(named_event(entry))}: {describe_program(entry)}" for entry in entries]
+        if what:
+            subjects.append(TrustSubject(path, (content,), tuple(what)))
+    return subjects
 
 
-def _entries(value: Any, source: str, report: HookReport) -> list[tuple[str | None, Any]]:
+def _entries(value: Any, source: str, report: HookSources) -> list[tuple[str | None, Any]]:
     if isinstance(value, Mapping):
-        named: list[tuple[str | None, Any]] = []
-        for event, entries in value.items():
-            if not isinstance(entries, list):
-                entries = [entries]
-            for entry in entries:
-                named.append((str(event), entry))
-        return named
+        entries: list[tuple[str | None, Any]] = []
+        for event, listed in value.items():
+            entries += [(str(event), entry) for entry in (listed if isinstance(listed, list) else [listed])]
+        return entries
     if isinstance(value, list):
         return [(None, entry) for entry in value]
     report.refuse(source, "hooks must be an object from events to handlers", "Correct 'hooks', or remove it.")
     return []
 
 
-def _named(event: str | None, entry: Any) -> str:
-    """Return the event that an entry names, wherever it stands."""
-    if event is None and isinstance(entry, Mapping):
-        event = str(entry.get("event") or entry.get("point") or entry.get("hook") or "")
-    return event or ""
-
-
-def _make_broken(event: str, why: str, source: str) -> list[Handler]:
-    handlers = []
-    for each in events_of(event) or ():
-        handlers.append(Handler(event=each, kind="broken", target=why, name="unreadable", source=source))
-    return handlers
-
-
-def _of_file(file: HookFile, trust: Trust, report: HookReport) -> list[Handler]:
+def _of_file(file: HookFile, trust: Trust, report: HookSources) -> list[Handler]:
     path = file.path
     content = _content(path)
     if content is None:
@@ -489,16 +415,7 @@ def _of_file(file: HookFile, trust: Trust, report: HookReport) -> list[Handler]:
     return read_hooks(value, str(path), dialect, report, project)
 
 
-def _codingcode_subject(path: Path, content: bytes) -> TrustSubject | None:
-    entries = _yaml_hooks(path, content, HookReport())
-    what = []
-    for entry in entries:
-        if isinstance(entry, Mapping):
-            what.append(f"{describe_event(named_event(entry))}: {describe_program(entry)}")
-    return TrustSubject(path, (content,), tuple(what)) if what else None
-
-
-def _yaml_hooks(path: Path, content: bytes, report: HookReport) -> list[Any]:
+def _yaml_hooks(path: Path, content: bytes, report: HookSources) -> list[Any]:
     try:
         items = load_mapping(content.decode("utf-8-sig"))
     except (YamlError, UnicodeDecodeError) as error:
@@ -511,32 +428,29 @@ def _yaml_hooks(path: Path, content: bytes, report: HookReport) -> list[Any]:
     return value or []
 
 
-def _project(origin: Origin) -> Path | None:
-    return None if origin.personal else Path(origin.where).parent.parent
-
-
 def _content(path: Path) -> bytes | None:
     try:
-        return read_file(path, MOST_BYTES)
+        return read_file(path, _MAX_FILE_BYTES)
     except OSError:
         return None
 
 
-def plugin_hooks(tables: Iterable[ExtensionHooks], report: HookReport) -> list[Handler]:
+def plugin_hooks(tables: Iterable[ExtensionHooks], report: HookSources) -> list[Handler]:
     """Return the handlers in tables that plugins bring. A shell finds the plugin's folder in its environment; what
     no shell reads has it filled in."""
-    found: list[Handler] = []
+    handlers: list[Handler] = []
     for table in tables:
         for handler in read_hooks(table.table, table.source, "claude", report, table.folder):
-            rooted = replace(handler, environment={**table.variables, **handler.environment})
+            handler = replace(handler, environment={**table.variables, **handler.environment})
             if handler.kind == "exec":
-                arguments = tuple(_fill(each, table.variables) for each in handler.arguments)
-                rooted = replace(rooted, target=_fill(str(handler.target), table.variables), arguments=arguments)
-            found.append(rooted)
-    return found
+                target, *arguments = (fill(word, table.variables) for word in (handler.target, *handler.arguments))
+                handler = replace(handler, target=target, arguments=tuple(arguments))
+            handlers.append(handler)
+    return handlers
 
 
-def _fill(text: str, variables: Mapping[str, str]) -> str:
+def fill(text: str, variables: Mapping[str, str]) -> str:
+    """Return a word of a command with `${NAME}` filled in, where no shell does it."""
     for name, value in variables.items():
         text = text.replace(f"${{{name}}}", value)
     return text

@@ -20,7 +20,7 @@ from retinue.capabilities.permissions import permissions_for
 from retinue.core.delegation import Refusal, Vocabulary
 from retinue.core.events import Warned
 from retinue.core.messages import user
-from retinue.core.permission import Decision, Permissions
+from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.person_prompt import words_of
 from retinue.core.tool import Preview
 from retinue.core.tool_names import TOOLS
@@ -40,7 +40,7 @@ from retinue.settings.write import Append, save_settings, target_file
 from retinue.tools.paths import Reaching, ReachingWriter
 
 if TYPE_CHECKING:
-    from retinue.core.permission import InboxAnswer, ToolUse
+    from retinue.core.permission import InboxAnswer
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Wrap
     from retinue.guard.permissions.policy import PermissionPolicy
