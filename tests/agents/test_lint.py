@@ -319,3 +319,17 @@ def test_a_file_is_known_by_its_place_and_named_as_it_was_given(
     monkeypatch.chdir(project.root / ".pi/agents")
     found = lint_paths(["a.md"]).findings
     assert [(each.file, each.remedy) for each in found] == [("a.md", "Did you mean 'thinking'?")]
+
+
+def test_findings_in_a_file_of_kimi_have_the_lines_of_the_file() -> None:
+    """Its YAML begins on the first line, and most of its keys are below `agent:`."""
+
+    def lines(text: str) -> list[tuple[str, int | None]]:
+        data = text.encode()
+        subject = LintSubject(parse(data, path="agents/x.yaml"), data)
+        return [(result.finding.code, result.finding.line) for result in lint_subject(subject)]
+
+    nested = "version: 1\nagent:\n  name: x\n  description: d\n  tools:\n    - Foo\n    - Read\n  maxturns: 5\n"
+    assert lines(nested) == [("near-miss-key", 8), ("unused-key", 1), ("unknown-tool", 6)]
+    recovered = "name: x\ndescription: a: b\ntools: Foo\ntools: Bar\n"
+    assert lines(recovered)[:2] == [("frontmatter-recovered", 2), ("duplicate-key", 4)]

@@ -180,7 +180,7 @@ def test_what_is_refused_says_file_line_reason_and_remedy(dialect: DialectName) 
         assert spec is not None and spec.refusal is not None, row.key
         problem = spec.refusal
         assert (problem.severity, problem.key) == ("error", row.key)
-        assert problem.line == (1 if dialect == "kimi" else 4)
+        assert problem.line == 4
         assert problem.remedy
         with pytest.raises(RefusedAgentError) as refused:
             require_startable(spec)

@@ -40,7 +40,7 @@ body
 
 
 def spans(data: bytes) -> list[tuple[str, int, int]]:
-    return [(entry.key, entry.first, entry.last) for entry in FileLines.read(data).entries()]
+    return [(entry.key, entry.line - 1, entry.end_line - 1) for entry in FileLines.read(data).entries()]
 
 
 def test_entries_end_where_their_values_end_and_comments_after_them_are_nobody_s() -> None:
@@ -72,7 +72,7 @@ def test_any_bytes_survive_reading_and_have_entries_within_the_fences(data: byte
     text = FileLines.read(data)
     assert text.encode() == data
     for entry in text.entries():
-        assert 0 < entry.first <= entry.last < (text.close or 0)
+        assert 1 < entry.line <= entry.end_line < (text.close or 0)
 
 
 def test_rename_touches_the_key_only() -> None:

@@ -62,8 +62,8 @@ def test_every_key_of_a_test_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", ":1: A test file is a mapping with `cases`."),
-        ("- a\n", ":1: A test file is a mapping"),
+        ("", ":1: The key `cases` is missing here."),
+        ("- a\n", ":1: The top level is not a mapping of keys to values."),
         ("agent: x\n", ":1: The key `cases` is missing here."),
         ("cases: []\n", ":1: There are no cases."),
         ("cases:\n- name: a\n  task: b\n  task: c\n", ":4: The key `task` stands here twice."),
@@ -74,8 +74,10 @@ def test_every_key_of_a_test_file_is_read(tmp_path: Path) -> None:
         ("cases:\n- name: a\n  task: b\n  expect:\n    tool: {}\n", ":5: There is no key `tool` here."),
         ("cases:\n- name: a\n  routing: b\n- name: a\n  routing: c\n", ":4: Two cases are called 'a'."),
         ("cases:\n- name: a\n  routing: b\n  repeat: 0\n", ":2: `repeat` must be 1 or more."),
-        ("cases: &a\n- *a\n", "one that holds itself"),
+        ("cases: &a\n- *a\n", ":2: `cases[0]`: expected `object`, got `array`."),
         ("a: \t{", "Correct the YAML."),
+        ("cases: " + "[" * 30_000 + "]" * 30_000, "Nested deeper than"),
+        ("a: &a [" + "x, " * 150 + "x]\nb: [" + "*a, " * 150 + "*a]\n", "aliases may expand too far"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:

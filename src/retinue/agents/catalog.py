@@ -259,7 +259,7 @@ def _agent(name: str, fields: Any) -> Parsed:
     if fault is not None:
         return unusable(path, Problem("bad-value", "error", fault, _SHAPE), "claude")
     keys = {"name": name} | fields | {"name": name}
-    items = [Item(key, value, 0, 0, 0) for key, value in keys.items() if key != "prompt"]
+    items = [Item(key, value, 1, 1, 1) for key, value in keys.items() if key != "prompt"]
     parts = Split("", (prompt or "").strip())
     parsed = finish(DIALECTS["claude"], parts, Frontmatter(items, "yaml"), path, "flag")
     if parsed.spec is None or parts.body:

@@ -8,35 +8,26 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from retinue.agents.yaml_reader import YamlError, load_mapping
+from retinue.agents.yaml_reader import Item, YamlError, load_mapping
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YAML_BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
 """YAML 1.1 counts these as line ends, files and editors do not."""
-_PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
-
-
-class FrontmatterKey(Struct, frozen=True):
-    """A top-level key of the frontmatter. Lines are 0-based indexes into `FileLines.lines`, the last
-    one included; columns bound the key as written, quotes and all."""
-
-    key: str
-    first: int
-    last: int
-    start: int
-    stop: int
+_KEY_LINE = re.compile(
+    r"""('[^']*'[ \t]*|"[^"]*"[ \t]*|[^\s#"'\[\]{},&*!|>%@`:-][^#:]*):(?:[ \t]|$)""",
+)
 
 
 class FileLines(Struct, frozen=True):
-    """A file as lines with their own endings. `close` is the index of the closing fence, and
-    None when there is no frontmatter."""
+    """A file as lines with their own endings; edits name lines by their numbers, from 1. `close` is the number of the
+    closing fence, and None for a file without frontmatter."""
 
     lines: tuple[str, ...]
     bom: bool = False
@@ -51,7 +42,7 @@ class FileLines(Struct, frozen=True):
     @classmethod
     def _of(cls, lines: tuple[str, ...], bom: bool) -> FileLines:
         if lines and lines[0].rstrip() == "---":
-            for number, line in enumerate(lines[1:], 1):
+            for number, line in enumerate(lines[1:], 2):
                 if line.rstrip() == "---":
                     return cls(lines, bom, number)
         return cls(lines, bom)
@@ -69,14 +60,11 @@ class FileLines(Struct, frozen=True):
         """Lines `first` to `last` (included) become `new`, which have no endings yet."""
         lines = [line + self.eol for line in new]
         if lines and last >= first:
-            lines[-1] = new[-1] + ending(self.lines[last])
-        return FileLines._of((*self.lines[:first], *lines, *self.lines[last + 1 :]), self.bom)
+            lines[-1] = new[-1] + ending(self.lines[last - 1])
+        return FileLines._of((*self.lines[: first - 1], *lines, *self.lines[last:]), self.bom)
 
-    def insert(self, index: int, new: str) -> FileLines:
-        return FileLines._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
-
-    def remove(self, first: int, last: int) -> FileLines:
-        return FileLines._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
+    def remove(self, item: Item) -> FileLines:
+        return FileLines._of(self.lines[: item.line - 1] + self.lines[item.end_line :], self.bom)
 
     def with_eol(self, eol: str) -> FileLines:
         lines = [bare(line) + eol if ending(line) else line for line in self.lines]
@@ -84,21 +72,21 @@ class FileLines(Struct, frozen=True):
 
     @property
     def frontmatter(self) -> str:
-        """The text between the fences, with LF endings, for a YAML reader."""
-        return "".join(bare(line) + "\n" for line in self.lines[1 : self.close or 1])
+        """The text between the fences for a YAML reader: LF endings, and an empty line for the opening fence."""
+        return "\n" + "".join(bare(line) + "\n" for line in self.lines[1 : (self.close or 2) - 1])
 
-    def entries(self) -> tuple[FrontmatterKey, ...]:
-        """Return every top-level key in order, duplicates included: by YAML's own account when the block is
-        YAML, else by the lines that look like keys."""
+    def entries(self) -> list[Item]:
+        """Return every top-level key in order, duplicates included: the keys that a YAML reader sees, or in a block
+        that is not YAML the lines that look like keys. An entry ends on the last line that an edit of it replaces."""
         if self.close is None:
-            return ()
+            return []
         try:
-            return tuple(_by_yaml(self))
+            return list(_by_yaml(self))
         except (YamlError, UnicodeEncodeError):
-            return tuple(_by_lines(self))
+            return _by_lines(self)
 
-    def find(self, *keys: str) -> tuple[FrontmatterKey, ...]:
-        return tuple(entry for entry in self.entries() if entry.key in keys)
+    def find(self, key: str) -> list[Item]:
+        return [entry for entry in self.entries() if entry.key == key]
 
 
 def ending(line: str) -> str:
@@ -110,18 +98,16 @@ def bare(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def rename(text: FileLines, entry: FrontmatterKey, key: str) -> FileLines:
-    """Another spelling of a key; value, comment and spacing stay."""
-    line = text.lines[entry.first]
-    new = bare(line[: entry.start] + key + line[entry.stop :])
-    return text.replace_lines(entry.first, entry.first, (new,))
+def rename(text: FileLines, entry: Item, key: str) -> FileLines:
+    """Spell a key in another way; value, comment and spacing stay."""
+    line = text.lines[entry.line - 1]
+    new = bare(line[: entry.column - 1] + key + line[entry.key_end - 1 :])
+    return text.replace_lines(entry.line, entry.line, (new,))
 
 
 def write_atomically(path: Path, data: bytes, *, exclusive: bool = False) -> None:
     """Replace `path` (or the file a link leads to) in one step and keep its mode. With
     `exclusive` an existing file is left alone and FileExistsError raised, also in a race."""
-    import secrets
-
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     spare = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
@@ -151,40 +137,25 @@ def _link(spare: Path, target: Path) -> None:
         spare.replace(target)
 
 
-def _by_yaml(text: FileLines) -> Iterator[FrontmatterKey]:
-    """Yield the keys where YAML has them. Raise YamlError unless each stands on one line, at its beginning."""
+def _by_yaml(text: FileLines) -> Iterator[Item]:
+    """Yield the keys that a YAML reader sees. Raise YamlError unless each is on one line, at its beginning."""
     for item in load_mapping(text.frontmatter.translate(_YAML_BREAKS)):
-        first = item.line + 1
-        if item.key_end is None or text.lines[first][: item.column].strip(" ?"):
+        if not item.key_end or text.lines[item.line - 1][: item.column - 1].strip(" ?"):
             raise YamlError("a key is not at the beginning of a line")
-        last = max(first, min(item.leaf_line, (text.close or 1) - 2) + 1)
-        while last > first and not text.lines[last].strip():
-            last -= 1
-        yield FrontmatterKey(item.key, first, last, item.column, item.key_end)
+        item.end_line = max(item.line, min(item.leaf_line, (text.close or 1) - 1))
+        while item.end_line > item.line and not text.lines[item.end_line - 1].strip():
+            item.end_line -= 1
+        yield item
 
 
-def _by_lines(text: FileLines) -> list[FrontmatterKey]:
-    entries: list[FrontmatterKey] = []
-    for number in range(1, text.close or 1):
-        line = text.lines[number]
-        key = _key(bare(line))
-        if key is not None:
-            entries.append(FrontmatterKey(key[0], number, number, 0, key[1]))
+def _by_lines(text: FileLines) -> list[Item]:
+    entries: list[Item] = []
+    for number, line in enumerate(text.lines[1 : (text.close or 2) - 1], 2):
+        match = _KEY_LINE.match(bare(line))
+        if match is not None:
+            written = match[1].rstrip()
+            key = written[1:-1] if written[0] in "'\"" else written
+            entries.append(Item(key, None, number, 1, number, key_end=len(written) + 1))
         elif entries and line.strip() and not line.startswith("#"):
-            entries[-1] = replace(entries[-1], last=number)
+            entries[-1].end_line = number
     return entries
-
-
-def _key(line: str) -> tuple[str, int] | None:
-    """Return the key a line begins with, and where the key ends; None if it begins with something else."""
-    quote = line[:1] if line[:1] in ("'", '"') else ""
-    end = line.find(quote, 1) + 1 if quote else line.find(":")
-    if end < 1:
-        return None
-    behind = line[end:].lstrip(" \t") if quote else line[end:]
-    if behind[:1] != ":" or behind[1:2] not in ("", " ", "\t"):
-        return None
-    if quote:
-        return line[1 : end - 1], end
-    key = line[:end].rstrip()
-    return (key, len(key)) if _PLAIN_KEY.fullmatch(key) else None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -29,14 +29,6 @@ from retinue.core.spec import AgentSpec, DialectName, Fate, Problem
 Reading = Literal["yaml", "quoted", "lines", "simple", "none"]
 """How the frontmatter was understood: strict YAML, YAML after quoting one-line values, line by
 line, a dialect's own simple reading, or there was none."""
-
-
-class KeyPosition(Struct, frozen=True):
-    """Where a key stands in the file, 1-based. `end_line` is the last line of its value."""
-
-    line: int
-    column: int
-    end_line: int
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
@@ -54,7 +46,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
     spec: AgentSpec | None = None
     reading: Reading = "none"
     fates: Mapping[str, Fate] = field(default_factory=dict)
-    places: Mapping[str, KeyPosition] = field(default_factory=dict)
+    places: Mapping[str, Item] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     error: Problem | None = None
 
@@ -72,16 +64,14 @@ MAX_BLOCK_CHARACTERS = 256 * 1024
 MAX_KEYS = 1000
 MAX_RECOVERED_KEYS = 300
 
-BLOCK_LINE = 2
-"""The line of the file on which the block begins."""
-
 _MISPLACED = re.compile(r"\s*(?:<!--.*?-->\s*)?---[ \t]*\n[ \t]*[A-Za-z_][\w-]*[ \t]*:", re.DOTALL)
 _UNFENCED = re.compile(r"\s*(?:name|description|tools)[ \t]*:", re.IGNORECASE)
 
 
 class Split(NamedTuple):
-    """`block` is None where there is no frontmatter; then `body` is the whole text, and
-    `error` says why if someone obviously meant to have one. Both have LF newlines."""
+    """`block` is None for a file without frontmatter; then `body` is the entire text, and `error` gives the reason if
+    someone obviously meant to have one. Both have LF newlines. The opening fence is an empty line in `block`, so that
+    lines of the block have the numbers that they have in the file."""
 
     block: str | None
     body: str
@@ -94,14 +84,6 @@ class Frontmatter(NamedTuple):
     reading: Reading = "none"
     problems: tuple[Problem, ...] = ()
     error: Problem | None = None
-
-
-def positions(items: Iterable[Item], first_line: int) -> dict[str, KeyPosition]:
-    """Return where each key stands in the file; a repeated key at its last place."""
-    places = {}
-    for item in items:
-        places[item.key] = KeyPosition(item.line + first_line, item.column + 1, item.end_line + first_line)
-    return places
 
 
 def split(data: bytes) -> Split:
@@ -123,7 +105,7 @@ def split(data: bytes) -> Split:
         if end < 0:
             end = len(text)
         if text[position + 1 : end].rstrip() == "---":
-            return Split(text[first_end + 1 : position + 1], text[end + 1 :].strip(), file.problems)
+            return Split(text[first_end : position + 1], text[end + 1 :].strip(), file.problems)
         position += 1
     reason = "The frontmatter begins with '---' but no later line is exactly '---'."
     unclosed = _error("frontmatter-unclosed", reason, "Add a line with only '---' after the last key.")
@@ -157,7 +139,7 @@ def read(block: str, is_known: Callable[[str], bool], *, simple: bool = False) -
     if len(block) > MAX_BLOCK_CHARACTERS:
         text = f"The frontmatter has {len(block):,} characters; at most {MAX_BLOCK_CHARACTERS:,} are read."
         remedy = "Move the text below the second '---'."
-        return Frontmatter(error=_error("frontmatter-too-large", text, remedy, BLOCK_LINE))
+        return Frontmatter(error=_error("frontmatter-too-large", text, remedy))
     items = _read_simple(block) if simple else None
     if items is not None:
         return _check_keys(items, "simple")
@@ -166,7 +148,7 @@ def read(block: str, is_known: Callable[[str], bool], *, simple: bool = False) -
         return _check_keys(load_mapping(block) if items is None else items, "yaml")
     except YamlError as error:
         fault = error
-    position = (fault.line + BLOCK_LINE, fault.column + 1)
+    position = (fault.line, fault.column)
     reading: Reading = "quoted"
     how = "it was read with the one-line values in quotes"
     try:
@@ -188,7 +170,7 @@ def _check_keys(items: list[Item], reading: Reading, *problems: Problem) -> Fron
     if len(items) > MAX_KEYS:
         text = f"The frontmatter has {len(items):,} keys; at most {MAX_KEYS:,} are read."
         remedy = "Keep only the keys of an agent."
-        return Frontmatter(error=_error("frontmatter-too-large", text, remedy, BLOCK_LINE))
+        return Frontmatter(error=_error("frontmatter-too-large", text, remedy))
     if len({item.key for item in items}) != len(items):
         problems = (*problems, *_find_repeated(items))
     return Frontmatter(items, reading, problems)
@@ -197,12 +179,10 @@ def _check_keys(items: list[Item], reading: Reading, *problems: Problem) -> Fron
 def _find_repeated(items: list[Item]) -> Iterator[Problem]:
     first_lines: dict[str, int] = {}
     for item in items:
-        line = item.line + BLOCK_LINE
         if item.key in first_lines:
             text = f"'{item.key}' is already on line {first_lines[item.key]}."
-            position = (item.key, line, item.column + 1)
-            yield Problem("duplicate-key", "warning", text, "Keep one of the two.", *position)
-        first_lines.setdefault(item.key, line)
+            yield Problem("duplicate-key", "warning", text, "Keep one of the two.", item.key, item.line, item.column)
+        first_lines.setdefault(item.key, item.line)
 
 
 def _find_misplaced(text: str) -> Problem | None:
@@ -243,7 +223,7 @@ def _read_simple(block: str) -> list[Item] | None:
     """devkit-pi's reading: `key: value` per line, all text, a pair of quotes removed.
     None when a line is anything else, so that lists and nested values are read as YAML."""
     items = []
-    for number, line in enumerate(block.split("\n")):
+    for number, line in enumerate(block.split("\n"), 1):
         if not line.strip() or line.startswith("#"):
             continue
         match = _SIMPLE_LINE.fullmatch(line)
@@ -252,7 +232,7 @@ def _read_simple(block: str) -> list[Item] | None:
         text = match[2].strip()
         if text in ("|", ">", "|-", ">-") or text.startswith(("&", "!", "{")):
             return None
-        items.append(Item(match[1], None if text in _NOTHING else _unquote(text), number, 0, number))
+        items.append(Item(match[1], None if text in _NOTHING else _unquote(text), number, 1, number))
     return items
 
 
@@ -283,7 +263,7 @@ def _quote_faulty(block: str, *, brackets: bool) -> list[Item]:
         raise YamlError("no single line is at fault")
     items = load_mapping("\n".join(lines))
     for item in items:
-        item.value = faulty.get(item.line, item.value)
+        item.value = faulty.get(item.line - 1, item.value)
     return items
 
 
@@ -316,23 +296,23 @@ def _parses(line: str, value: str) -> bool:
 def _read_lines(block: str, is_known: Callable[[str], bool]) -> list[Item]:
     """Return the keys that can be found. Never raises; there may be none, and there are none if they are
     too many to be frontmatter at all."""
-    if block[:1] in _BLANK:
+    if block.lstrip("\n")[:1] in _BLANK:
         block = textwrap.dedent(block)
     lines = block.split("\n")
     items: list[Item] = []
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         match = _KEY_LINE.fullmatch(line)
         above = items[-1].key if items else ""
-        if match is not None and (is_known(match[1]) or _is_key(match, above, lines[number + 1 : number + 2])):
-            items.append(Item(match[1], None, number, 0, number))
+        if match is not None and (is_known(match[1]) or _is_key(match, above, lines[number : number + 1])):
+            items.append(Item(match[1], None, number, 1, number))
         elif items:
             items[-1].end_line = number
     if len(items) > MAX_RECOVERED_KEYS:
         return []
     for item in items:
-        while not lines[item.end_line].strip():
+        while not lines[item.end_line - 1].strip():
             item.end_line -= 1
-        item.value = _recover_value(item.key, lines[item.line : item.end_line + 1])
+        item.value = _recover_value(item.key, lines[item.line - 1 : item.end_line])
     return items
 
 

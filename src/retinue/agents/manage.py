@@ -24,13 +24,14 @@ from retinue.agents.catalog import Catalog, LoadedAgent, shadows
 from retinue.agents.convert import Loss, convert, differences, reread, why_none
 from retinue.agents.dialects.tables import DIALECTS, in_dialect
 from retinue.agents.dialects.tools import split_names
-from retinue.agents.edit import FileLines, FrontmatterKey, bare, write_atomically
+from retinue.agents.edit import FileLines, bare, write_atomically
 from retinue.agents.folders import USER, WRITABLE, WRITTEN, PluginFolder, find_folders, levels
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding
 from retinue.agents.parse import parse, parse_file, read_bytes
 from retinue.agents.write import check_name, file_name, off_switch, scalar
+from retinue.agents.yaml_reader import Item
 from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, Problem, ToolPolicy
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
@@ -252,10 +253,10 @@ def switch_off(data: bytes, parsed: Parsed) -> Switched:
         return Switched(data, False, refused)
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
-        old = tuple(WAS + bare(line) for line in text.lines[entry.first : entry.last + 1])
-        text = text.replace_lines(entry.first, entry.last, old)
+        old = tuple(WAS + bare(line) for line in text.lines[entry.line - 1 : entry.end_line])
+        text = text.replace_lines(entry.line, entry.end_line, old)
     for key, value in _candidates(parsed).items():
-        new = text.insert(1, f"{key}: {value}").encode()
+        new = text.replace_lines(2, 1, (f"{key}: {value}",)).encode()
         if _only_switched(parsed, reread(parsed, new), enabled=False):
             return Switched(new, True)
     return Switched(data, False, "its frontmatter is not one 'key: value' a line, so no key can be added safely")
@@ -267,12 +268,11 @@ def switch_on(data: bytes, parsed: Parsed) -> Switched:
         return Switched(data, False, refused)
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
-        text = text.remove(entry.first, entry.last)
+        text = text.remove(entry)
     # The lines that switching off had set aside are in force again.
-    for index in range(1, text.close or 1):
-        line = text.lines[index]
+    for number, line in enumerate(text.lines[: text.close], 1):
         if line.startswith(WAS):
-            text = text.replace_lines(index, index, (bare(line)[len(WAS) :],))
+            text = text.replace_lines(number, number, (bare(line)[len(WAS) :],))
     new = text.encode()
     if _only_switched(parsed, reread(parsed, new), enabled=True):
         return Switched(new, True)
@@ -316,7 +316,7 @@ def _is_switch(key: str, parsed: Parsed) -> bool:
     return match is not None and match.field.to == "enabled"
 
 
-def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
+def _switches(text: FileLines, parsed: Parsed) -> list[Item]:
     """Return the keys of this file that say whether the agent is on."""
     return [entry for entry in text.entries() if _is_switch(entry.key, parsed)]
 

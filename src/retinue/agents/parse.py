@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import time
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +33,8 @@ from retinue.agents.dialects.tables import DIALECTS, SKILL
 from retinue.agents.dialects.tools import NO_VALUE
 from retinue.agents.dialects.translate import build, translate
 from retinue.agents.folders import MAX_DEPTH, Folder, by_place, refine
-from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Parsed, Split, decode, positions, read, split
-from retinue.agents.yaml_reader import Item
+from retinue.agents.frontmatter import Frontmatter, Parsed, Split, decode, read, split
+from retinue.agents.yaml_reader import Item, YamlError, load_mapping
 from retinue.core.foreign import MAX_FILE_BYTES, FileRefusedError, read_with_status
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
@@ -116,10 +117,7 @@ def too_large(size: int) -> Problem:
 
 def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source: Source) -> Parsed:
     """Translate, check and build: the last step of every reading."""
-    first_line = 1
-    if table.nested_under is None:
-        first_line = BLOCK_LINE
-    draft = translate(table, matter.items, source, first_line)
+    draft = translate(table, matter.items, source)
     if matter.reading == "lines" and parts.block is not None:
         draft.refuse_missed_limits(parts.block, matter.items)
     written = draft.values.pop("name", None)
@@ -156,7 +154,7 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
         spec=spec,
         reading=matter.reading,
         fates=draft.fates,
-        places=positions(matter.items, first_line) if parts.block else {},
+        places={item.key: item for item in matter.items} if parts.block else {},
         problems=problems,
         error=error,
     )
@@ -167,22 +165,24 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
     file = decode(data)
     parts = file._replace(block=file.body, body="")
     matter = read(file.body, table.knows)
-    items = list(matter.items)
+    items: list[Item] = []
     for item in matter.items:
-        if item.key != table.nested_under:
-            continue
-        if isinstance(item.value, dict):
-            items.remove(item)
-            items += [Item(key, value, item.line, 0, item.end_line) for key, value in item.value.items()]
-        elif item.value is not None:
+        if item.key != table.nested_under or item.value is None:
+            items.append(item)
+        elif isinstance(item.value, dict):
+            lines: dict[str, int] = {}
+            if matter.reading == "yaml":
+                with suppress(YamlError):
+                    load_mapping(file.body, lines)
+            for key, value in item.value.items():
+                items.append(Item(key, value, lines.get(f"$.{item.key}.{key}", item.line), 1, item.end_line))
+        else:
             # Every key of the agent is below `agent:`; without them nothing would limit it.
             text = f"What stands below '{item.key}' cannot be read as keys and values."
             remedy = "Correct the YAML: one 'key: value' per line, indented below it."
-            position = (item.key, item.line + 1, item.column + 1)
-            error = Problem("frontmatter-unreadable", "error", text, remedy, *position)
+            error = Problem("frontmatter-unreadable", "error", text, remedy, item.key, item.line, item.column)
             return finish(table, parts, Frontmatter(error=error), path, source)
-    parsed = finish(table, parts, matter._replace(items=items), path, source)
-    return msgspec.structs.replace(parsed, places=positions(matter.items, 1))
+    return finish(table, parts, matter._replace(items=items), path, source)
 
 
 def _name(
@@ -204,7 +204,7 @@ def _name(
     refused = table.forbidden_in_name
     if (refused and refused in name) or (name[0] == "-" and table.name == "claude"):
         text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused in name else "begin with '-'.")
-        line = next((item.line + BLOCK_LINE for item in matter.items if item.key == "name"), None)
+        line = next((item.line for item in matter.items if item.key == "name"), None)
         return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", line, 1)
     return name, None
 

@@ -18,6 +18,8 @@ from typing import Any
 
 MAX_DEPTH = 48
 MAX_VALUES = 20_000
+MAX_NOTED_CHARACTERS = 200
+"""Of a key, in the path under which its line is noted."""
 
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
@@ -36,9 +38,9 @@ _COLLECTION_TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:s
 
 
 class YamlError(Exception):
-    """Not usable YAML. `line` and `column` are 0-based and count within the block."""
+    """The text is not usable YAML. `line` and `column` count from 1."""
 
-    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
+    def __init__(self, reason: str, line: int = 1, column: int = 1) -> None:
         super().__init__(reason)
         self.reason = reason
         self.line = line
@@ -47,7 +49,7 @@ class YamlError(Exception):
 
 @dataclass(slots=True)
 class Item:
-    """One top-level key. Lines and columns are 0-based, within the block."""
+    """One top-level key. Lines and columns count from 1; `end_line` is the last line of the value."""
 
     key: str
     value: Any
@@ -55,11 +57,11 @@ class Item:
     column: int
     end_line: int
     text: str | None = None
-    """The source text, where `value` is a scalar that is not text itself."""
-    key_end: int | None = None
-    """The column behind the key as it is written, quotes and all; None if it takes several lines or is merged."""
+    """The source text of a `value` that is a scalar and not text itself."""
+    key_end: int = 0
+    """The column behind the key and its quotes; 0 if the key takes several lines or is merged."""
     leaf_line: int = 0
-    """The line on which its last scalar ends; comments may follow before `end_line`."""
+    """The line on which the last scalar ends; comments may follow before `end_line`."""
 
 
 def load_plain(block: str) -> list[Item] | None:
@@ -68,7 +70,7 @@ def load_plain(block: str) -> list[Item] | None:
     lines = block.split("\n")
     if not "".join(lines).isprintable() and _UNUSUAL.search(block) is not None:
         return None
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         key, colon, rest = line.partition(":")
         text = rest.strip(" ")
         if not colon:
@@ -89,7 +91,7 @@ def load_plain(block: str) -> list[Item] | None:
         else:
             return None
         source = None if isinstance(value, (str, list)) else text
-        items.append(Item(key, value, number, 0, number, source, len(key), number))
+        items.append(Item(key, value, number, 1, number, source, len(key) + 1, number))
     return items
 
 
@@ -99,16 +101,17 @@ def _word(word: str) -> Any:
     return plain(word)
 
 
-def load_mapping(block: str) -> list[Item]:
-    """Return the keys of `block`; an empty block has none. Raise YamlError where it is no mapping."""
+def load_mapping(block: str, lines: dict[str, int] | None = None) -> list[Item]:
+    """Return the keys of `block`; an empty block has none. With `lines`, note the line of every value by its path
+    (`$.cases[0].name`), and refuse a mapping that has a key twice. Raise YamlError where the block is no mapping."""
     import yaml
 
     try:
-        return _EventReader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(block)).document()
+        return _EventReader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(block), lines).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(filter(None, (error.context, error.problem))) or "not valid YAML"
-        raise YamlError(reason, mark.line if mark else 0, mark.column if mark else 0) from None
+        raise YamlError(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
     except yaml.YAMLError as error:
         raise YamlError(str(error).partition("\n")[0] or "not valid YAML") from None
 
@@ -173,15 +176,17 @@ def too_deep(value: Any) -> bool:
 
 
 class _EventReader:
-    """Builds values from the events of PyYAML, which know their places. `event` is the current one, `end` the mark
-    behind the last value, `text` its source if it was a scalar, and `leaf_line` as `Item` has it."""
+    """Builds values from the events of PyYAML, which know their places; its nodes would be built by a recursion that
+    nothing bounds. `event` is the current one, `end` the mark behind the last value, `text` its source if it was a
+    scalar, and `leaf_line` as `Item` has it."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, lines: dict[str, int] | None) -> None:
         self.loader = loader
+        self.lines = lines
         self.event: Any = None
         self.end: Any = None
         self.text: str | None = None
-        self.leaf_line = 0
+        self.leaf_line = 1
         self.anchors: dict[str, Any] = {}
         self.values_left = MAX_VALUES
 
@@ -192,7 +197,7 @@ class _EventReader:
 
     def error(self, reason: str) -> YamlError:
         mark = self.event.start_mark
-        return YamlError(reason, mark.line, mark.column)
+        return YamlError(reason, mark.line + 1, mark.column + 1)
 
     def document(self) -> list[Item]:
         items: list[Item] = []
@@ -212,37 +217,47 @@ class _EventReader:
 
     def items(self) -> list[Item]:
         items: list[Item] = []
-        merged: list[Item] = []
-        for key, value in self.pairs(0):
+        merged: dict[str, Item] = {}
+        for key, value in self.pairs("$", 0):
             start, stop, end = key.start_mark, key.end_mark, self.end
+            line = start.line + 1
             if _is_merge(key):
-                merged += self.merge(value, start.line)
+                for name, inherited in self.bases(value, line):
+                    merged.setdefault(name, Item(name, inherited, line, 1, end.line + 1))
                 continue
-            end_line = end.line if end.column or end.line == start.line else end.line - 1
-            key_end = stop.column if stop.line == start.line else None
-            items.append(Item(key.value, value, start.line, start.column, end_line, self.text, key_end, self.leaf_line))
-        own = {item.key for item in items}
-        return [*items, *(item for item in merged if item.key not in own)]
+            end_line = end.line + 1 if end.column or end.line == start.line else end.line
+            key_end = stop.column + 1 if stop.line == start.line else 0
+            items.append(Item(key.value, value, line, start.column + 1, end_line, self.text, key_end, self.leaf_line))
+        for item in items:
+            merged.pop(item.key, None)
+        return [*items, *merged.values()]
 
-    def merge(self, value: Any, line: int) -> list[Item]:
-        """Return for `<<: *base` the keys of base, which the mapping's own keys override."""
-        items: dict[str, Item] = {}
+    def bases(self, value: Any, line: int) -> Iterator[tuple[str, Any]]:
+        """Yield for `<<: *base` the keys of base, which the mapping's own keys override."""
         for base in value if isinstance(value, list) else [value]:
             if not isinstance(base, dict):
                 raise YamlError("'<<' needs a mapping to merge", line)
-            for key, inherited in base.items():
-                items.setdefault(key, Item(key, inherited, line, 0, self.end.line))
-        return list(items.values())
+            yield from base.items()
 
-    def pairs(self, depth: int) -> Iterator[tuple[Any, Any]]:
+    def pairs(self, path: str, depth: int) -> Iterator[tuple[Any, Any]]:
         """Yield the event of each key of a mapping with its value."""
         while (kind := self.next()) != "MappingEnd":
             if kind != "Scalar":
                 raise self.error("a key has to be plain text")
             key = self.event
-            yield key, self.value(self.next(), depth)
+            below = self.note(f"{path}.{key.value[:MAX_NOTED_CHARACTERS]}")
+            yield key, self.value(self.next(), below, depth)
 
-    def value(self, kind: str, depth: int) -> Any:
+    def note(self, path: str) -> str:
+        """Note the line of the current event under `path`, and return the path; it is empty where nobody asks."""
+        if self.lines is None:
+            return ""
+        if path in self.lines:
+            raise self.error(f"the key `{self.event.value}` stands here twice")
+        self.lines[path] = self.event.start_mark.line + 1
+        return path
+
+    def value(self, kind: str, path: str, depth: int) -> Any:
         """Return the value that begins with the current event."""
         event = self.event
         text = None
@@ -257,14 +272,14 @@ class _EventReader:
             if event.anchor:
                 self.anchors[event.anchor] = value
         else:
-            value = self.collection(kind, depth + 1)
+            value = self.collection(kind, path, depth + 1)
         self.text, self.end = text, self.event.end_mark
         if kind in ("Alias", "Scalar") or event.flow_style:
             first = self.event.start_mark.line
-            self.leaf_line = self.end.line - (self.end.column == 0 and self.end.line > first)
+            self.leaf_line = self.end.line + (self.end.column > 0 or self.end.line == first)
         return value
 
-    def collection(self, kind: str, depth: int) -> Any:
+    def collection(self, kind: str, path: str, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH} levels")
         self.check_collection()
@@ -273,10 +288,10 @@ class _EventReader:
             self.anchors[self.event.anchor] = container
         if isinstance(container, list):
             while (kind := self.next()) != "SequenceEnd":
-                container.append(self.value(kind, depth))
+                container.append(self.value(kind, self.note(f"{path}[{len(container)}]"), depth))
                 self.count_value()
             return container
-        for key, value in self.pairs(depth):
+        for key, value in self.pairs(path, depth):
             self.count_value()
             if not _is_merge(key):
                 container[key.value] = value

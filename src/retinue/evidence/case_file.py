@@ -12,15 +12,14 @@ cases:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.agents.yaml_reader import MAX_DEPTH, plain
+from retinue.agents.yaml_reader import YamlError, load_mapping
 from retinue.core.foreign import read_text
 from retinue.core.outcome import Ended
 from retinue.core.spec import PermissionMode
@@ -30,7 +29,6 @@ from retinue.evidence.workspace import RepositoryFixture
 
 SUFFIX = ".test.yaml"
 Policy = Literal["always", "usually", "tracked"]
-_MAX_VALUES = 20_000
 _MAX_BYTES = 2_000_000
 
 
@@ -226,9 +224,12 @@ def read_test_file(path: Path) -> AgentTests:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CaseFileError(f"{path}: The file cannot be read: {reason}.") from error
-    value, lines = _load(path, text)
+    lines: dict[str, int] = {}
     try:
-        file = msgspec.convert(value, CaseFile)
+        file = msgspec.convert({item.key: item.value for item in load_mapping(text, lines)}, CaseFile)
+    except YamlError as error:
+        reason = f"{error.reason[:1].upper()}{error.reason[1:]}."
+        raise CaseFileError(f"{path}:{error.line}: {reason}", remedy="Correct the YAML.") from error
     except msgspec.ValidationError as error:
         raise _explain(path, str(error), lines) from error
     file = replace(file, cases=[_complete(case, file) for case in file.cases])
@@ -269,69 +270,11 @@ def _check(tests: AgentTests) -> None:
                 remedy="Name a JSON file by its path from here.",
             )
         if case.expect.text is not None and case.expect.text.matches is not None:
-            _check_pattern(tests, number, case.expect.text.matches)
-
-
-def _check_pattern(tests: AgentTests, number: int, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        line = tests.line_of(number, "text.matches")
-        raise CaseFileError(f"{tests.path}:{line}: `matches` is no regular expression: {error}.") from error
-
-
-# YAML with lines
-
-
-def _load(path: Path, text: str) -> tuple[Any, dict[str, int]]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        node = yaml.compose(text, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
-        problem = getattr(error, "problem", None) or "it is not valid YAML"
-        raise CaseFileError(f"{path}:{line}: {problem}.", remedy="Correct the YAML.") from error
-    if not isinstance(node, yaml.MappingNode):
-        raise CaseFileError(f"{path}:1: A test file is a mapping with `cases`.")
-    reading = _Reading(path)
-    return reading.value(node, "$"), reading.lines
-
-
-class _Reading:
-    """Values of YAML nodes, with the line of each by its path."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._count = 0
-        self.lines: dict[str, int] = {}
-
-    def value(self, node: Any, where: str, depth: int = 0) -> Any:
-        import yaml
-
-        line = node.start_mark.line + 1
-        self.lines.setdefault(where, line)
-        self._count += 1
-        # Aliases can make a small file mean millions of values.
-        if self._count > _MAX_VALUES or depth > MAX_DEPTH:
-            raise CaseFileError(f"{self._path}:{line}: The file has too many values, or one that holds itself.")
-        if isinstance(node, yaml.ScalarNode):
-            return node.value if node.style else plain(node.value)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(node.value)]
-        return dict(self._items(node, where, depth + 1))
-
-    def _items(self, node: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
-        seen: set[str] = set()
-        for key, value in node.value:
-            name, line = str(key.value), key.start_mark.line + 1
-            if name in seen:
-                raise CaseFileError(f"{self._path}:{line}: The key `{name}` stands here twice.")
-            seen.add(name)
-            self.lines[f"{where}.{name}"] = line
-            yield name, self.value(value, f"{where}.{name}", depth)
+            try:
+                re.compile(case.expect.text.matches)
+            except re.error as error:
+                line = tests.line_of(number, "text.matches")
+                raise CaseFileError(f"{tests.path}:{line}: `matches` is no regular expression: {error}.") from error
 
 
 _CHOICES = {"ended": Ended, "policy": Policy, "permission_mode": PermissionMode}

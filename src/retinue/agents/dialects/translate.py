@@ -37,10 +37,9 @@ class SpecDraft:
     """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
     that mean the same one."""
 
-    def __init__(self, dialect: Dialect, source: Source, first_line: int) -> None:
+    def __init__(self, dialect: Dialect, source: Source) -> None:
         self.dialect = dialect
         self.in_plugin = source == "plugin"
-        self.first_line = first_line
         self.values: dict[str, Any] = {}
         self.rows: dict[str, tuple[int, str]] = {}
         self.fates: dict[str, Fate] = {}
@@ -162,15 +161,15 @@ class SpecDraft:
         lines = block.split("\n")
         missed = set(range(len(lines)))
         for item in items:
-            missed.discard(item.line)
-            if not isinstance(item.value, str) or lines[item.line].rstrip().endswith(("|", ">", "|-", ">-")):
-                missed.difference_update(range(item.line, item.end_line + 1))
+            missed.discard(item.line - 1)
+            if not isinstance(item.value, str) or lines[item.line - 1].rstrip().endswith(("|", ">", "|-", ">-")):
+                missed.difference_update(range(item.line - 1, item.end_line))
         for number in sorted(missed):
             key = _KEY_IN_TEXT.match(lines[number])
             match = self.dialect.match(key[1]) if key is not None else None
             if match is None or match.how not in ("own", "foreign") or not match.field.restricts:
                 continue
-            item = Item(match.field.key, None, number, 0, number)
+            item = Item(match.field.key, None, number + 1, 1, number + 1)
             remedy = f"Write '{item.key}: …' at the start of the line, and put text that holds a colon in quotes."
             self.refuse(item, match.field.to or "", "the line was not read as 'key: value'", remedy)
 
@@ -181,8 +180,7 @@ class SpecDraft:
     def report(
         self, code: str, severity: Severity, item: Item, text: str, remedy: str = "", *, refuses: bool = False
     ) -> None:
-        line, column = item.line + self.first_line, item.column + 1
-        self.problems.append(Problem(code, severity, text, remedy, item.key, line, column, refuses))
+        self.problems.append(Problem(code, severity, text, remedy, item.key, item.line, item.column, refuses))
 
     def refuse(self, item: Item, field: str, why: str, remedy: str = "", code: str = "bad-value") -> None:
         """Report a problem that keeps the agent from being started."""
@@ -191,9 +189,9 @@ class SpecDraft:
         self.report(code, "error", item, f"'{item.key}': {why}. {effect}", remedy, refuses=True)
 
 
-def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> SpecDraft:
+def translate(dialect: Dialect, items: Iterable[Item], source: Source) -> SpecDraft:
     """Return the fields that the keys of a file mean."""
-    draft = SpecDraft(dialect, source, first_line)
+    draft = SpecDraft(dialect, source)
     for item in items:
         draft.add(item)
     draft.mark_ignored()

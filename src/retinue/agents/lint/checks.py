@@ -151,7 +151,7 @@ def _keep_one(subject: LintSubject, key: str) -> Repair:
             new = text
             for entry in reversed(entries):
                 if entry != candidate:
-                    new = new.remove(entry.first, entry.last)
+                    new = new.remove(entry)
             after = subject.read(new.encode()).parsed.spec
             if after is not None and subject.parsed.spec is not None and not differences(subject.parsed.spec, after):
                 return new
@@ -349,7 +349,7 @@ def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if not spec.prompt.strip():
         yield subject.report("empty-body", "There is nothing below the frontmatter.", line=last, column=1)
     elif not has_instructions(spec.prompt):
-        line = min((subject.text.close or 0) + 2, last)
+        line = min((subject.text.close or 1) + 1, last)
         yield subject.report("no-instructions", "The body gives no instructions.", line=line, column=1)
 
 
@@ -461,13 +461,14 @@ def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
     entries = subject.text.find("tools")
     if len(entries) != 1:
         return
-    line = subject.text.lines[entries[0].first]
-    if entries[0].first != entries[0].last or line[entries[0].stop :].lstrip(": \t").startswith("["):
+    entry = entries[0]
+    value = subject.text.lines[entry.line - 1][entry.key_end - 1 :].lstrip(": \t")
+    if entry.line != entry.end_line or value.startswith("["):
         return
 
     def apply(text: FileLines) -> FileLines:
         entry = text.find("tools")[0]
-        return text.replace_lines(entry.first, entry.last, (f"tools: {flow(names)}",))
+        return text.replace_lines(entry.line, entry.end_line, (f"tools: {flow(names)}",))
 
     repair = Repair("wrote 'tools' as a list", apply)
     yield subject.report(

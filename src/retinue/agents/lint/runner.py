@@ -47,27 +47,27 @@ def quoting_repair(subject: LintSubject) -> Repair | None:
 
     def apply(text: FileLines) -> FileLines:
         for item in reversed(broken):
-            first, last = item.line + 1, item.end_line + 1
-            while last > first and not text.lines[last].strip():
+            last = item.end_line
+            while last > item.line and not text.lines[last - 1].strip():
                 last -= 1
-            text = text.replace_lines(first, last, _rewrite_item(text, item, first))
+            text = text.replace_lines(item.line, last, _rewrite_item(text, item))
         return text
 
     return Repair(f"put the value of {keys} in quotes", apply)
 
 
 def _is_yaml(text: FileLines, item: Item) -> bool:
-    lines = "".join(bare(line) + "\n" for line in text.lines[item.line + 1 : item.end_line + 2])
+    lines = "".join(bare(line) + "\n" for line in text.lines[item.line - 1 : item.end_line])
     try:
         return bool(load_value(lines) == item.value)
     except YamlError:
         return False
 
 
-def _rewrite_item(text: FileLines, item: Item, first: int) -> tuple[str, ...]:
+def _rewrite_item(text: FileLines, item: Item) -> tuple[str, ...]:
     if not isinstance(item.value, str):
         return tuple(write.entry(item.key, item.value))
-    head, colon, value = bare(text.lines[first]).partition(":")
+    head, colon, value = bare(text.lines[item.line - 1]).partition(":")
     space = value[: len(value) - len(value.lstrip())] or " "
     return (f"{head}{colon}{space}{quote(item.value)}",)
 
