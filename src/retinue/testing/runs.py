@@ -13,110 +13,77 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar, assert_never
+from typing import Any, TypeVar
 
-from retinue.core.events import (
-    AssistantEnded,
-    Body,
-    Compacted,
-    InboxClosed,
-    InboxOpened,
-    LimitReached,
-    MessageAdded,
-    ModeChanged,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    TextDelta,
-    ThinkingDelta,
-    TodosUpdated,
-    ToolEnded,
-    ToolProgress,
-    ToolsEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Warned,
-)
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, user
+from retinue.core.events import Body, RunEnded, ToolsEnded, TurnEnded
+from retinue.core.messages import AssistantMessage, Message, ToolMessage, user
 from retinue.core.outcome import Outcome
+from retinue.core.story import Entry, Step, Story
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, ok
 from retinue.log.replay import replay
 from retinue.loop import Controls, Job, run_loop
 from retinue.models.protocol import Model, ModelRequest
 
-_BETWEEN = (RunCreated, RunStarted, RunResumed, MessageAdded, Compacted, Warned, LimitReached, ModeChanged)
-_STREAM = (TextDelta, ThinkingDelta, Retrying)
+_BETWEEN = (
+    *("run.created", "run.started", "run.resumed", "run.compacted", "run.warned", "run.mode_changed"),
+    *("message.added", "limit.reached"),
+)
+_AT_TOOLS = ("tool.started", "tool.progress", "tool.ended", "inbox.opened", "inbox.closed", "todos.updated")
+_ORDER: Mapping[str, Mapping[str, str]] = {
+    "between": {**dict.fromkeys(_BETWEEN, "between"), "turn.started": "stream", "run.ended": "ended"},
+    "stream": {
+        **dict.fromkeys(("text.delta", "thinking.delta", "model.retrying"), "stream"),
+        "assistant.ended": "tools",
+    },
+    # A turn without calls ends right after the answer, without results.
+    "tools": {**dict.fromkeys(_AT_TOOLS, "tools"), "tools.ended": "turn end", "turn.ended": "between"},
+    "turn end": {"turn.ended": "between"},
+    "ended": {},
+}
+"""The events that may come at each position of a run, with the position behind them."""
 
 
 def check_grammar(bodies: Iterable[Body]) -> None:
     """Check the order of events that `retinue.core.events` promises, down to the last one."""
-    grammar = _Grammar()
+    story = Story()
+    position, seen = "between", ""
+    unanswered: list[str] = []
+    running: list[Entry] = []
     for body in bodies:
-        grammar.take(body)
-    assert grammar.position == "ended", f"the run did not end:{grammar.seen}"
-
-
-class _Grammar:
-    """The position in a run: between turns, in the model's stream, at the tools, at the end."""
-
-    def __init__(self) -> None:
-        self.position: Literal["between", "stream", "tools", "turn end", "ended"] = "between"
-        self.seen = ""
-        self._turn: int | None = None
-        self._calls: dict[str, ToolCall] = {}
-        self._running: set[str] = set()
-        self._ended: set[str] = set()
-
-    def take(self, body: Body) -> None:
         # The last events are enough to see what went wrong; a run may have thousands.
-        self.seen = f"{self.seen[-400:]} {body.type}"
-        match self.position, body:
-            case "between", TurnStarted():
-                assert self._turn is None or body.turn == self._turn + 1, f"turn {body.turn} after {self._turn}"
-                self._turn, self.position = body.turn, "stream"
-            case "between", RunEnded():
-                self.position = "ended"
-            case "between", _ if isinstance(body, _BETWEEN):
-                pass
-            case "stream", AssistantEnded():
-                self._calls = {call.id: call for call in body.message.tool_calls}
-                assert len(self._calls) == len(body.message.tool_calls), "two calls share an id"
-                self._ended, self.position = set(), "tools"
-            case "stream", _ if isinstance(body, _STREAM):
-                pass
-            case "tools", InboxOpened() | InboxClosed() | TodosUpdated():
-                pass
-            case "tools", ToolStarted() | ToolProgress() | ToolEnded() | ToolsEnded():
-                self._tool(body)
-            # A turn without calls ends right after the answer, without results.
-            case (("tools" | "turn end"), TurnEnded()):
-                assert not self._calls, "the turn ended without its results"
-                assert body.turn == self._turn, "another turn ended"
-                self.position = "between"
-            case _:
-                raise AssertionError(f"{body.type} cannot come here:{self.seen}")
+        seen = f"{seen[-400:]} {body.type}"
+        assert body.type in _ORDER[position], f"{body.type} cannot come here:{seen}"
+        position = _ORDER[position][body.type]
+        turn, steps = story.turn, story.take(body)
+        if body.type == "turn.started":
+            assert turn in (0, story.turn - 1), f"turn {story.turn} after {turn}"
+        elif body.type == "assistant.ended":
+            unanswered = [entry.call.id for entry in story.calls if entry.call is not None]
+            assert len(set(unanswered)) == len(unanswered), "two calls share an id"
+        elif position == "tools":
+            assert steps or body.type != "tool.progress", "progress of a call that is not running"
+            _check_calls(steps, running)
+        elif isinstance(body, ToolsEnded):
+            assert not running, "results before the last call ended"
+            assert [result.call_id for result in body.message.results] == unanswered, "results out of order"
+            unanswered = []
+        elif isinstance(body, TurnEnded):
+            assert not unanswered, "the turn ended without its results"
+            assert body.turn == turn, "another turn ended"
+    assert position == "ended", f"the run did not end:{seen}"
 
-    def _tool(self, body: ToolStarted | ToolProgress | ToolEnded | ToolsEnded) -> None:
-        match body:
-            case ToolStarted():
-                assert body.call.id in self._calls, "an unknown call started"
-                assert body.call.id not in self._running | self._ended, "a call started twice"
-                self._running.add(body.call.id)
-            case ToolProgress():
-                assert body.call_id in self._running, "progress of a call that is not running"
-            case ToolEnded():
-                assert body.call_id in self._running, "the end of a call that is not running"
-                self._running.remove(body.call_id)
-                self._ended.add(body.call_id)
-            case ToolsEnded():
-                assert not self._running, "results before the last call ended"
-                assert [r.call_id for r in body.message.results] == list(self._calls), "results out of order"
-                self._calls, self.position = {}, "turn end"
-            case _:
-                assert_never(body)
+
+def _check_calls(steps: Iterable[Step], running: list[Entry]) -> None:
+    for step in steps:
+        if step.entry.call is not None:
+            assert step.change != "added", "an event of a call that is unknown or has ended"
+            if step.change == "began":
+                assert step.entry not in running, "a call started twice"
+                running.append(step.entry)
+            elif step.change in ("grew", "ended"):
+                assert step.entry in running, f"a call {step.change} that is not running"
+            if step.change == "ended":
+                running.remove(step.entry)
 
 
 def check_history(messages: Sequence[Message]) -> None:
