@@ -11,7 +11,9 @@ of images) is left out; system prompts are there as a digest, because they may h
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,11 @@ from retinue.core.events import (
     Compacted,
     Event,
     MessageAdded,
+    Rewound,
     RunCreated,
     RunStarted,
     ToolEnded,
     ToolsEnded,
-    ToolStarted,
     TurnStarted,
 )
 from retinue.core.foreign import read_file
@@ -46,11 +48,13 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.run_state import RunState
+from retinue.core.usage import Usage
 from retinue.core.version import __version__
 from retinue.errors import ConfigurationError, StateError
-from retinue.evidence.portable import MachineFolders, PortableText, RequestMark, RequestMarks
+from retinue.evidence.portable import MachineFolders, PortableText
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
+from retinue.runs.system_prompt import restored
 
 VERSION = 1
 SUFFIX = ".cassette.jsonl"
@@ -77,6 +81,19 @@ class CassetteHead(Struct, frozen=True, kw_only=True):
     usd: float | None = None
     runs: int = 1
     events: int = 0
+
+
+class RequestMark(Struct, frozen=True):
+    """A short mark of the request of one turn, in three parts, so that a difference says what differs. Marks are made
+    from portable events, of a past run and of its replay alike: equal marks, an equal request."""
+
+    system: str
+    tools: str
+    messages: str
+
+    def differences(self, other: RequestMark) -> list[str]:
+        """Return the names of the parts that differ."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) != getattr(other, name)]
 
 
 class RecordedEvent(Struct, frozen=True):
@@ -154,17 +171,18 @@ def export_cassette(reader: LogReader, row: RunState, home: Path, redact: Redact
                     text.add_call(call.id)
     numbers = {run.id: number for number, run in enumerate(tree, 1)}
     lines: list[bytes] = []
-    systems: dict[str, str] = {}
+    usage = Usage()
     for run in tree:
-        system = _system_prompt(events[run.id], systems.get(run.parent_id or "", ""))
-        systems[run.id] = system
-        lines += _run_lines(events[run.id], numbers, text, redact, system)
+        usage += run.usage
+        created = events[run.id][0].body if events[run.id] else None
+        system = restored(reader, created if isinstance(created, RunCreated) else None, run.parent_id)
+        lines += _run_lines(events[run.id], numbers, text, redact, system or "")
     head = CassetteHead(
         agent=first.agent,
         task=redact(first.task),
         model=row.model,
         commit=first.options.commit,
-        usd=_total_cost(tree),
+        usd=None if usage.cost_usd is None else round(usage.cost_usd, 6),
         runs=len(tree),
         events=len(lines),
     )
@@ -179,43 +197,48 @@ def _tree(reader: LogReader, row: RunState) -> list[RunState]:
     return tree
 
 
-def _total_cost(tree: Iterable[RunState]) -> float | None:
-    total = 0.0
-    for row in tree:
-        if row.usage.cost_usd is None:
-            return None
-        total += row.usage.cost_usd
-    return round(total, 6)
-
-
-def _system_prompt(events: list[Event], above: str) -> str:
-    """Return the system prompt of a run; that of a twin begins with its parent's."""
-    body = events[0].body if events else None
-    system = body.options.system if isinstance(body, RunCreated) else None
-    if not isinstance(system, dict) or not isinstance(system.get("text"), str):
-        return ""
-    inherits = system.get("inherits") or 0
-    text: str = system["text"]
-    return above[:inherits] + text
-
-
 def _run_lines(
     events: list[Event], numbers: dict[str, int], text: PortableText, redact: Redactor, system: str
 ) -> Iterator[bytes]:
-    marks = RequestMarks(text(dump(system)))
+    prompt = text(dump(system)).decode("utf-8", "replace").replace("\\n", "\n")
+    mark = RequestMark(_digest(_SURROUNDINGS.sub("", prompt).encode()), "", "")
     for event in _in_call_order(events):
         body = _without_provider_data(event.body)
         body = redact.body(body, dump(body))
-        if isinstance(body, RunStarted):
-            marks.offer(body.tools)
         portable = text(dump(body))
-        marks.take(body, portable)
         prefix = b'{"run":%d,"seq":%d,' % (numbers[event.run_id], event.seq)
         if isinstance(body, RunCreated) and event.parent_id in numbers:
             prefix = b'{"run":%d,"parent":%d,"seq":%d,' % (numbers[event.run_id], numbers[event.parent_id], event.seq)
         if isinstance(body, TurnStarted):
-            prefix += b'"mark":%b,' % dump(marks.mark)
+            prefix += b'"mark":%b,' % dump(mark)
         yield prefix + portable[1:] + b"\n"
+        mark = _mark_after(mark, body, portable)
+
+
+_DIGEST_CHARACTERS = 12
+_SURROUNDINGS = re.compile(r"^(?:Git repository: |Not a git repository|Branch: |Platform: |Date: ).*\n?", re.MULTILINE)
+"""Lines of a system prompt that tell the machine and the day."""
+
+
+def _mark_after(mark: RequestMark, body: Body, portable: bytes) -> RequestMark:
+    """Return the mark of the next request. `portable` is the portable JSON of the body before it."""
+    match body:
+        case RunStarted():
+            return replace(mark, tools=_digest("\n".join(body.tools).encode()))
+        case MessageAdded() | ToolsEnded() | Rewound():
+            spoken = mark.messages.encode() + portable
+        case AssistantEnded():
+            # The usage of an answer is not sent again.
+            spoken = mark.messages.encode() + portable.replace(b',"usage":' + dump(body.message.usage), b"", 1)
+        case Compacted():
+            spoken = portable
+        case _:
+            return mark
+    return replace(mark, messages=_digest(spoken))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def _in_call_order(events: list[Event]) -> list[Event]:
@@ -223,44 +246,27 @@ def _in_call_order(events: list[Event]) -> list[Event]:
     two was quicker differs from run to run."""
     ordered: list[Event] = []
     order: dict[str, int] = {}
-    ends: list[Event] = []
-    for event in events:
-        if isinstance(event.body, ToolEnded):
-            ends.append(event)
-            continue
-        ordered += _renumbered(ends, order)
-        ends = []
-        if isinstance(event.body, AssistantEnded):
-            order = {call.id: at for at, call in enumerate(event.body.message.tool_calls)}
-        ordered.append(event)
-    return ordered + _renumbered(ends, order)
+    for is_end, neighbours in groupby(events, lambda event: isinstance(event.body, ToolEnded)):
+        group = list(neighbours)
+        if is_end:
+            numbers = [event.seq for event in group]
+            group.sort(key=lambda event: order.get(getattr(event.body, "call_id", ""), len(order)))
+            group = [replace(event, seq=seq) for event, seq in zip(group, numbers, strict=True)]
+        for event in group:
+            if isinstance(event.body, AssistantEnded):
+                order = {call.id: at for at, call in enumerate(event.body.message.tool_calls)}
+        ordered += group
+    return ordered
 
 
-def _renumbered(ends: list[Event], order: dict[str, int]) -> list[Event]:
-    if len(ends) < 2:
-        return ends
-
-    def call_order(event: Event) -> int:
-        return order.get(event.body.call_id, len(order)) if isinstance(event.body, ToolEnded) else 0
-
-    sorted_ends = sorted(ends, key=call_order)
-    return [replace(event, seq=old.seq) for event, old in zip(sorted_ends, ends, strict=True)]
+_CONTENT_FIELDS = ("call", "message", "messages", "result")
 
 
 def _without_provider_data(body: Body) -> Body:
-    match body:
-        case RunCreated():
-            return replace(body, options=replace(body.options, system=_digest_of(body.options.system)))
-        case AssistantEnded() | MessageAdded() | ToolsEnded():
-            return replace(body, message=_plain(body.message))
-        case ToolStarted():
-            return replace(body, call=replace(body.call, signature=None))
-        case ToolEnded():
-            return replace(body, result=_plain_result(body.result))
-        case Compacted():
-            return replace(body, messages=tuple(map(_plain, body.messages)))
-        case _:
-            return body
+    plain = {name: _plain(getattr(body, name)) for name in _CONTENT_FIELDS if hasattr(body, name)}
+    if isinstance(body, RunCreated):
+        plain["options"] = replace(body.options, system=_digest_of(body.options.system))
+    return replace(body, **plain)
 
 
 def _digest_of(system: Any) -> dict[str, object]:
@@ -269,30 +275,26 @@ def _digest_of(system: Any) -> dict[str, object]:
     return {"characters": len(str(system.get("text", ""))), "inherits": system.get("inherits", 0)}
 
 
-def _plain(message: Any) -> Any:
-    if isinstance(message, ToolMessage):
-        return ToolMessage(tuple(map(_plain_result, message.results)))
-    return replace(message, content=tuple(map(_plain_part, message.content)))
-
-
-def _plain_result(result: ToolResult) -> ToolResult:
-    return replace(result, content=tuple(map(_plain_part, result.content)))
-
-
 _DIGEST = "sha256:"
 
 
-def _plain_part(part: Any) -> Any:
-    match part:
+def _plain(value: Any) -> Any:
+    match value:
+        case tuple():
+            return tuple(map(_plain, value))
+        case ToolMessage():
+            return ToolMessage(_plain(value.results))
+        case UserMessage() | AssistantMessage() | ToolResult():
+            return replace(value, content=_plain(value.content))
         case Text() | ToolCall():
-            return part if part.signature is None else replace(part, signature=None)
+            return value if value.signature is None else replace(value, signature=None)
         case Thinking():
-            return replace(part, signature=None, redacted=None)
+            return replace(value, signature=None, redacted=None)
         # A replay is recorded as well, and sees what a cassette has in place of an image.
-        case Image() | Document() if not part.data.startswith(_DIGEST):
-            return replace(part, data=f"{_DIGEST}{hashlib.sha256(part.data.encode()).hexdigest()}")
+        case Image() | Document() if not value.data.startswith(_DIGEST):
+            return replace(value, data=f"{_DIGEST}{hashlib.sha256(value.data.encode()).hexdigest()}")
         case _:
-            return part
+            return value
 
 
 # From a file to values

@@ -17,8 +17,7 @@ from retinue.core.events import RunEnded
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.story import Story
-from retinue.evidence.cassette import Cassette, RecordedRun
-from retinue.evidence.portable import RequestMark
+from retinue.evidence.cassette import Cassette, RecordedRun, RequestMark
 from retinue.evidence.record import one_line
 from retinue.log.replay import describe_call
 

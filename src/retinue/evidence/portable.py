@@ -7,7 +7,6 @@ What looked like such a name before gets one `$` more, so that nothing a command
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,7 +18,6 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.encode import dump
-from retinue.core.events import AssistantEnded, Body, Compacted, MessageAdded, Rewound, ToolsEnded
 
 T = TypeVar("T")
 PACKAGE = Path(__file__).parent.parent
@@ -128,65 +126,3 @@ def localize(value: T, places: MachineFolders, run_id: Callable[[int], str | Non
         return json.dumps(folders[name], ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
 
     return msgspec.json.decode(_PLACEHOLDER.sub(replace, dump(value)), type=type(value))
-
-
-# Marks of requests
-
-
-_DIGEST_CHARACTERS = 12
-_SURROUNDINGS = re.compile(r"^(?:Git repository: |Not a git repository|Branch: |Platform: |Date: ).*\n?", re.MULTILINE)
-"""Lines of a system prompt that tell the machine and the day."""
-
-
-class RequestMark(Struct, frozen=True):
-    """A short mark of the request of one turn, in three parts, so that a difference says what differs. Marks are made
-    from portable events, of a past run and of its replay alike: equal marks, an equal request."""
-
-    system: str
-    tools: str
-    messages: str
-
-    def differences(self, other: RequestMark) -> list[str]:
-        """Return the names of the parts that differ."""
-        return [name for name in self.__struct_fields__ if getattr(self, name) != getattr(other, name)]
-
-
-class RequestMarks:
-    """Follows one run from its first event on."""
-
-    def __init__(self, system: bytes) -> None:
-        text = system.decode("utf-8", "replace").replace("\\n", "\n")
-        self._system = _digest(_SURROUNDINGS.sub("", text).encode())
-        self._tools = ""
-        self._messages = ""
-
-    def offer(self, tools: Sequence[str]) -> None:
-        """Note which tools the run has."""
-        self._tools = _digest("\n".join(tools).encode())
-
-    def take(self, body: Body, portable: bytes) -> None:
-        """Note a body that may have changed the conversation. `portable` is its portable JSON."""
-        match body:
-            case MessageAdded() | ToolsEnded() | Rewound():
-                self._messages = _digest(self._messages.encode() + portable)
-            case AssistantEnded():
-                self._messages = _digest(self._messages.encode() + portable_content(body, portable))
-            case Compacted():
-                self._messages = _digest(portable)
-            case _:
-                pass
-
-    @property
-    def mark(self) -> RequestMark:
-        """The request that is made now."""
-        return RequestMark(self._system, self._tools, self._messages)
-
-
-def portable_content(body: AssistantEnded, portable: bytes) -> bytes:
-    """Return the part of an answer that later requests repeat: what it used and cost is not sent again."""
-    usage = b',"usage":' + dump(body.message.usage)
-    return portable.replace(usage, b"", 1)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]
