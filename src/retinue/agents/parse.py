@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -292,10 +293,10 @@ def scan(folder: Folder) -> Scan:
     return result
 
 
-def unchanged(signatures: list[tuple[str, Signature]]) -> bool:
+def unchanged(signatures: list[tuple[str, Signature]], status: Callable[[str], os.stat_result] = os.stat) -> bool:
     """Return whether each path still has the signature it had."""
     try:
-        return all(signature_of(os.stat(path)) == signature for path, signature in signatures)  # noqa: PTH116 (a Path costs more than the call itself)
+        return all(signature_of(status(path)) == signature for path, signature in signatures)
     except OSError:
         return False
 

@@ -1,9 +1,4 @@
-"""Arguments in a command line of a command file, quoted so that the shell takes them as words and never as commands.
-
-The quoting depends on where the argument is: between words, in double quotes or in single quotes. A line in which that
-cannot be told with certainty takes no arguments.
-
-A command that a person calls: its text with the arguments filled in, and what it runs before it is sent.
+"""Commands: Markdown files that a person calls, with their arguments filled in and their command lines run.
 
     .retinue/commands/**/*.md    .claude/commands/**/*.md    .pi/prompts/*.md     of the project, nearest folder first
     ~/.retinue/commands          ~/.claude/commands          ~/.pi/agent/prompts  of the user
@@ -20,7 +15,11 @@ Command lines of a project's file run only if the user has consented to exactly 
 when asked. With consent the permission rules decide: what they allow runs, what nobody approved runs inside the
 read-only sandbox, what they would ask about is asked, and refused where nobody can be asked. `allowed-tools` of a file
 are such rules, for its own command lines and for the rest of the run, if the file is the user's own or the user has
-consented to it. In a command line arguments are quoted (`shell_line.py`). A preview of a prompt expands no command.
+consented to it. A preview of a prompt expands no command.
+
+In a command line arguments are quoted, so that the shell takes them as words and never as commands. The quoting depends
+on their place: between words, in double quotes or in single quotes. A line in which the place cannot be determined with
+certainty takes no arguments.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents.folders import levels
-from retinue.agents.frontmatter import read, split
+from retinue.agents.frontmatter import split
 from retinue.agents.parse import read_bytes
-from retinue.core.format import replace_unprintable
+from retinue.agents.prompt_files import one_line, project_folders, read_keys, split_arguments
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import provenance_of
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from retinue.core.person_prompt import PersonPrompt
     from retinue.core.programs import Clearance
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.guard.trust import Trust, TrustSubject
+    from retinue.guard.trust import Trust
     from retinue.runs.project import Project
 
 
@@ -74,14 +72,6 @@ _DOUBLE_QUOTED = re.compile(r'([\\"$`])')
 
 class UnclearQuotingError(ValueError):
     """Completes "the line has …"."""
-
-
-def split_arguments(arguments: str) -> list[str]:
-    """Return the words as a shell would split them; at blanks where quotes do not close."""
-    try:
-        return shlex.split(arguments)
-    except ValueError:
-        return arguments.split()
 
 
 def quote_arguments(line: str, arguments: str) -> str:
@@ -126,11 +116,11 @@ def _value(match: re.Match[str], words: list[str], arguments: str, quote: str) -
 
 PROJECT = (".retinue/commands", ".claude/commands", ".pi/prompts")
 _SHIPPED = Path(__file__).parent / "prompts"
-MOST = 2_000
-DEEPEST = 5
-_DESCRIBED = 200
+MAX_COMMANDS = 2_000
+MAX_DEPTH = 5
+MAX_DESCRIPTION_CHARACTERS = 200
 _KEYS = frozenset({"description", "argument-hint", "allowed-tools", "model"})
-_ALSO = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
+_ALIASES = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
 
 CommandSource = Literal["project", "user", "builtin"]
 
@@ -150,8 +140,8 @@ class CommandFile(Struct, frozen=True, kw_only=True):
     namespace: str
     path: Path
     source: CommandSource
-    content: bytes
-    body: str
+    content: bytes = b""
+    body: str = ""
     description: str = ""
     hint: str = ""
     allowed_tools: tuple[str, ...] = ()
@@ -170,15 +160,12 @@ def command_folders(cwd: Path, environment: Mapping[str, str]) -> list[CommandFo
     """Return every folder to look in, strongest first, whether it exists or not."""
     house = home(environment)
     user = [retinue_home(environment) / "commands", house / ".claude" / "commands", pi_home(environment) / "prompts"]
-    found = []
-    for level in levels(cwd):
-        for name in PROJECT:
-            # In the user's home folder a project's folder and the user's are one, and it is the user's.
-            if level / name not in user:
-                found.append(CommandFolder(level / name, "project", pi=name == PROJECT[-1]))
-    found += [CommandFolder(path, "user", pi=path == user[-1]) for path in user]
-    found.append(CommandFolder(_SHIPPED, "builtin"))
-    return found
+    project = project_folders(cwd, PROJECT, user)
+    return [
+        *(CommandFolder(path, "project", pi=path.name == "prompts") for path in project),
+        *(CommandFolder(path, "user", pi=path == user[-1]) for path in user),
+        CommandFolder(_SHIPPED, "builtin"),
+    ]
 
 
 def find_commands(cwd: Path, environment: Mapping[str, str]) -> dict[str, CommandFile]:
@@ -190,7 +177,7 @@ def find_commands(cwd: Path, environment: Mapping[str, str]) -> dict[str, Comman
             found.setdefault(command.name, command)
             if namespace:
                 found.setdefault(f"{namespace}:{command.name}", command)
-            if len(found) >= MOST:
+            if len(found) >= MAX_COMMANDS:
                 return found
     return found
 
@@ -201,7 +188,7 @@ def _files(folder: CommandFolder) -> Iterator[tuple[Path, str]]:
     for here, folders, names in os.walk(folder.path):
         inner = Path(here).relative_to(folder.path).parts
         folders[:] = sorted(name for name in folders if is_safe(name))
-        if folder.pi or len(inner) >= DEEPEST:
+        if folder.pi or len(inner) >= MAX_DEPTH:
             folders.clear()
         for name in sorted(names):
             path = Path(here, name)
@@ -211,64 +198,40 @@ def _files(folder: CommandFolder) -> Iterator[tuple[Path, str]]:
 
 def _read(path: Path, namespace: str, folder: CommandFolder) -> CommandFile:
     data = read_bytes(str(path))
+    command = CommandFile(name=path.stem, namespace=namespace, path=path, source=folder.source)
     if not isinstance(data, bytes):
-        return CommandFile(
-            name=path.stem,
-            namespace=namespace,
-            path=path,
-            source=folder.source,
-            content=b"",
-            body="",
-            problem=data.message,
-        )
+        return replace(command, problem=data.message)
     parts = split(data)
-    said: dict[str, Any] = {}
-    problem = ""
+    values, problem = read_keys(parts, _KEYS, _ALIASES)
     if parts.error is not None and not parts.body:
         problem = parts.error.message
-    if parts.block is not None:
-        matter = read(parts.block, _KEYS.__contains__)
-        if matter.error is not None:
-            problem = matter.error.message
-        for item in matter.items:
-            key = item.key.lower()
-            said[_ALSO.get(key, key)] = item.value
     body = parts.body.strip()
-    return CommandFile(
-        name=path.stem,
-        namespace=namespace,
-        path=path,
-        source=folder.source,
+    return replace(
+        command,
         content=data,
         body=body,
-        description=_one_line(said.get("description")) or _first_line(body),
-        hint=_hint(said.get("argument-hint")),
-        allowed_tools=tuple(_tools(said.get("allowed-tools"))),
-        model=_one_line(said.get("model")) or None,
+        description=_short(values.get("description")) or _first_line(body),
+        hint=_hint(values.get("argument-hint")),
+        allowed_tools=tuple(_tools(values.get("allowed-tools"))),
+        model=_short(values.get("model")) or None,
         runs_commands=not folder.pi,
         problem=problem,
     )
 
 
-def _one_line(value: Any) -> str:
-    if not isinstance(value, str):
-        return ""
-    return " ".join(replace_unprintable(value).split())[:_DESCRIBED]
+def _short(value: Any) -> str:
+    return one_line(value)[:MAX_DESCRIPTION_CHARACTERS] if isinstance(value, str) else ""
 
 
 def _hint(value: Any) -> str:
     """Return the hint for arguments. YAML reads `[pr] [priority]` as a list."""
     if isinstance(value, list | tuple):
-        return " ".join(f"[{_one_line(str(each))}]" for each in value)
-    return _one_line(value)
+        return " ".join(f"[{_short(str(name))}]" for name in value)
+    return _short(value)
 
 
 def _first_line(body: str) -> str:
-    for line in body.splitlines():
-        text = _one_line(line.lstrip("#"))
-        if text:
-            return text
-    return ""
+    return next(filter(None, (_short(line.lstrip("#")) for line in body.splitlines())), "")
 
 
 def _tools(value: Any) -> Iterator[str]:
@@ -276,7 +239,7 @@ def _tools(value: Any) -> Iterator[str]:
     listed = value if isinstance(value, list | tuple) else (value,)
     for text in listed:
         if isinstance(text, str):
-            yield from split_entries(" ".join(replace_unprintable(text).split()))
+            yield from split_entries(one_line(text))
 
 
 SHELL_SECONDS = 120.0

@@ -10,36 +10,46 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.core.format import replace_unprintable
+from retinue.agents.prompt_files import one_line
+from retinue.capabilities.skills.parse import skill_roots
+from retinue.core.lazy import LazyModule
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.tool_names import canonical, split_entry
+from retinue.guard.trust import TrustSubject
 from retinue.runs.guard import RunGuards
 from retinue.runs.offer import has_only_builtins
 from retinue.runs.prompt import shipped
 from retinue.settings.places import repository_root
 
 if TYPE_CHECKING:
+    from retinue.capabilities.skills import library as _library
+    from retinue.capabilities.skills import tool as _tool
     from retinue.capabilities.skills.library import Library
     from retinue.capabilities.skills.parse import Skill
     from retinue.capabilities.skills.tool import OnLoad
     from retinue.core.person_prompt import PersonPrompt
     from retinue.core.request import RunRequest
-    from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
     from retinue.runs.run import Run
+else:
+    # A project without skills needs neither.
+    _library = LazyModule("retinue.capabilities.skills.library")
+    _tool = LazyModule("retinue.capabilities.skills.tool")
 
 
-LONGEST = 1536
-"""Characters of one line of the list."""
-_CUTS = (LONGEST, 768, 384, 192, 96, 40)
+MAX_NAME_CHARACTERS = 128
+MAX_LINE_CHARACTERS = 1536
+"""Of one line of the list."""
+_CUTS = (MAX_LINE_CHARACTERS, 768, 384, 192, 96, 40)
 _CHARACTERS_PER_TOKEN = 4
 LIST_TOKENS = 4_000
 """How much of a prompt the list of skills may take."""
@@ -48,26 +58,20 @@ LIST_TOKENS = 4_000
 def preload_skills(names: Iterable[str], library: Library, notes: list[str]) -> str:
     """Return one section for each name, in order. A missing skill leaves a placeholder and a note:
     the others load all the same."""
-    sections = []
-    for name in names:
-        sections.append(f"# Preloaded Skill: {_one_line(name)[:128]}\n{_body(name, library, notes)}")
-    return "\n\n".join(sections)
+    return "\n\n".join(
+        f"# Preloaded Skill: {one_line(name)[:MAX_NAME_CHARACTERS]}\n{_body(name, library, notes)}" for name in names
+    )
 
 
 def _body(name: str, library: Library, notes: list[str]) -> str:
-    from retinue.capabilities.skills.library import is_name
-
-    shown = _one_line(name)[:128]
-    if not is_name(name):
+    shown = one_line(name)[:MAX_NAME_CHARACTERS]
+    if not _library.is_name(name):
         notes.append(f"skill '{shown}' is skipped: the name is not safe")
         return f'(Skill "{shown}" skipped: the name may hold letters, digits, "-", "_" and "." only)'
     skill = library.find(name)
     if skill is None:
         notes.append(f"skill '{shown}' was not found (see: retinue skills list)")
-        folders = []
-        for root in library.roots:
-            if root.path.is_dir():
-                folders.append(str(root.path))
+        folders = [str(root.path) for root in library.roots if root.path.is_dir()]
         where = ", ".join(folders) or "any folder of skills: there is none"
         return f'(Skill "{shown}" not found in {where})'
     # A loose file without a description is not invocable either, but a file that names it may have it.
@@ -91,7 +95,7 @@ def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
         return ""
     head = shipped("skills")
     room = tokens * _CHARACTERS_PER_TOKEN - len(head)
-    described = [(skill.name, _one_line(f"{skill.description} {skill.when_to_use}")) for skill in skills]
+    described = [(skill.name, one_line(f"{skill.description} {skill.when_to_use}")) for skill in skills]
     for cut in _CUTS:
         lines = [_line(name, about, cut) for name, about in described]
         if sum(map(len, lines)) + len(lines) <= room:
@@ -116,25 +120,16 @@ def _line(name: str, about: str, cut: int) -> str:
     return f"- {name}: {about}"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(replace_unprintable(text).split())
-
-
 SKILL = "skill"
 
 
 def library_of(project: Project) -> Library | None:
     """Return the skills that can be seen from the project; None where no folder of skills exists."""
     # A tuple of one, because None is an answer worth keeping.
-    known: tuple[Library | None] | None = project.round.get("skills")
-    if known is None:
-        known = project.round.keep("skills", (_library(project),))
-    return known[0]
+    return project.round.once("skills", lambda: (_open_library(project),))[0]
 
 
-def _library(project: Project) -> Library | None:
-    from retinue.capabilities.skills.parse import skill_roots
-
+def _open_library(project: Project) -> Library | None:
     roots = skill_roots(
         project.cwd,
         project.environment,
@@ -142,15 +137,8 @@ def _library(project: Project) -> Library | None:
         plugins=project.extensions.skills,
         brought=project.brought,
     )
-    existing = []
-    for root in roots:
-        if os.path.isdir(root.path):  # noqa: PTH112 - asked at every launch
-            existing.append(root)
-    if not existing:
-        return None
-    from retinue.capabilities.skills.library import Library
-
-    return Library(existing)
+    existing = [root for root in roots if os.path.isdir(root.path)]  # noqa: PTH112 - asked at every launch
+    return _library.Library(existing) if existing else None
 
 
 def _extra(project: Project) -> tuple[str, ...]:
@@ -160,12 +148,11 @@ def _extra(project: Project) -> tuple[str, ...]:
     if not settings.skills_paths or settings.origin("skills_paths").personal:
         return settings.skills_paths
     root = (repository_root(project.cwd) or project.cwd).resolve()
-    inside = []
-    for each in settings.skills_paths:
-        path = (project.cwd / Path(each).expanduser()).resolve()
-        if root in (path, *path.parents):
-            inside.append(each)
-    return tuple(inside)
+
+    def inside(text: str) -> bool:
+        return (project.cwd / Path(text).expanduser()).resolve().is_relative_to(root)
+
+    return tuple(filter(inside, settings.skills_paths))
 
 
 def offer_skills(plan: LaunchPlan) -> None:
@@ -181,9 +168,7 @@ def offer_skills(plan: LaunchPlan) -> None:
     library = library_of(plan.project)
     if library is None or not library.invocable():
         return
-    from retinue.capabilities.skills.tool import SkillTool
-
-    plan.available[SKILL] = SkillTool(library, spawns=plan.may_spawn)
+    plan.available[SKILL] = _tool.SkillTool(library, spawns=plan.may_spawn)
 
 
 def _may_load(spec: AgentSpec) -> bool:
@@ -210,9 +195,7 @@ def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool]
     names = _names_to_preload(request.spec)
     if not names and SKILL not in tools:
         return ""
-    from retinue.capabilities.skills.library import Library
-
-    library = library_of(project) or Library(())
+    library = library_of(project) or _library.Library(())
     parts = [preload_skills(names, library, notes)] if names else []
     if SKILL in tools:
         parts.append(describe_skills(library.invocable()))
@@ -232,10 +215,10 @@ def files_of_skills(
         library = library_of(project)
         if library is None:
             return None
-        found = library.owner(path)
-        if found is None:
+        owner = library.owner(path)
+        if owner is None:
             return None
-        skill, resolved = found
+        skill, resolved = owner
         if SKILL in tools and skill.model_invocable:
             return resolved
         # By the library and not by name: a skill of the same name may shadow this one.
@@ -268,23 +251,18 @@ def skill_commands(project: Project) -> list[PromptCommand]:
     library = library_of(project)
     if library is None:
         return []
-    found = []
-    for skill in library.all():
-        if skill.user_invocable and not skill.problem:
-            about = _one_line(skill.description)
-            found.append(PromptCommand(skill.name, about, _one_line(skill.argument_hint), f"skill, {skill.source}"))
-    return found
+    return [
+        PromptCommand(skill.name, one_line(skill.description), one_line(skill.argument_hint), f"skill, {skill.source}")
+        for skill in library.all()
+        if skill.user_invocable and not skill.problem
+    ]
 
 
 def connect_skill_tool(node: Run, tools: tuple[Tool, ...]) -> None:
     """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
     tool = _find_tool(node.launch.tools, SKILL)
-    if tool is None:
-        return
-    from retinue.capabilities.skills.tool import SkillTool
-
-    if not isinstance(tool, SkillTool):
+    if tool is None or not isinstance(tool, _tool.SkillTool):
         return
     if "spawn" in tool.spec.effects:
         tool.agent = _find_tool(tools, "Agent")
@@ -292,10 +270,7 @@ def connect_skill_tool(node: Run, tools: tuple[Tool, ...]) -> None:
 
 
 def _find_tool(tools: Iterable[Tool], name: str) -> Tool | None:
-    for tool in tools:
-        if tool.spec.name == name:
-            return tool
-    return None
+    return next((tool for tool in tools if tool.spec.name == name), None)
 
 
 def _make_grants(node: Run, project: Project) -> OnLoad:
@@ -308,11 +283,11 @@ def _make_grants(node: Run, project: Project) -> OnLoad:
         if not _is_trusted(skill, project):
             remedy = project.trust.remedy("permissions", skill.path)
             return (f"its allowed-tools have no effect: {skill.path} is not trusted. {remedy}",)
-        have = {each.spec.name for each in node.launch.tools}
+        tools = {tool.spec.name for tool in node.launch.tools}
         refused = []
         for entry in skill.allowed_tools:
             name, pattern = split_entry(entry)
-            rule = next((own for own in (name, *canonical(name)) if own in have), None)
+            rule = next((own for own in (name, *canonical(name)) if own in tools), None)
             if rule is None:
                 continue
             if pattern is not None:
@@ -340,15 +315,10 @@ def skill_subjects(project: Project) -> list[TrustSubject]:
     library = library_of(project)
     if library is None:
         return []
-    from retinue.guard.trust import TrustSubject
-
-    found = []
+    subjects = []
     for skill in library.all():
         if skill.allowed_tools and skill.source == "project":
-            try:
-                content = library.content(skill)
-            except OSError:
-                continue
-            what = (f"skill {skill.name} allows: {', '.join(skill.allowed_tools)}",)
-            found.append(TrustSubject(skill.path, (content,), what))
-    return found
+            with suppress(OSError):
+                what = (f"skill {skill.name} allows: {', '.join(skill.allowed_tools)}",)
+                subjects.append(TrustSubject(skill.path, (library.content(skill),), what))
+    return subjects

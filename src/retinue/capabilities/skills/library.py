@@ -21,12 +21,15 @@ import stat
 import time
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
+from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
 
-from retinue.agents.parse import Signature, just_written, signature_of
-from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
+from msgspec.structs import replace
+
+from retinue.agents.frontmatter import split
+from retinue.agents.parse import Signature, just_written, signature_of, unchanged
+from retinue.agents.prompt_files import split_arguments
+from retinue.capabilities.skills.parse import Root, Skill, parse_skill_file
 from retinue.tools.safe_dir import SafeDir, files, read
 
 _PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
@@ -34,57 +37,42 @@ _FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
 
 
 def substitute(text: str, skill: Skill, arguments: str) -> str:
-    given = words(arguments)
-    taken = False
+    words = split_arguments(arguments)
+    is_used = False
 
-    def put(found: re.Match[str]) -> str:
-        nonlocal taken
-        escape, index, everything, number, name = found.groups()
+    def put(match: re.Match[str]) -> str:
+        nonlocal is_used
+        escape, index, everything, number, name = match.groups()
         if name is not None and name not in skill.arguments:
-            return found[0]
+            return match[0]
         if escape:
-            return found[0][1:]
-        if everything:
-            taken = True
-            return arguments
-        if name is not None:
-            at = skill.arguments.index(name)
-            taken = True
-            return given[at] if at < len(given) else ""
-        at = int(index or number)
-        if at >= len(given):
-            return found[0]
-        taken = True
-        return given[at]
+            return match[0][1:]
+        at = 0
+        if not everything:
+            at = int(index or number) if name is None else skill.arguments.index(name)
+            if at >= len(words) and name is None:
+                return match[0]
+        is_used = True
+        return arguments if everything else "".join(words[at : at + 1])
 
-    made = _PLACEHOLDER.sub(put, text)
+    filled = _PLACEHOLDER.sub(put, text)
     if skill.folder is not None:
         for name in _FOLDERS:
-            made = made.replace(name, str(skill.folder))
-    if arguments.strip() and not taken:
-        made += f"\n\nARGUMENTS: {arguments}"
-    return made
+            filled = filled.replace(name, str(skill.folder))
+    if arguments.strip() and not is_used:
+        filled += f"\n\nARGUMENTS: {arguments}"
+    return filled
 
 
 FILES = ("SKILL.md", "skill.md")
 """Names of a skill's file; of two the first counts."""
 _NAME = re.compile(r"[^\W_][\w.-]{0,127}")
-DEEPEST = 6
-MOST = 20_000
-LARGEST = 2 * 2**20
-MOST_BUNDLED = 200
+MAX_DEPTH = 6
+MAX_SKILLS = 20_000
+MAX_FILE_BYTES = 2 * 2**20
+MAX_BUNDLED_FILES = 200
 _LINK = "It is a symbolic link, and those are not followed."
 _UNSAFE = "Its name is not safe: use letters, digits, '-', '_' and '.', beginning with a letter or digit."
-
-
-class _Known(NamedTuple):
-    """`signatures` prove, while they hold, that nothing changed; None while nothing can."""
-
-    signatures: list[tuple[str, Signature]] | None
-    skills: tuple[Skill, ...]
-    titles: dict[str, str]
-    """Names in frontmatter, mapped to the names of their folders."""
-    refused: tuple[tuple[str, str], ...] = ()
 
 
 class Library:
@@ -95,36 +83,25 @@ class Library:
 
     def all(self) -> tuple[Skill, ...]:
         """Return every skill, strongest first; of one name only the first."""
-        found: dict[str, Skill] = {}
-        for root in self.roots:
-            for skill in _root(root).skills:
-                found.setdefault(skill.name, skill)
-        return tuple(found.values())
+        skills: dict[str, Skill] = {}
+        for contents in map(_contents, self.roots):
+            for name, skill in contents.skills.items():
+                skills.setdefault(name, skill)
+        return tuple(skills.values())
 
     def shadowed(self) -> tuple[Skill, ...]:
         """Return the skills that a stronger one of the same name replaces."""
         winners = {skill.path for skill in self.all()}
-        found = []
-        for root in self.roots:
-            for skill in _root(root).skills:
-                if skill.path not in winners:
-                    found.append(skill)
-        return tuple(found)
+        skills = chain.from_iterable(_contents(root).skills.values() for root in self.roots)
+        return tuple(skill for skill in skills if skill.path not in winners)
 
     def refused(self) -> tuple[tuple[str, str], ...]:
-        """Return what lies where skills lie and is not used, each path with the reason."""
-        found: list[tuple[str, str]] = []
-        for root in self.roots:
-            found += _root(root).refused
-        return tuple(found)
+        """Return the paths in folders of skills that are not used, each with the reason."""
+        return tuple(chain.from_iterable(_contents(root).refused for root in self.roots))
 
     def invocable(self) -> tuple[Skill, ...]:
         """Return the skills that a model may load."""
-        found = []
-        for skill in self.all():
-            if skill.model_invocable and not skill.problem:
-                found.append(skill)
-        return tuple(found)
+        return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
 
     def find(self, name: str) -> Skill | None:
         """Return a skill by the name of its folder or file, by the name in its frontmatter, or by the name
@@ -136,9 +113,9 @@ class Library:
         if name in by_name:
             return by_name[name]
         for root in self.roots:
-            title = _root(root).titles.get(name)
-            if title is not None:
-                return by_name.get(title)
+            own_name = _contents(root).titles.get(name)
+            if own_name is not None:
+                return by_name.get(own_name)
         lowered = name.lower()
         for skill in everything:
             if lowered in (skill.name.lower(), skill.name.lower().rpartition(":")[2]):
@@ -148,7 +125,7 @@ class Library:
     def text(self, skill: Skill, arguments: str = "") -> str:
         """Return the instructions with `arguments` filled in. Raise OSError when the file went away or became
         something else."""
-        return substitute(body_of(_data(self._root_of(skill), skill)), skill, arguments)
+        return substitute(split(self.content(skill)).body.strip(), skill, arguments)
 
     def content(self, skill: Skill) -> bytes:
         """Return the bytes of a skill's file, to which consent is bound."""
@@ -158,13 +135,9 @@ class Library:
         """Return what is bundled with a skill, as paths below its folder; links are left out."""
         if skill.folder is None:
             return ()
-        found: list[str] = []
-        for names in files(_safe_dir(self._root_of(skill), skill.folder)):
-            if len(found) == MOST_BUNDLED:
-                break
-            if names != (skill.path.name,):
-                found.append("/".join(names))
-        return tuple(found)
+        listed = files(_safe_dir(self._root_of(skill), skill.folder))
+        bundled = ("/".join(names) for names in listed if names != (skill.path.name,))
+        return tuple(islice(bundled, MAX_BUNDLED_FILES))
 
     def owner(self, path: str) -> tuple[Skill, Path] | None:
         """Return the skill into whose folder a resolved path leads, and that folder resolved."""
@@ -173,7 +146,7 @@ class Library:
             if not path.startswith(top + os.sep):
                 continue
             parts = Path(path[len(top) + 1 :]).parts
-            folders = {str(skill.folder): skill for skill in _root(root).skills}
+            folders = {str(skill.folder): skill for skill in _contents(root).skills.values()}
             for count in range(1, len(parts)):
                 skill = folders.get(str(root.path.joinpath(*parts[:count])))
                 if skill is not None:
@@ -197,155 +170,116 @@ def _is_safe(name: str) -> bool:
     return _NAME.fullmatch(unicodedata.normalize("NFC", name)) is not None
 
 
-@cache
-def _cache() -> dict[Root, _Known]:
-    return {}
+class _RootContents:
+    """The skills of one root. `signatures` prove while they hold that nothing changed, unless `sure` is False: then
+    nothing can. Files that have not changed since `before` are not read again."""
 
-
-def _root(root: Root) -> _Known:
-    known = _cache().get(root)
-    if known is None or known.signatures is None or not _unchanged(known.signatures):
-        known = _cache()[root] = _search(root, known)
-    return known
-
-
-def _unchanged(signatures: list[tuple[str, Signature]]) -> bool:
-    # A local name, because every launch asks for every file of every skill.
-    lstat = os.lstat
-    try:
-        for path, (modified, changed, size, inode) in signatures:
-            found = lstat(path)
-            if (
-                found.st_ctime_ns != changed
-                or found.st_mtime_ns != modified
-                or found.st_size != size
-                or found.st_ino != inode
-            ):
-                return False
-    except OSError:
-        return False
-    return True
-
-
-class _Search:
-    def __init__(self, root: Root, known: _Known | None) -> None:
+    def __init__(self, root: Root, before: _RootContents | None) -> None:
         self.root = root
-        self.now = time.time_ns()
         self.sure = True
         self.signatures: list[tuple[str, Signature]] = []
         self.skills: dict[str, Skill] = {}
         self.titles: dict[str, str] = {}
+        """Names in frontmatter, with the names of the folders."""
         self.refused: list[tuple[str, str]] = []
-        known = known or _Known(None, (), {})
-        self._old = dict(known.signatures or ())
-        self._skills = {str(skill.path): skill for skill in known.skills}
-        self._titles = {own: title for title, own in known.titles.items()}
+        self.files: dict[str, tuple[Signature, Skill, str]] = {}
+        self._before = {} if before is None else before.files
+        self._now = time.time_ns()
 
-    def sign(self, path: str, found: os.stat_result) -> bool:
-        """Note the signature of a path. Return whether it is as it was the last time."""
-        signature = signature_of(found)
+    def search(self) -> None:
+        path = str(self.root.path)
+        try:
+            status = os.lstat(path)
+        except OSError:
+            self.sure = False
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            self.sure = False
+            if stat.S_ISLNK(status.st_mode):
+                self.refused.append((path, _LINK))
+            return
+        level = [path]
+        for depth in range(MAX_DEPTH):
+            level = [below for folder in level for below in self._look(folder, flat=depth == 0)]
+        self._before = {}
+
+    def _sign(self, path: str, status: os.stat_result) -> Signature:
+        signature = signature_of(status)
         self.signatures.append((path, signature))
         # Another write within the same tick of the clock would leave the same signature.
-        if just_written(signature, self.now):
-            self.sure = False
-            return False
-        return self._old.get(path) == signature
+        self.sure = self.sure and not just_written(signature, self._now)
+        return signature
 
-    def add(self, name: str, path: str, folder: str | None, found: os.stat_result) -> None:
+    def _add(self, name: str, path: str, folder: str | None, status: os.stat_result) -> None:
         if not _is_safe(name):
             self.refused.append((path, _UNSAFE))
             return
-        full = name
-        if self.root.plugin:
-            full = f"{self.root.plugin}:{name}"
-        same = self.sign(path, found)
-        if full in self.skills or len(self.skills) >= MOST:
+        full = f"{self.root.plugin}:{name}" if self.root.plugin else name
+        signature = self._sign(path, status)
+        if full in self.skills or len(self.skills) >= MAX_SKILLS:
             return
-        before = self._skills.get(path) if same else None
-        if before is not None:
-            self.skills[full] = before
-            title = self._titles.get(full, "")
-        else:
-            own = Path(folder) if folder else None
-            self.skills[full], title = _read(self.root, full, Path(path), own)
+        before = self._before.get(path)
+        if before is None or before[0] != signature or just_written(signature, self._now):
+            before = (signature, *_read(self.root, full, Path(path), Path(folder) if folder else None))
+        self.files[path] = before
+        self.skills[full], title = before[1:]
         if title and title != name:
             self.titles.setdefault(title, full)
 
-
-def _search(root: Root, known: _Known | None) -> _Known:
-    search = _Search(root, known)
-    try:
-        found = os.lstat(root.path)
-    except OSError:
-        return _Known(None, (), {})
-    if stat.S_ISLNK(found.st_mode):
-        return _Known(None, (), {}, ((str(root.path), _LINK),))
-    if not stat.S_ISDIR(found.st_mode):
-        return _Known(None, (), {})
-    level = [str(root.path)]
-    for depth in range(DEEPEST):
-        below: list[str] = []
-        for folder in level:
-            below += _look(search, folder, flat=depth == 0)
-        level = below
-        if not level:
-            break
-    signatures = search.signatures if search.sure else None
-    return _Known(signatures, tuple(search.skills.values()), search.titles, tuple(search.refused))
-
-
-def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
-    """Take the skills of one folder, and return the folders to look into next."""
-    try:
-        search.sign(folder, os.lstat(folder))
-        with os.scandir(folder) as entries:
-            listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    except OSError:
-        search.sure = False
-        return []
-    folders = []
-    for entry in listed:
-        name = entry.name
-        if name[0] == ".":
-            continue
-        if entry.is_symlink():
-            if entry.is_dir() or (flat and name.lower().endswith(".md")):
-                search.refused.append((entry.path, _LINK))
-        elif flat and name.lower().endswith(".md") and name != FILES[0]:
-            if entry.is_file(follow_symlinks=False):
-                search.add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
-        elif name != "node_modules" and entry.is_dir(follow_symlinks=False):
-            folders.append(entry)
-    below = []
-    for entry in folders:
-        place = _skill_file(search, entry.path)
-        if place is None:
-            below.append(entry.path)
-            continue
-        path, found = place
-        if stat.S_ISREG(found.st_mode):
-            search.add(entry.name, path, entry.path, found)
-        else:
-            # It may become a file without changing the folder's times.
-            search.sure = False
-            why = _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."
-            search.refused.append((path, why))
-    return below
-
-
-def _skill_file(search: _Search, folder: str) -> tuple[str, os.stat_result] | None:
-    """Return the path and the state of a skill's file; None for a folder that is no skill."""
-    for name in FILES:
-        path = f"{folder}/{name}"
+    def _look(self, folder: str, *, flat: bool) -> list[str]:
+        """Take the skills of one folder, and return the folders to look into next."""
         try:
-            found = os.lstat(path)
-            if name != FILES[0]:
-                # The first may come to lie beside it.
-                search.sign(folder, os.lstat(folder))
+            self._sign(folder, os.lstat(folder))
+            with os.scandir(folder) as entries:
+                listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
         except OSError:
-            continue
-        return path, found
-    return None
+            self.sure = False
+            return []
+        folders = []
+        for entry in listed:
+            name = entry.name
+            is_loose = flat and name.lower().endswith(".md") and name[0] != "."
+            if entry.is_symlink():
+                if is_loose or (name[0] != "." and entry.is_dir()):
+                    self.refused.append((entry.path, _LINK))
+            elif is_loose and name != FILES[0]:
+                if entry.is_file(follow_symlinks=False):
+                    self._add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
+            elif name[0] != "." and name != "node_modules" and entry.is_dir(follow_symlinks=False):
+                folders.append(entry)
+        return [entry.path for entry in folders if not self._take_folder(entry)]
+
+    def _take_folder(self, entry: os.DirEntry[str]) -> bool:
+        """Take the skill of a folder. Return whether it has one."""
+        for name in FILES:
+            path = f"{entry.path}/{name}"
+            try:
+                status = os.lstat(path)
+                if name != FILES[0]:
+                    # The first may come to lie beside it.
+                    self._sign(entry.path, os.lstat(entry.path))
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                self._add(entry.name, path, entry.path, status)
+            else:
+                # It may become a file without changing the times of the folder.
+                self.sure = False
+                why = _LINK if stat.S_ISLNK(status.st_mode) else "It is not a regular file."
+                self.refused.append((path, why))
+            return True
+        return False
+
+
+_CONTENTS: dict[Root, _RootContents] = {}
+
+
+def _contents(root: Root) -> _RootContents:
+    contents = _CONTENTS.get(root)
+    if contents is None or not contents.sure or not unchanged(contents.signatures, os.lstat):
+        contents = _CONTENTS[root] = _RootContents(root, contents)
+        contents.search()
+    return contents
 
 
 def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill, str]:
@@ -353,15 +287,14 @@ def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill
     try:
         data = _data(root, skill)
     except OSError as error:
-        problem = f"The file cannot be read: {error.strerror or error}."
-        return Skill(name=name, path=path, source=root.source, folder=folder, problem=problem), ""
+        return replace(skill, problem=f"The file cannot be read: {error.strerror or error}."), ""
     return parse_skill_file(data, name, path, folder, root)
 
 
 def _data(root: Root, skill: Skill) -> bytes:
-    data = read(_safe_dir(root, skill.path.parent), skill.path.name, most=LARGEST + 1)
-    if len(data) > LARGEST:
-        raise OSError(27, f"it has more than {LARGEST // 2**20} MB", str(skill.path))
+    data = read(_safe_dir(root, skill.path.parent), skill.path.name, most=MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError(27, f"it has more than {MAX_FILE_BYTES // 2**20} MB", str(skill.path))
     return data
 
 

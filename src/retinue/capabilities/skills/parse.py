@@ -8,7 +8,6 @@ not used.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any, Literal, assert_never
 
 from msgspec import Struct, field
 
-from retinue.agents.folders import levels
-from retinue.agents.frontmatter import read, split
+from retinue.agents.frontmatter import split
+from retinue.agents.prompt_files import project_folders, read_keys
 from retinue.core.foreign import Provenance
+from retinue.core.tool_names import split_entries
 from retinue.settings.places import home, pi_home, retinue_home
 
 PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
@@ -63,86 +63,68 @@ def _roots(
         house / ".agents" / "skills",
         house / ".pi" / "skills",
     )
-    found: list[Root] = []
-    for level in levels(cwd):
-        for name in PROJECT:
-            # In the user's home folder a project's folder and the user's are one, and it is the user's.
-            if level / name not in user:
-                found.append(Root(level / name, "project"))
-    found += [Root(path, "user") for path in user]
-    found += [Root(_expand(each, cwd, house), "extra") for each in extra]
-    found += [Root(path, "plugin", name) for name, path in plugins]
+    roots = [Root(path, "project") for path in project_folders(cwd, PROJECT, user)]
+    roots += [Root(path, "user") for path in user]
+    for text in extra:
+        roots.append(Root(house / text[2:] if text.startswith("~/") else cwd / text, "extra"))
+    roots += [Root(path, "plugin", name) for name, path in plugins]
     first: dict[Path, Root] = {}
-    for root in found:
+    for root in roots:
         first.setdefault(root.path, root)
     return tuple(first.values())
 
 
-def _expand(text: str, cwd: Path, house: Path) -> Path:
-    return house / text[2:] if text.startswith("~/") else cwd / text
-
-
-_KNOWN = {
+_KEYS = {
     *("name", "description", "when_to_use", "argument-hint", "arguments", "disable-model-invocation"),
     *("user-invocable", "allowed-tools", "context", "agent", "background", "model"),
 }
-_ALSO = {"when-to-use": "when_to_use", "allowed_tools": "allowed-tools", "argument_hint": "argument-hint"}
-_ALSO |= {"disable_model_invocation": "disable-model-invocation", "user_invocable": "user-invocable"}
+_ALIASES = {
+    "when-to-use": "when_to_use",
+    "allowed_tools": "allowed-tools",
+    "argument_hint": "argument-hint",
+    "disable_model_invocation": "disable-model-invocation",
+    "user_invocable": "user-invocable",
+}
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 _FALSE = frozenset({"false", "no", "off", "0", "n", ""})
-_FIRST = 400
+MAX_DESCRIPTION_CHARACTERS = 400
+"""Of a description that is the first paragraph of the text."""
 
 
 def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, root: Root) -> tuple[Skill, str]:
-    """Return the skill, and the name in its frontmatter. Never raises: a file that cannot be read
-    is a skill with a problem."""
+    """Return the skill, and the name in its frontmatter. Never raises: a file that cannot be read is a skill with a
+    problem."""
     parts = split(data)
     # A file that only begins with keys may be text; one with an open fence is not.
     if parts.error is not None and (not parts.body or parts.error.code == "frontmatter-unclosed"):
         return Skill(name=name, path=path, source=root.source, folder=folder, problem=parts.error.message), ""
-    matter, said, problem = None, dict[str, Any](), ""
-    if parts.block is not None:
-        matter = read(parts.block, _KNOWN.__contains__)
-        for item in matter.items:
-            key = item.key.lower()
-            said[_ALSO.get(key, key)] = item.value
-        if matter.error is not None:
-            problem = matter.error.message
-    description = _text(said.get("description"))
-    if not description and (folder is not None or matter is not None):
+    values, problem = read_keys(parts, _KEYS, _ALIASES)
+    description = _text(values.get("description"))
+    if not description and (folder is not None or parts.block is not None):
         description = _first_paragraph(parts.body)
-    background = said.get("background")
-    if background is not None:
-        background = _flag(background, False)
-    extra = dict(said)
-    for key in _KNOWN:
-        extra.pop(key, None)
+    background = values.get("background")
     skill = Skill(
         name=name,
         path=path,
         source=root.source,
         folder=folder,
         description=description,
-        when_to_use=_text(said.get("when_to_use")),
-        argument_hint=_text(said.get("argument-hint")),
-        arguments=_names(said.get("arguments")),
-        allowed_tools=_tools(said.get("allowed-tools")),
+        when_to_use=_text(values.get("when_to_use")),
+        argument_hint=_text(values.get("argument-hint")),
+        arguments=_names(values.get("arguments")),
+        allowed_tools=_tools(values.get("allowed-tools")),
         # A loose file without a description is loaded only where a file or a person names it.
-        model_invocable=not _flag(said.get("disable-model-invocation"), False)
+        model_invocable=not _flag(values.get("disable-model-invocation"), False)
         and (folder is not None or bool(description)),
-        user_invocable=_flag(said.get("user-invocable"), True),
-        fork=_text(said.get("context")).lower() == "fork",
-        agent=_text(said.get("agent")) or None,
-        background=background,
-        model=_text(said.get("model")) or None,
-        extra=extra,
+        user_invocable=_flag(values.get("user-invocable"), True),
+        fork=_text(values.get("context")).lower() == "fork",
+        agent=_text(values.get("agent")) or None,
+        background=None if background is None else _flag(background, False),
+        model=_text(values.get("model")) or None,
+        extra={key: value for key, value in values.items() if key not in _KEYS},
         problem=problem,
     )
-    return skill, _text(said.get("name"))
-
-
-def body_of(data: bytes) -> str:
-    return split(data).body.strip()
+    return skill, _text(values.get("name"))
 
 
 def _text(value: Any) -> str:
@@ -154,13 +136,11 @@ def _text(value: Any) -> str:
 
 
 def _flag(value: Any, otherwise: bool) -> bool:
-    """Return a switch; `otherwise` for what is missing or cannot be understood."""
+    """Return a switch; `otherwise` for a value that is missing or cannot be understood."""
     word = str(value).strip().lower()
     if word in _TRUE:
         return True
-    if word in _FALSE:
-        return False
-    return otherwise
+    return otherwise and word not in _FALSE
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -168,53 +148,24 @@ def _names(value: Any) -> tuple[str, ...]:
         value = value.replace(",", " ").split()
     if not isinstance(value, list | tuple):
         return ()
-    found = []
-    for each in value:
-        if isinstance(each, dict):
-            each = each.get("name")
-        if isinstance(each, str) and each.strip().isidentifier():
-            found.append(each.strip())
-    return tuple(found)
+    entries = [entry.get("name") if isinstance(entry, dict) else entry for entry in value]
+    return tuple(entry.strip() for entry in entries if isinstance(entry, str) and entry.strip().isidentifier())
 
 
 def _tools(value: Any) -> tuple[str, ...]:
-    """Read a list, or a string with commas or spaces between the names; patterns keep what is in
-    their parentheses."""
+    """Read a list, or a text with commas or blanks between the names; patterns keep the text in their parentheses."""
     if isinstance(value, list | tuple):
         return tuple(filter(None, map(_text, value)))
-    if not isinstance(value, str):
-        return ()
-    found, depth, word = [], 0, ""
-    for letter in value:
-        if letter == "(":
-            depth += 1
-        elif letter == ")" and depth > 0:
-            depth -= 1
-        if depth == 0 and (letter == "," or letter.isspace()):
-            found.append(word)
-            word = ""
-        else:
-            word += letter
-    return tuple(filter(None, (*found, word)))
+    return split_entries(value, blanks=True) if isinstance(value, str) else ()
 
 
 def _first_paragraph(body: str) -> str:
     for block in body.split("\n\n"):
-        text = ""
-        for line in block.strip().splitlines():
-            if not line.lstrip().startswith("#"):
-                text += f" {line}"
-        if text.strip():
-            return text.strip()[:_FIRST]
+        lines = [line for line in block.strip().splitlines() if not line.lstrip().startswith("#")]
+        text = " ".join(lines).strip()
+        if text:
+            return text[:MAX_DESCRIPTION_CHARACTERS]
     return ""
-
-
-def words(arguments: str) -> list[str]:
-    """Return the arguments of a skill, split as a shell would; as plain words where that fails."""
-    try:
-        return shlex.split(arguments)
-    except ValueError:
-        return arguments.split()
 
 
 SkillSource = Literal["project", "user", "extra", "plugin", "sender"]

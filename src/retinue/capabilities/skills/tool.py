@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from retinue.capabilities.skills.library import Library
@@ -14,8 +15,8 @@ from retinue.tools.base import Aliases, Arguments, ToolError, names_of, paramete
 from retinue.tools.processes import in_thread
 
 NAME = "skill"
-_FOUND = 12
-_SHOWN = 200
+MAX_SUGGESTIONS = 12
+MAX_SHOWN_CHARACTERS = 200
 _PROPERTIES = {
     "name": {"type": "string", "description": "Name of the skill"},
     "arguments": {"type": "string", "description": "What the skill is given"},
@@ -48,10 +49,10 @@ class SkillTool:
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        given = Arguments(NAME, arguments, _ALIASES)
+        values = Arguments(NAME, arguments, _ALIASES)
         try:
-            name = given.text("name").strip().removeprefix("/")
-            words = given.optional_text("arguments") or ""
+            name = values.text("name").strip().removeprefix("/")
+            words = values.optional_text("arguments") or ""
         except ToolError as error:
             return failed(str(error))
         skill = await in_thread(lambda: self.library.find(name))
@@ -89,22 +90,23 @@ class SkillTool:
             return f"The skill {skill.name} cannot be used: {skill.problem}"
         if skill is not None:
             return f"The skill {skill.name} is only for people (disable-model-invocation)."
-        known = self.library.invocable()
-        from difflib import get_close_matches
-
-        close = get_close_matches(name.lower(), [each.name.lower() for each in known], n=3, cutoff=0.6)
+        skills = self.library.invocable()
+        close = get_close_matches(name.lower(), [skill.name.lower() for skill in skills], n=3, cutoff=0.6)
         words = name.lower().split()
-        found = [each for each in known if each.name.lower() in close]
-        for each in known:
-            text = f"{each.name} {each.description}".lower()
-            if each not in found and all(word in text for word in words):
-                found.append(each)
-        if not found:
-            return f'There is no skill "{name[:_SHOWN]}", and none is about it.'
-        lines = [f"- {each.name}: {' '.join(each.description.split())[:_SHOWN]}" for each in found[:_FOUND]]
-        if len(found) > _FOUND:
-            lines.append(f"- ... and {len(found) - _FOUND} more")
-        return "\n".join([f'There is no skill "{name[:_SHOWN]}". These may be meant:', *lines])
+        alike = [skill for skill in skills if skill.name.lower() in close]
+        for skill in skills:
+            text = f"{skill.name} {skill.description}".lower()
+            if skill not in alike and all(word in text for word in words):
+                alike.append(skill)
+        shown = name[:MAX_SHOWN_CHARACTERS]
+        if not alike:
+            return f'There is no skill "{shown}", and none is about it.'
+        lines = [f'There is no skill "{shown}". These may be meant:']
+        for skill in alike[:MAX_SUGGESTIONS]:
+            lines.append(f"- {skill.name}: {' '.join(skill.description.split())[:MAX_SHOWN_CHARACTERS]}")
+        if len(alike) > MAX_SUGGESTIONS:
+            lines.append(f"- ... and {len(alike) - MAX_SUGGESTIONS} more")
+        return "\n".join(lines)
 
 
 def _show(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, ...]) -> str:
@@ -112,6 +114,4 @@ def _show(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, .
     if skill.folder is not None and bundled:
         listed = "\n".join(f"- {name}" for name in bundled)
         parts.append(f"Files of this skill, in {skill.folder}; open them with read:\n{listed}")
-    for note in notes:
-        parts.append(f"Note: {note}")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *(f"Note: {note}" for note in notes)])
