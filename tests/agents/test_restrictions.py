@@ -18,8 +18,8 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.engine import open_project
 from retinue.errors import LaunchError, RefusedAgentError
-from retinue.runs.launch import Launch
-from retinue.runs.plan import prepare
+from retinue.runs.launch import Launch, LaunchPlan
+from retinue.runs.plan import launching
 from retinue.tools.base import builtin_tools
 from retinue.tools.filter import select_tools
 
@@ -248,7 +248,8 @@ async def launch(spec: AgentSpec) -> Launch | None:
     project = open_project(Path.cwd(), environment={"HOME": "/nonexistent", "RETINUE_HOME": "/nonexistent/.retinue"})
     request = RunRequest(spec=spec, task="Work.", cwd=Path.cwd(), model="offline/planner", schema=spec.output_schema)
     try:
-        return await prepare(request, project)
+        async with launching(LaunchPlan(request, project)) as launch:
+            return launch
     except LaunchError:
         return None
     finally:

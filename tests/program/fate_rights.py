@@ -79,7 +79,7 @@ async def permission_mode(scene: Scene) -> None:
     scene.project.mode = ""  # a parent that bypasses all questions goes before the file
     scene.calls(("write", {"path": "new.txt", "content": "x"}))
     run, _ = await scene.run("plan")
-    assert run.launch.mode == "plan" and "write" not in scene.tools
+    assert run.mode == "plan" and "write" not in scene.tools
     assert not (scene.project.cwd / "new.txt").exists()
 
 

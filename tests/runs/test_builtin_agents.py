@@ -78,7 +78,7 @@ async def test_dispatch_agent_finds_the_two_profiles_of_codingcode_with_their_to
         assert set(await tools(scene, explore)) == {"read", "find", "grep", "fetch_content"}
         assert set(await tools(scene, plan)) == {"read", "find", "grep", "fetch_content", "bash"}
         for each in (explore, plan):
-            assert each.launch.readonly
+            assert each.readonly
             assert each.launch.limits.max_turns == 180
             assert each.launch.notes == ()
 
@@ -149,4 +149,4 @@ async def test_the_five_agents_of_devkit_have_its_hard_and_its_idle_limit(tmp_pa
         for name in ("explorer", "researcher", "reviewer", "implementer", "tester"):
             child = await scene.child(main, name, agent=name)
             limits = child.launch.limits
-            assert (limits.seconds, limits.idle_seconds, child.launch.readonly) == (900.0, 180.0, True)
+            assert (limits.seconds, limits.idle_seconds, child.readonly) == (900.0, 180.0, True)

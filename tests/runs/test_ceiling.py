@@ -37,7 +37,7 @@ def spec(*allow: str, deny: tuple[str, ...] = (), **more) -> AgentSpec:
 
 
 def tools_of(node) -> set[str]:
-    return {tool.spec.name for tool in node.launch.tools}
+    return {tool.spec.name for tool in node.tools}
 
 
 async def test_a_coordinator_starts_the_agents_it_names_with_the_tools_of_their_own_files(scene):
@@ -46,9 +46,9 @@ async def test_a_coordinator_starts_the_agents_it_names_with_the_tools_of_their_
         explore = await scene.child(main, "look", agent="Explore")
         general = await scene.child(main, "build")
         assert {"read", "grep"} <= tools_of(explore)
-        assert not explore.launch.tools[0].spec.effects - READ_ONLY
+        assert not explore.tools[0].spec.effects - READ_ONLY
         assert {"read", "write", "edit", "bash"} <= tools_of(general)
-        assert not general.launch.readonly
+        assert not general.readonly
         scene.model("build").call("write", path="made.txt", content="made")
         await scene.model("build").asked()
         assert (scene.folder / "project" / "made.txt").read_text() == "made"
@@ -61,7 +61,7 @@ async def test_a_coordinator_starts_nobody_else_and_its_model_is_offered_nobody_
         assert isinstance(refused, Refusal)
         listed = refused.message.partition("Available agents: ")[2].rstrip(".").split(", ")
         assert {name.casefold() for name in listed} == {"explore", "general-purpose"}
-        offered = next(tool.spec for tool in main.launch.tools if tool.spec.name == "Agent")
+        offered = next(tool.spec for tool in main.tools if tool.spec.name == "Agent")
         assert "Plan" not in offered.description.split("general-purpose")[0]
 
 
@@ -88,11 +88,11 @@ async def test_a_run_that_cannot_write_starts_read_only_children(scene, above):
     async with scene:
         main = await scene.main(spec=above)
         child = await scene.child(main, "child")
-        assert child.launch.readonly
+        assert child.readonly
         assert not WRITING & tools_of(child)
         assert any("read-only" in note for note in scene.supervisor.view(child).notes)
         nested = await scene.child(child, "nested")
-        assert nested.launch.readonly
+        assert nested.readonly
 
 
 async def test_plan_mode_starts_agents_and_they_can_change_nothing(scene):
@@ -102,8 +102,8 @@ async def test_plan_mode_starts_agents_and_they_can_change_nothing(scene):
         scene.model("main").call("Agent", prompt="child", description="d", subagent_type="general-purpose")
         await scene.model("child").asked()
         (child,) = main.children
-        assert child.launch.readonly
-        assert child.launch.mode == "plan"
+        assert child.readonly
+        assert child.mode == "plan"
         scene.model("child").call("bash", command="touch made.txt")
         await scene.model("child").asked()
         assert not (scene.folder / "project" / "made.txt").exists()
@@ -132,7 +132,7 @@ async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_pa
     async with scene.again():
         again = await scene.supervisor.resume(view.id, "go on")
         await scene.model("second").asked()
-        assert again.launch.readonly
+        assert again.readonly
         assert not WRITING & tools_of(again)
 
 

@@ -32,7 +32,7 @@ async def test_effort_may_be_a_whole_number(tmp_path: Path, monkeypatch: Any) ->
 async def test_the_permission_mode_manual_is_the_default_one(tmp_path: Path, monkeypatch: Any) -> None:
     async with Scene(tmp_path, monkeypatch, permissions_default_mode="default") as scene:
         child = await child_of(scene, "permissionMode: manual")
-        assert child.launch.mode == "default"
+        assert child.mode == "default"
         assert child.launch.request.spec.fates["permissionMode"].fate == "honoured"
 
 

@@ -70,7 +70,7 @@ async def tell_story(scene: Scene) -> dict[str, Any]:
             "exit codes": {name: outcome.exit_code for name, outcome in outcomes.items() if outcome is not None},
             "heard": [names[run_id] for run_id in await scene.heard(main.id)],
             "other words": sum(OTHER_WORDS in text for text in stored_texts(reader)),
-            "mode": (recorded_mode(reader, main.id), again.launch.mode),
+            "mode": (recorded_mode(reader, main.id), again.mode),
             "refused": refused.code if isinstance(refused, Refusal) else None,
         }
 

@@ -178,12 +178,12 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
         reply = await ask(scene, "spawn", type="Explore", prompt="child", options=forged, **forged)
         node = scene.supervisor.members[reply["data"]["id"]]
         request = node.launch.request
-        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, main.launch.mode)
+        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, main.mode)
         assert request.permission_mode != "acceptEdits"
         assert node.place.root_id == node.id
         assert node.parent is None
         assert node.id != main.id
-        assert "write" not in {tool.spec.name for tool in node.launch.tools}
+        assert "write" not in {tool.spec.name for tool in node.tools}
 
 
 async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named_in_the_reply(scene):

@@ -25,7 +25,8 @@ from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.runs.budget import of_settings
 from retinue.runs.delegate import Delegate
 from retinue.runs.guard import NO_PATTERNS, SandboxScope, make_walls
-from retinue.runs.plan import prepare
+from retinue.runs.launch import LaunchPlan
+from retinue.runs.plan import launching
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.field import Choice, Field, Flag, Items, Number, Table, Text, Texts, Whole
@@ -99,7 +100,9 @@ async def rights(folder: Path, home: Path) -> dict[str, Any]:
         spec = AgentSpec(name="a", dialect=dialect, memory="project")
         request = RunRequest(spec=spec, task="x", cwd=folder, depth=depth, permission_mode=mode)
         try:
-            launch = await prepare(request, project, Delegate(Supervisor(project), "a"))
+            plan = LaunchPlan(request, project, delegation=Delegate(Supervisor(project), "a"))
+            async with launching(plan) as launch:
+                pass
             policy = permissions_for(launch.request, project, None, NO_PATTERNS, [])
         except RetinueError as error:
             found[f"{dialect} {depth} {mode}"] = repr(error)

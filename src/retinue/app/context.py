@@ -31,7 +31,7 @@ async def measure_context(retinue: Retinue, main_id: str | None, messages: Seque
     tools = [tool.spec for tool in seen.tools]
     if node is not None:
         # The tools of the run, with those of servers that are connected.
-        tools = [tool.spec for tool in node.launch.tools]
+        tools = [tool.spec for tool in node.tools]
     found = dict.fromkeys(_ORDER, 0)
     for part in seen.parts:
         found[_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())

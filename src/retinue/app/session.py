@@ -183,7 +183,7 @@ class Session:
         elif state is not None:
             self._become(state)
         elif isinstance(event.body, ModeChanged) and self.run is not None:
-            self.mode = self._run_mode = self.run.launch.mode
+            self.mode = self._run_mode = self.run.mode
 
     async def pump(self) -> bool:
         """After the main run ended, begin the next attempt with what still waits. Return False when nothing
@@ -272,7 +272,7 @@ class Session:
         finally:
             self._beginning = False
         self.main_id, self.model = self.run.id, None
-        self._run_mode = self.mode = self.run.launch.mode
+        self._run_mode = self.mode = self.run.mode
         if self._compact is not None and self.run.controls.compact(self._compact):
             self._compact = None
         self._become("working")

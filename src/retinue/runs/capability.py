@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool, ToolContext, Wrap
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
-    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 
 
@@ -73,8 +72,8 @@ class Capability(ProjectCapability):
     def brief(self, plan: LaunchPlan) -> None:
         """Add to the system prompt by `plan.tell(...)`."""
 
-    async def admit(self, admission: Admission) -> None:
-        """Object to the run before it is recorded, by raising an error."""
+    async def admit(self, plan: LaunchPlan) -> None:
+        """Object to the run before it is recorded, by raising an error, or change its task."""
 
     # The run
 

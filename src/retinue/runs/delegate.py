@@ -109,7 +109,7 @@ class Delegate:
     async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
         """Why the agent must not be started; None when it may. Raise UnknownModelError."""
         me = self._me
-        model = (await choose_model(request, self._supervisor.project, [], me.launch)).info
+        model = (await choose_model(request, self._supervisor.project, [], me)).info
         with me.controls.waiting(call_id):
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
@@ -337,7 +337,7 @@ class Delegate:
             root_id=me.place.root_id,
             depth=self._me.depth + 1,
             isolation="worktree" if options.isolation else None,
-            permission_mode=me.launch.mode,
+            permission_mode=me.mode,
         )
 
     def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:

@@ -241,13 +241,12 @@ def _job(
     # First: the walls of a context ask the run's guard.
     wrap = _wrap(capabilities_of(project), parts)
     context = _context(node, project, parts.values())
-    # What wraps the tools may have added notes to it.
     launch = node.launch
     request, tools = launch.request, wrap(launch.tools)
     for part in parts.values():
         if part.connect is not None:
             part.connect(tools, wrap)
-    connect_patches(launch, tools)
+    connect_patches(launch.tools, tools)
     tools = with_hidden_patches(tools, wrap)
     late = _late_tools(node, project, context, wrap, tools, parts.values())
 
@@ -273,7 +272,7 @@ def _job(
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),
         remind=partial(_remind, node),
         account=node.account,
-        absent=partial(why_absent, launch, project),
+        absent=partial(why_absent, node, project),
         late_tools=late,
         request_headers=_first(part.request_headers for part in parts.values()) or dict,
         before_end=_first(part.before_end for part in parts.values()),

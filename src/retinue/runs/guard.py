@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -321,21 +321,6 @@ class Patterns(Struct, frozen=True):
 NO_PATTERNS = Patterns()
 
 
-class BindingRun(Protocol):
-    """What a run that starts another one binds it by; a `Launch` is one."""
-
-    @property
-    def request(self) -> RunRequest: ...
-    @property
-    def tools(self) -> tuple[Tool, ...]: ...
-    @property
-    def readonly(self) -> bool: ...
-    @property
-    def patterns(self) -> Patterns: ...
-    @property
-    def bounds(self) -> tuple[Bound, ...]: ...
-
-
 class Bound(Struct, frozen=True):
     """The patterns of one agent's file. `agent` names it for people; patterns of paths start
     from `base`. With `presets`, what CodingCode forbids from the start is forbidden."""
@@ -346,16 +331,17 @@ class Bound(Struct, frozen=True):
     presets: bool = False
 
 
-def bounds_below(parent: BindingRun | None) -> tuple[Bound, ...]:
+def bounds_below(parent: Run | None) -> tuple[Bound, ...]:
     """Return what binds runs that `parent` starts, from the outermost agent to itself."""
     if parent is None:
         return ()
-    spec, patterns = parent.request.spec, parent.patterns
+    launch = parent.launch
+    spec, patterns = launch.request.spec, launch.patterns
     presets = spec.dialect == "codingcode"
     if not (patterns or presets):
-        return parent.bounds
-    own = Bound(spec.path or f"agent {spec.name}", str(parent.request.cwd), patterns, presets)
-    return (*parent.bounds, own)
+        return launch.bounds
+    own = Bound(spec.path or f"agent {spec.name}", str(launch.request.cwd), patterns, presets)
+    return (*launch.bounds, own)
 
 
 def bounds_to_record(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
@@ -405,13 +391,12 @@ _HARMLESS = READ_ONLY | {"spawn"}
 _SERVED = "mcp__"
 
 
-def ceiling_of(request: RunRequest, parent: BindingRun | None) -> Ceiling:
+def ceiling_of(request: RunRequest, parent: Run | None) -> Ceiling:
     """Return what the runs above the run of `request` keep it from having. One that is taken up
     without its parent has the ceiling that it was started with."""
     if parent is None:
         return request.ceiling
-    above = parent.request.ceiling
-    spec = parent.request.spec
+    above, spec = parent.launch.request.ceiling, parent.launch.request.spec
     denied = tuple(entry for entry in spec.tools.deny if split_entry(entry)[1] is None)
     if _names(spec, request.spec.name):
         # Naming a type consents to its tools. A `permission` map is about calls, so its denials still count.
@@ -429,22 +414,23 @@ def _names(spec: AgentSpec, agent: str) -> bool:
     return agent.casefold() in {name.casefold() for name in named}
 
 
-def _writes_freely(launch: BindingRun) -> bool:
+def _writes_freely(run: Run) -> bool:
     """Whether the run has a tool that changes files or runs programs, and that its file does not
     hold to a pattern. A tool of a server says nothing about files: it works outside of the walls."""
-    return any(_is_free(tool, launch) for tool in launch.tools)
+    return any(_is_free(tool, run.launch.patterns) for tool in run.tools)
 
 
-def _is_free(tool: Tool, launch: BindingRun) -> bool:
+def _is_free(tool: Tool, patterns: Patterns) -> bool:
     name = tool.spec.name
     if tool.spec.effects <= _HARMLESS or name.startswith(_SERVED):
         return False
-    return label(tool) == name and name not in launch.patterns.allowed
+    return label(tool) == name and name not in patterns.allowed
 
 
-def _servers(parent: BindingRun) -> tuple[str, ...] | None:
+def _servers(parent: Run) -> tuple[str, ...] | None:
     """The configured servers that a child may have: fewer only where a file above says so."""
-    above, named = parent.request.ceiling.servers, parent.request.spec.servers
+    request = parent.launch.request
+    above, named = request.ceiling.servers, request.spec.servers
     if named is None:
         return above
     return tuple(server.name for server in named if above is None or server.name in above)

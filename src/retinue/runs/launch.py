@@ -1,4 +1,4 @@
-"""A run before it exists: the plan that is filled in step by step, and the launch that comes of it."""
+"""A run before it exists: the plan that is filled in step by step, and the launch that is built from it once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.request import RunRequest
+from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
+from retinue.core.usage import Limits
 from retinue.runs.guard import NO_PATTERNS, Bound, Patterns
 from retinue.runs.prompt import Extras
 
@@ -19,12 +22,13 @@ if TYPE_CHECKING:
 
     from retinue.core.delegation import Delegation
     from retinue.core.spec import AgentSpec
-    from retinue.core.usage import Limits
+    from retinue.log.replay import Conversation
     from retinue.models.limiter import LimiterGate
     from retinue.models.protocol import Model
     from retinue.models.select import ModelSelection
     from retinue.runs.guard import Isolation
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
     from retinue.tools.filter import ToolSelection
     from retinue.tools.paths import Beyond
@@ -65,7 +69,8 @@ Discard = Callable[[], Awaitable[None]]
 
 
 class Launch(Struct, frozen=True):
-    """Decided once, before the run exists. `notes` reach the outcome; nothing is silent."""
+    """Built once, before the run exists, and never changed: what a person changes later is state of the `Run`. `notes`
+    reach the outcome."""
 
     request: RunRequest
     model: Model
@@ -92,7 +97,6 @@ class Launch(Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """Those of the notes that name tools which its file asks for and which are not there."""
     late: LateTools | None = None
-    discards: tuple[Discard, ...] = ()
     state: State = field(default_factory=dict)
 
     @property
@@ -100,19 +104,14 @@ class Launch(Struct, frozen=True):
         """The names of tools that the run may get after its launch."""
         return frozenset() if self.late is None else self.late.names
 
-    def get(self, kind: type[T]) -> T | None:
-        """Return what a capability has put into the plan of this run, or None."""
-        found = self.state.get(kind)
-        return found if isinstance(found, kind) else None
-
 
 class LaunchPlan(Struct, eq=False):
     """What is decided about a run while it is planned. `prepare` (plan.py) and the capabilities fill it in."""
 
     request: RunRequest
     project: Project
-    parent: Launch | None = None
-    """The launch of the run that starts this one."""
+    parent: Run | None = None
+    """The run that starts this one."""
     delegation: Delegation | None = None
     """The run's way to other runs."""
     run_id: str = ""
@@ -120,11 +119,13 @@ class LaunchPlan(Struct, eq=False):
     description: str = ""
     heard: bool = False
     """Whether the run that starts this one can answer its questions."""
-    resumed: bool = False
+    past: Conversation | None = None
+    """The record of a run that is resumed."""
     preview: bool = False
     """Whether only what the model would see is wanted: nothing is started or made."""
     mode_above: PermissionMode | None = None
     """The mode of the run that starts this one."""
+    limits: Limits = Limits()
     mode: PermissionMode = "default"
     readonly: bool = False
     isolation: Isolation | None = None
@@ -147,8 +148,14 @@ class LaunchPlan(Struct, eq=False):
     """Finds the folder outside of its workspace that a path leads into, if its `read` may reach it."""
     above: str | None = None
     """The prompt of the run that starts this one, as far as this one may know it."""
+    model: Model | None = None
+    """Built after the prompt, before the run is admitted."""
+    model_name: str = ""
     window: int = 0
     """The context window of its model."""
+    transcript: str | None = None
+    hooks: Hooks = NO_HOOKS
+    """Who is told about the run, once the capability `hooks` has found out."""
     patterns: Patterns = NO_PATTERNS
     missing: tuple[str, ...] = ()
     extras: Extras = field(default_factory=Extras)
@@ -162,6 +169,14 @@ class LaunchPlan(Struct, eq=False):
     @property
     def spec(self) -> AgentSpec:
         return self.request.spec
+
+    @property
+    def place(self) -> RunPlace:
+        return RunPlace(self.run_id, self.request.parent_id, self.request.root_id or self.run_id)
+
+    @property
+    def resumed(self) -> bool:
+        return self.past is not None
 
     @property
     def settings(self) -> Settings:

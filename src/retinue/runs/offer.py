@@ -32,8 +32,8 @@ from retinue.tools.delegation.describe import Wording, find_template, type_lines
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.loop.finish import DisplayItem
-    from retinue.runs.launch import Launch
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
 
@@ -96,9 +96,9 @@ _LAST = ("ask_user", "ask_parent")
 differs stands last and the rest is shared."""
 
 
-def can_answer(launch: Launch | None) -> bool:
+def can_answer(run: Run | None) -> bool:
     """Whether the run can answer what its agents ask."""
-    return launch is not None and any(tool.spec.name == STEER for tool in launch.tools)
+    return run is not None and any(tool.spec.name == STEER for tool in run.tools)
 
 
 def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
@@ -206,13 +206,13 @@ def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
     return (*tools, ApplyPatchTool())
 
 
-def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
-    """Give the run's apply_patch its read, edit and write tools, each behind its gate."""
-    if not any(tool.spec.name == "apply_patch" for tool in launch.tools):
+def connect_patches(own: tuple[Tool, ...], tools: tuple[Tool, ...]) -> None:
+    """Give the apply_patch among the `own` tools of a run its read, edit and write tools, each behind its gate."""
+    if not any(tool.spec.name == "apply_patch" for tool in own):
         return
     from retinue.tools.apply_patch import ApplyPatchTool
 
-    for tool in launch.tools:
+    for tool in own:
         if isinstance(tool, ApplyPatchTool):
             tool.tools = _file_tools(tools)
 

@@ -1,18 +1,15 @@
-"""The model of a run: which one it gets, and how its requests are limited.
+"""From a request to the launch of a run, in one pass: limits, model, tools, prompt.
 
-A project may have a source of its own, which answers in place of all providers: then no provider is asked and no
-limit is kept.
-
-From a request to everything a run needs: model, tools, prompt, limits.
-
-This is the one place where they are decided, for fresh and for resumed runs alike. What cannot
-be honoured is refused with a reason (`LaunchError`), or noted so that the outcome can say it.
-Capabilities take part at fixed moments (`runs/capability.py`).
+They are decided here for fresh and for resumed runs alike. An option that cannot be applied either fails the launch
+(`LaunchError`) or adds a note to the outcome. Capabilities take part at fixed moments (`runs/capability.py`). A project
+may have a model source of its own, which answers in place of all providers: no provider is asked then, and requests are
+not limited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -20,8 +17,7 @@ from msgspec.structs import replace
 from retinue.agents.catalog import file_notes, require_startable
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import may_be_devkits
-from retinue.core.delegation import Delegation
-from retinue.core.request import RunRequest
+from retinue.core.request import NO_OPTIONS, RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.tool_names import canonical, is_read_only, split_entry
@@ -33,7 +29,7 @@ from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
 from retinue.runs.budget import BUDGETED
 from retinue.runs.capability import capabilities_of
-from retinue.runs.guard import STARTING, Patterns, bounds_below, ceiling_of
+from retinue.runs.guard import STARTING, Patterns, bounds_below, bounds_from_record, ceiling_of
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.offer import (
     SPAWNING,
@@ -47,25 +43,24 @@ from retinue.runs.offer import (
 )
 from retinue.runs.project import with_consent
 from retinue.runs.prompt import PromptPart, joined
+from retinue.runs.record import keep_to_past, transcript_of
 from retinue.runs.requests import well_formed
-from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above
+from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above, restored
 from retinue.settings.load import check_limits
 from retinue.settings.table import SMALL
 from retinue.tools.filter import ToolSelection, select_tools
 from retinue.tools.paths import Reaching
 
 if TYPE_CHECKING:
-    from retinue.core.spec import AgentSpec, PermissionMode
+    from retinue.core.spec import PermissionMode
     from retinue.models.protocol import Model
-    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
 
-async def choose_model(
-    request: RunRequest, project: Project, notes: list[str], parent: Launch | None
-) -> ModelSelection:
-    """The model of the run. Asked again in the same moment, it costs nothing."""
+async def choose_model(request: RunRequest, project: Project, notes: list[str], parent: Run | None) -> ModelSelection:
+    """Return the model of a run. Asked again in the same tick of the event loop, it costs nothing."""
     if project.model_source is not None:
         return project.model_source.select(request)
     of_file = request.spec.model.name
@@ -75,7 +70,7 @@ async def choose_model(
     wanted, models = request.model, project.program_models
     if models.default is not None and not (wanted and "model" in request.pinned):
         wanted, of_file = models.default, None
-    above = parent.model.info if parent else None
+    above = parent.launch.model.info if parent else None
     small = False
     if of_file is None and _is_explore(request.spec):
         preferred = project.settings.settings.explore_model
@@ -166,39 +161,90 @@ def build_for(
     return build_model(selection, plan.project.transport, gate_for=gate_for), gate
 
 
-async def prepare(
-    request: RunRequest,
-    project: Project,
-    delegation: Delegation | None = None,
-    parent: Launch | None = None,
-    *,
-    run_id: str = "",
-    description: str = "",
-    heard: bool = False,
-    resumed: bool = False,
-) -> Launch:
-    """Return the launch of a run. `delegation` is the run's way to other runs, offered as tools where its file
-    allows it; `parent` bounds what it may have, and answers its questions if it is `heard`. Without a `run_id`
-    nothing is made. Raise LaunchError when the agent must not start, and UnknownModelError when the caller named a
-    model that does not exist; nothing is left of the attempt then."""
+@asynccontextmanager
+async def launching(plan: LaunchPlan, check_open: Callable[[], None] = lambda: None) -> AsyncIterator[Launch]:
+    """Decide everything about a run, and yield its launch. The block records the run; if that fails, nothing is left of
+    the attempt. Without a `run_id` nothing is made, and nobody is asked whether the run may start.
+
+    Raise LaunchError when the agent must not start, UnknownModelError when the caller named a model that does not
+    exist, and SpawnDeniedError or PromptBlockedError when a capability objects. `check_open` raises when the program is
+    ending."""
+    request, project = plan.request, plan.project
     check(request)
     check_limits(project.settings)
-    plan = LaunchPlan(request, project, parent, delegation, run_id, description, heard, resumed)
-    if parent is not None:
-        plan.mode_above = parent.mode
+    if plan.parent is not None:
+        plan.mode_above = plan.parent.mode
+    if plan.run_id:
+        plan.transcript = transcript_of(plan)
     plan.notes += file_notes(request.spec, project.catalog() if request.spec.path else None)
     try:
         await restrict(plan)
-        selection = await choose_model(plan.request, project, plan.notes, parent)
-        plan.window = selection.info.window
+        selection = await choose_model(plan.request, project, plan.notes, plan.parent)
+        plan.model_name, plan.window = selection.info.full_name, selection.info.window
         await choose_tools(plan)
         tools = with_patches(tuple(plan.tools.values()), selection.info.id)
         plan.tools = {tool.spec.name: tool for tool in tools}
-        return _launch(plan, selection)
+        if plan.past is not None:
+            keep_to_past(plan, plan.past)
+        yield await _launch(plan, selection, check_open)
     except BaseException:
+        await plan.hooks.close()
         for discard in plan.discards:
             await discard()
         raise
+
+
+async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Callable[[], None]) -> Launch:
+    project, parent = plan.project, plan.parent
+    tools = tuple(plan.tools.values())
+    plan.above = prompt_above(plan.request, project, parent)
+    parts = write_prompt(plan)
+    text = _past_prompt(plan) or joined(parts)
+    # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
+    system = project.round.once(("system", text), lambda: text)
+    plan.model, gate = build_for(plan, selection, system, tools)
+    thinking = _thinking(plan.request, plan.notes) or selection.thinking
+    if thinking is not None and (unsent := unsent_level(selection, thinking)):
+        plan.notes.append(unsent)
+    if thinking is None and parent is not None:
+        thinking = parent.launch.thinking
+        # Recorded with the run, which may be resumed without its parent.
+        plan.request = replace(plan.request, thinking=thinking)
+    if plan.run_id:
+        check_open()
+        for capability in capabilities_of(project).plan:
+            await capability.admit(plan)
+        # The program may have begun to end while a hook was asked.
+        check_open()
+    options = plan.past.created.options if plan.past is not None and plan.past.created is not None else NO_OPTIONS
+    return Launch(
+        request=plan.request,
+        model=plan.model,
+        gate=gate,
+        model_name=plan.model_name,
+        system=system,
+        tools=tools,
+        limits=plan.limits,
+        thinking=thinking,
+        transcript=plan.transcript,
+        isolation=plan.isolation,
+        readonly=plan.readonly,
+        mode=plan.mode,
+        patterns=plan.patterns,
+        bounds=bounds_below(parent) or bounds_from_record(options.bounds),
+        inherited=inherited(parts, parent),
+        notes=tuple(plan.notes),
+        missing=plan.missing,
+        late=plan.late,
+        state=plan.state,
+    )
+
+
+def _past_prompt(plan: LaunchPlan) -> str | None:
+    """Return the prompt that a resumed run had, as far as the log of this machine has it."""
+    if plan.past is None or plan.project.moved is not None or not plan.past.messages:
+        return None
+    return restored(plan.project.log.reader, plan.past.created, plan.request.parent_id)
 
 
 def check(request: RunRequest) -> None:
@@ -221,7 +267,8 @@ def check_folder(request: RunRequest) -> None:
 
 
 async def restrict(plan: LaunchPlan) -> None:
-    """Decide the mode, the workspace and the ceiling of the run, and whether it may change anything."""
+    """Decide the limits, the mode, the workspace and the ceiling of the run, and whether it may change anything."""
+    plan.limits = _limits(plan.request, plan.settings, plan.notes, plan.parent)
     plan.mode = plan.mode_above or plan.request.permission_mode or "default"
     for capability in capabilities_of(plan.project).plan:
         await capability.restrict(plan)
@@ -310,8 +357,7 @@ def _select(plan: LaunchPlan) -> None:
     plan.notes += [note for note in selection.notes if note in plan.missing or note not in selection.missing]
     allowed = plan.permit(selection.tools, plan.notes)
     plan.tools = useful_tools({tool.spec.name: tool for tool in allowed}, plan.spec)
-    limits = _limits(plan.request, plan.settings, [], plan.parent)
-    plan.tools = with_fitting_bash(plan.tools, limits.tool_seconds)
+    plan.tools = with_fitting_bash(plan.tools, plan.limits.tool_seconds)
     plan.patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, plan.spec.tools.rules)
 
 
@@ -350,45 +396,6 @@ def write_prompt(plan: LaunchPlan) -> tuple[PromptPart, ...]:
     for capability in capabilities_of(plan.project).plan:
         capability.brief(plan)
     return assemble(plan)
-
-
-def _launch(plan: LaunchPlan, selection: ModelSelection) -> Launch:
-    request, project, parent = plan.request, plan.project, plan.parent
-    tools = tuple(plan.tools.values())
-    plan.above = prompt_above(request, project, parent)
-    parts = write_prompt(plan)
-    text = joined(parts)
-    # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
-    system = project.round.once(("system", text), lambda: text)
-    model, gate = build_for(plan, selection, system, tools)
-    thinking = _thinking(request, plan.notes) or selection.thinking
-    if thinking is not None and (unsent := unsent_level(selection, thinking)):
-        plan.notes.append(unsent)
-    if thinking is None and parent is not None:
-        thinking = parent.thinking
-        # Recorded with the run, which may go on without its parent.
-        request = replace(request, thinking=thinking)
-    return Launch(
-        request=request,
-        model=model,
-        gate=gate,
-        model_name=selection.info.full_name,
-        system=system,
-        tools=tools,
-        limits=_limits(request, plan.settings, plan.notes, parent),
-        thinking=thinking,
-        isolation=plan.isolation,
-        readonly=plan.readonly,
-        mode=plan.mode,
-        patterns=plan.patterns,
-        bounds=bounds_below(parent),
-        inherited=inherited(parts, parent),
-        notes=tuple(plan.notes),
-        missing=plan.missing,
-        late=plan.late,
-        discards=tuple(plan.discards),
-        state=plan.state,
-    )
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:
@@ -432,7 +439,7 @@ def _with_output(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
     return replace(policy, allow=(*allow, "bash_output"))
 
 
-def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Launch | None) -> Limits:
+def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Run | None) -> Limits:
     """Settings and what the file's dialect promises, then file and caller, of whom the stronger
     comes last. A 0 of a file lifts a limit, as a None of the caller does."""
     spec = request.spec
@@ -460,13 +467,13 @@ _LIMIT_SETTINGS = {
 }
 
 
-def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | None) -> dict[str, Any]:
+def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Run | None) -> dict[str, Any]:
     """The limits that the documents of the file's dialect promise. What a person has set counts
     more: these stand in the place of our defaults only."""
     dialect = DIALECTS[spec.dialect]
     limits: dict[str, Any] = dict(dialect.limits)
     if parent is not None:
-        limits |= {name: getattr(parent.limits, name) for name in dialect.inherited_limits}
+        limits |= {name: getattr(parent.launch.limits, name) for name in dialect.inherited_limits}
     return {name: value for name, value in limits.items() if settings.origin(_LIMIT_SETTINGS[name]).layer == "default"}
 
 

@@ -40,7 +40,7 @@ PLANNED = "The person has ended plan mode: you may make changes again, in the pe
 
 def announce_mode(node: Run, before: PermissionMode | None) -> None:
     """Record the mode that a person chose for a run that is taken up again, and tell its model of plan mode."""
-    mode = node.launch.mode
+    mode = node.mode
     record_mode(node, mode)
     if mode == "plan" and before != "plan":
         node.controls.deliver(notification(PLANNING, ModeNotice(mode)))
@@ -76,7 +76,7 @@ class PlanMode:
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
         node, guard = self._node, self._project.part(RunGuards).get(self._node.id)
-        if node.launch.mode != "plan":
+        if node.mode != "plan":
             return Reply("answered", "Plan mode is over already: go on with your work.")
         if guard is None or not self._project.can_ask:
             return Reply("nobody")
@@ -98,16 +98,16 @@ class PlanMode:
     async def change(self, mode: PermissionMode) -> None:
         """Let `mode` hold from the run's next call on. Its model hears of it where a call is refused, or where it
         hands in a plan that nobody needs any more: a message of its own would make a finished agent answer again."""
-        node, before = self._node, self._node.launch.mode
+        node, before = self._node, self._node.mode
         if mode == before:
             return
         if mode == "plan":
-            self._change_launch(mode, self._new_tools([self._project.tools["exit_plan"]]), readonly=True)
+            self._change(mode, self._new_tools([self._project.tools["exit_plan"]]), readonly=True)
         elif before != "plan":
-            self._change_launch(mode, (), readonly=node.launch.readonly)
+            self._change(mode, (), readonly=node.readonly)
         elif await self._take_up(mode) is None:
             # Its file makes it read-only: the mode changes, its rights do not.
-            self._change_launch(mode, (), readonly=True)
+            self._change(mode, (), readonly=True)
         record_mode(node, mode)
 
     async def _leave(self, mode: PermissionMode) -> str:
@@ -128,29 +128,26 @@ class PlanMode:
         request = replace(launch.request, permission_mode=mode)
         if is_readonly(request, mode, project.settings.settings, notes):
             return None
-        plan = LaunchPlan(request, project, mode=mode, isolation=launch.isolation, late=launch.late)
-        plan.state = dict(launch.state)
+        plan = LaunchPlan(request, project, limits=launch.limits, mode=mode, isolation=launch.isolation)
+        plan.late, plan.state = launch.late, dict(launch.state)
         await choose_tools(plan)
-        new = self._new_tools(with_patches((*launch.tools, *plan.tools.values()), launch.model.info.id))
-        self._change_launch(mode, new, readonly=False)
+        new = self._new_tools(with_patches((*node.tools, *plan.tools.values()), launch.model.info.id))
+        self._change(mode, new, readonly=False)
         return new
 
     def _new_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
         """Return those that the run has not got."""
-        known = {tool.spec.name for tool in self._node.launch.tools}
+        known = {tool.spec.name for tool in self._node.tools}
         return tuple({tool.spec.name: tool for tool in tools if tool.spec.name not in known}.values())
 
-    def _change_launch(self, mode: PermissionMode, new: tuple[Tool, ...], *, readonly: bool) -> None:
+    def _change(self, mode: PermissionMode, new: tuple[Tool, ...], *, readonly: bool) -> None:
         node, project = self._node, self._project
-        launch = node.launch
-        request = replace(launch.request, permission_mode=mode)
-        changed = replace(launch, request=request, mode=mode, readonly=readonly, tools=(*launch.tools, *new))
-        node.launch = changed
+        node.mode, node.readonly, node.tools = mode, readonly, (*node.tools, *new)
         guard = project.part(RunGuards).get(node.id)
         if guard is not None:
             guard.permissions.mode = mode
         if self._context.confine is not None:
             self._context.confine.renew()
         everything = (*self._guarded, *self.tools, *self._wrap(new))
-        connect_patches(changed, everything)
+        connect_patches(node.tools, everything)
         self.tools = with_hidden_patches(everything, self._wrap)[len(self._guarded) :]

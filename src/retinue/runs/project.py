@@ -20,8 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.foreign import read_file
 from retinue.core.permission import Decision
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from retinue.core.foreign import Right
     from retinue.core.permission import ToolUse
     from retinue.core.person_prompt import PromptCommand
-    from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec, PermissionMode
     from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.permissions.policy import PermissionPolicy
@@ -406,8 +403,3 @@ def has_git_consent(project: Project, folder: Path) -> bool:
         return True
     found = git_programs(folder, checkout=True)
     return found is not None and project.trust.permits("git", "project", found.path, lambda: found.content)
-
-
-def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
-    """The request as the log keeps it: with the definition as the file has it."""
-    return request if request.spec is asked.spec else replace(request, spec=asked.spec)

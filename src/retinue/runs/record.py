@@ -25,13 +25,14 @@ from retinue.log.replay import Conversation
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
 from retinue.runs.guard import bounds_to_record
-from retinue.runs.launch import Launch
 from retinue.runs.prompt import current_commit
 from retinue.runs.system_prompt import kept
 from retinue.settings.places import database_of, home, repository_root
+from retinue.tools.paths import label
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
 
 
@@ -50,9 +51,10 @@ class Tag(Struct, frozen=True):
     call_id: str | None = None
 
 
-def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
+def created(launch: Launch, definition: AgentSpec, tag: Tag, project: Project) -> RunCreated:
+    """Return the first event of a run. `definition` is the agent as its file has it."""
     request = launch.request
-    spec: Mapping[str, Any] = msgspec.json.decode(dump(request.spec))
+    spec: Mapping[str, Any] = msgspec.json.decode(dump(definition))
     options = RunOptions(
         name=tag.name,
         description=tag.description,
@@ -68,7 +70,7 @@ def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
         # Plan mode may end with a yes to the plan; what else made the run read-only stays.
         # On another machine, other settings hold: the mode goes with the run.
         permission_mode=launch.mode if launch.mode == "plan" or request.placement else request.permission_mode,
-        readonly=bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
+        readonly=bool(definition.readonly) if launch.mode == "plan" else launch.readonly,
         ceiling=request.ceiling.as_dict() if request.parent_id is not None else None,
         bounds=bounds_to_record(launch.bounds) if launch.bounds else None,
         isolation="worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
@@ -78,10 +80,10 @@ def created(launch: Launch, tag: Tag, project: Project) -> RunCreated:
         asked=request.asked,
     )
     return RunCreated(
-        agent=request.spec.name,
+        agent=definition.name,
         task=request.task,
         spec=spec,
-        spec_hash=request.spec.hash,
+        spec_hash=definition.hash,
         model=launch.model_name,
         cwd=str(launch.isolation.asked_in if launch.isolation is not None else request.cwd),
         depth=request.depth,
@@ -103,30 +105,71 @@ def _checkout(request: RunRequest, project: Project) -> str | None:
     return project.round.once(("commit", request.cwd), lambda: current_commit(request.cwd) or "") or None
 
 
-def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
-    """Where the transcript of a run goes; None for none here: a run on a worker has its own there. Its file may name
-    a folder (`session_dir`): that of a project only one of the project, so that cloning it does not write elsewhere.
-    With `persist_session` false no session is kept there; the transcript that every run has is with the others."""
-    session, chosen = request.spec.session, project.settings.settings.output_transcript
+def transcript_of(plan: LaunchPlan) -> str | None:
+    """Return where the transcript of a run goes; None for none here: a run on a worker has its own there."""
+    project, past = plan.project, plan.past
+    if past is None:
+        return _new_transcript(plan)
+    if project.moved is not None or database_of(project.state) is not None:
+        # A database may name any file, and files of other machines.
+        return transcript_path(project.state, plan.run_id)
+    if past.started is not None:
+        return past.started.transcript
+    return past.created.options.transcript if past.created is not None else None
+
+
+def _new_transcript(plan: LaunchPlan) -> str | None:
+    """The agent's file may name a folder (`session_dir`): a file of a project only one of the project, so that cloning
+    it does not write elsewhere. With `persist_session` false no session is kept there; the transcript that every run
+    has is with the others."""
+    request, project = plan.request, plan.project
+    session, chosen = request.spec.session, plan.settings.output_transcript
     if request.placement is not None or not wants_transcript(session.transcript, chosen, session.persist):
         return None
     if session.directory is None or session.persist is False:
-        return transcript_path(project.state, run_id)
-    said = session.directory
-    if said == "~" or said.startswith("~/"):
-        said = str(home(project.environment)) + said[1:]
-    folder = (request.cwd / said).resolve()
+        return transcript_path(project.state, plan.run_id)
+    directory = session.directory
+    if directory == "~" or directory.startswith("~/"):
+        directory = str(home(project.environment)) + directory[1:]
+    folder = (request.cwd / directory).resolve()
     if request.spec.provenance != "person" and not folder.is_relative_to(project.cwd):
-        notes.append(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
-        return transcript_path(project.state, run_id)
-    return str(folder / f"{run_id}.jsonl")
+        plan.note(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
+        return transcript_path(project.state, plan.run_id)
+    return str(folder / f"{plan.run_id}.jsonl")
 
 
-def planner_note(past: Conversation, launch: Launch) -> tuple[str, ...]:
-    """Return what to say, once, where a run that was begun on the planner goes on with a language model."""
-    if past.started is None or past.started.model != PLANNER or launch.model_name == PLANNER:
-        return ()
-    return (f"{launch.model_name} answers from here on; until now it was the search planner.",)
+_TOOL_SEARCH = "tool_search"
+"""Finds tools of servers; a run that had them by name before may search for them now."""
+
+
+def keep_to_past(plan: LaunchPlan, past: Conversation) -> None:
+    """Leave a resumed run the tools that it had: a resume gives no rights."""
+    started = past.started
+    if started is None:
+        return
+    if started.model == PLANNER and plan.model_name != PLANNER:
+        plan.note(f"{plan.model_name} answers from here on; until now it was the search planner.")
+    began_in = past.created.options.permission_mode if past.created is not None else None
+    is_main = plan.request.parent_id is None
+    approved = began_in == "plan" and plan.mode != "plan"
+    planning = began_in != "plan" and plan.mode == "plan" and is_main
+    had = {*started.tools, _TOOL_SEARCH}
+    if approved:
+        # A person gave it the others.
+        had.update(map(label, plan.tools.values()))
+    if planning:
+        had.add("exit_plan")
+    plan.tools = {name: tool for name, tool in plan.tools.items() if label(tool) in had}
+    later: frozenset[str] = frozenset()
+    if plan.late is not None:
+        if not is_main:
+            plan.late.limit_to(frozenset(started.tools))
+        later = plan.late.names
+    missing = set(started.tools) - set(map(label, plan.tools.values())) - later
+    if approved:
+        missing.discard("exit_plan")
+    if missing and not planning:
+        plan.note(f"no longer available: {', '.join(sorted(missing))}")
 
 
 def request_of(

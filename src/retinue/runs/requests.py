@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,63 +26,17 @@ from retinue.agents.catalog import require_startable
 from retinue.core.clock import Clock
 from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.loop.finish import check_schema
 from retinue.models.efforts import LEVELS, level_of
-from retinue.runs.capability import capabilities_of
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog, LoadedAgent
-    from retinue.core.run_state import RunPlace
-    from retinue.runs.launch import Launch
-    from retinue.runs.project import Project
-    from retinue.runs.run import Run
     from retinue.settings.table import Settings
-
-
-class Admission(Struct, eq=False):
-    """A run that is about to be recorded. A capability may replace its launch, or object by raising an error."""
-
-    launch: Launch
-    place: RunPlace
-    project: Project
-    parent: Run | None = None
-    resumed: bool = False
-    hooks: Hooks = NO_HOOKS
-    """Who is told about the run, once the capability `hooks` has found out."""
-
-
-@asynccontextmanager
-async def admission(
-    launch: Launch,
-    place: RunPlace,
-    project: Project,
-    parent: Run | None,
-    check_open: Callable[[], None],
-    *,
-    resumed: bool = False,
-) -> AsyncIterator[Admission]:
-    """Ask every capability whether the run may start. Raise SpawnDeniedError, PromptBlockedError or LaunchError
-    when it must not; `check_open` raises when the program is ending. What follows inside the block records the run;
-    if that fails, the launch is discarded."""
-    admitted = Admission(launch, place, project, parent, resumed)
-    try:
-        check_open()
-        for capability in capabilities_of(project).plan:
-            await capability.admit(admitted)
-        # The program may have begun to end while a hook was asked.
-        check_open()
-        yield admitted
-    except BaseException:
-        await admitted.hooks.close()
-        for discard in admitted.launch.discards:
-            await discard()
-        raise
 
 
 _WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})

@@ -26,30 +26,19 @@ from retinue.core.events import (
     ToolStarted,
 )
 from retinue.core.messages import ChildrenEnded
-from retinue.core.request import NO_OPTIONS
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.replay import describe_call
-from retinue.log.transcript import transcript_path
-from retinue.runs.guard import bounds_from_record
 from retinue.runs.notifications import announcement
-from retinue.runs.record import RESERVED, planner_note
-from retinue.runs.system_prompt import restored
-from retinue.settings.places import database_of
-from retinue.tools.paths import label
+from retinue.runs.record import RESERVED
 
 if TYPE_CHECKING:
     from retinue.core.messages import UserMessage
     from retinue.core.outcome import Outcome, StoppedBy
     from retinue.core.run_state import RunState
     from retinue.log.query import LogReader
-    from retinue.log.replay import Conversation
-    from retinue.runs.launch import Launch
-    from retinue.runs.project import Project
     from retinue.runs.run import Run
 
-_SEARCH = "tool_search"
-"""Finds tools of servers; a run that had them by name before may search for them now."""
 _HEAD = "What became of agents you started, while you were not running:"
 _INTERRUPTED = "Its process ended while it worked."
 
@@ -209,43 +198,6 @@ def used_below(reader: LogReader, run_id: str) -> Usage:
     """What all descendants of a run have used."""
     below = reader.tree(reader.run(run_id))[1:]
     return sum((row.usage for row in below), Usage())
-
-
-def bounded(launch: Launch, past: Conversation, project: Project, row: RunState) -> Launch:
-    """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
-    started = past.started
-    options = past.created.options if past.created else NO_OPTIONS
-    launch = replace(
-        launch,
-        transcript=row.transcript if past.started else options.transcript,
-        bounds=launch.bounds or bounds_from_record(options.bounds),
-        notes=(*launch.notes, *planner_note(past, launch)),
-    )
-    system = None
-    if project.moved is not None or database_of(project.state) is not None:
-        # A database may name any file, and files of other machines.
-        launch = replace(launch, transcript=transcript_path(project.state, row.id))
-    if project.moved is None and past.messages:
-        system = restored(project.log.reader, past.created, row.parent_id)
-    launch = launch if system is None else replace(launch, system=system)
-    if started is None:
-        return launch
-    began_in = options.permission_mode
-    approved = began_in == "plan" and launch.mode != "plan"
-    planning = began_in != "plan" and launch.mode == "plan" and row.parent_id is None
-    had = {*started.tools, _SEARCH}
-    if approved:
-        # A person gave it the others.
-        had.update(map(label, launch.tools))
-    if planning:
-        had.add("exit_plan")
-    tools = tuple(tool for tool in launch.tools if label(tool) in had)
-    if row.parent_id is not None and launch.late is not None:
-        launch.late.limit_to(frozenset(started.tools))
-    over = {"exit_plan"} if approved else set()
-    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - launch.later_tool_names - over)
-    notes = (f"no longer available: {', '.join(missing)}",) if missing and not planning else ()
-    return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 
 
 class _Ears:

@@ -93,6 +93,8 @@ class Run(Generic[Value]):
     def begin(self, launch: Launch, account: Account) -> None:
         """Begin the next attempt. Counts continue; all that was known of the last end is void."""
         self.launch = launch
+        self.mode, self.readonly, self.tools = launch.mode, launch.readonly, launch.tools
+        """As they are now: a person may change the mode of a main run."""
         self.account = account
         """What it may spend, and has spent with all runs below it."""
         self.controls = Controls()

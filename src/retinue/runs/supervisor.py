@@ -15,7 +15,6 @@ from retinue.core.events import MovedToBackground, Warned
 from retinue.core.foreign import RunId, is_valid
 from retinue.core.messages import Image, UserMessage
 from retinue.core.request import HERE, ClusterPlacement, RunRequest
-from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError, UsageError
@@ -24,16 +23,16 @@ from retinue.runs.budget import Account, open_account
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
 from retinue.runs.heap import Heap
-from retinue.runs.launch import Launch
+from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.messages import Commands, Sweeper
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
-from retinue.runs.plan import prepare
-from retinue.runs.project import Project, recorded
+from retinue.runs.plan import launching
+from retinue.runs.project import Project
 from retinue.runs.queue import Members, RunQueue, abandon, attend, take_place, take_slot
-from retinue.runs.record import Names, Tag, as_received, created, request_of, transcript_for, with_approved_mode
-from retinue.runs.requests import RetryCalls, admission
-from retinue.runs.resume import bounded, names_below, news_of, undelivered, used_below
+from retinue.runs.record import Names, Tag, as_received, created, request_of, with_approved_mode
+from retinue.runs.requests import RetryCalls
+from retinue.runs.resume import names_below, news_of, undelivered, used_below
 from retinue.runs.run import Run
 from retinue.runs.scheduling import Schedules
 
@@ -76,7 +75,7 @@ class Supervisor(Members):
     @property
     def session_mode(self) -> PermissionMode | None:
         """The mode of the newest main run, as it is now, or that of the session where there is none."""
-        modes = [node.launch.mode for node in self.members.values() if node.depth == 0]
+        modes = [node.mode for node in self.members.values() if node.depth == 0]
         return modes[-1] if modes else self.permission_mode
 
     @cached_property
@@ -123,30 +122,25 @@ class Supervisor(Members):
                 "A run_id has at most 64 letters, digits, '-' and '_', and begins with a letter or digit.",
                 remedy="Choose another, or leave it out.",
             )
-        above = parent.launch if parent else None
-        more = list(notes)
-        transcript = transcript_for(request, self.project, run_id, more)
-        launch = await prepare(
+        plan = LaunchPlan(
             request,
             self.project,
+            parent,
             Delegate(self, run_id),
-            above,
-            run_id=run_id,
-            description=description,
-            heard=background and can_answer(above),
+            run_id,
+            description,
+            heard=background and can_answer(parent),
+            notes=list(notes),
         )
-        launch = replace(launch, transcript=transcript, notes=(*more, *launch.notes))
-        place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
-        async with admission(launch, place, self.project, parent, self._check_open) as admitted:
-            launch = admitted.launch
+        place = plan.place
+        async with launching(plan, self._check_open) as launch:
             tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
             account = self._account(launch, parent)
-            whole = replace(launch, request=recorded(launch.request, request))
-            event = self.project.log.append(place, created(whole, tag, self.project))
+            event = self.project.log.append(place, created(launch, request.spec, tag, self.project))
         node = self._add(Run(self, place, launch, account, parent))
         node.observe(event)
         self._names.add(tag.name)
-        node.hooks, node.queues = admitted.hooks, queued
+        node.hooks, node.queues = plan.hooks, queued
         try:
             await self.project.log.flush()
         except BaseException:
@@ -196,13 +190,9 @@ class Supervisor(Members):
         left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
         try:
-            above = parent.launch if parent else None
-            launch = await prepare(
-                request, self.project, Delegate(self, row.id), above, run_id=row.id, heard=True, resumed=True
-            )
-            launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, self.project, row)
-            async with admission(launch, row.place, self.project, parent, self._check_open, resumed=True) as admitted:
-                launch = admitted.launch
+            plan = LaunchPlan(request, self.project, parent, Delegate(self, row.id), row.id, heard=True, past=past)
+            plan.notes += left
+            async with launching(plan, self._check_open) as launch:
                 below = used_below(log.reader, row.id)
                 news = self.news_for(row.id)
                 account = self._account(launch, parent, past.usage + below)
@@ -223,7 +213,7 @@ class Supervisor(Members):
             node.parent = parent
             parent.children.append(node)
         node.state.background, node.state.call_id = background, call_id or node.state.call_id
-        node.hooks = admitted.hooks
+        node.hooks = plan.hooks
         for view in news:
             if view.id in self.members:
                 self.members[view.id].announced = True

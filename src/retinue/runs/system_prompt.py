@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
 
@@ -288,24 +289,25 @@ def _mode_line(mode: PermissionMode, project: Project, tools: Mapping[str, Tool]
     return "\n".join(lines)
 
 
-def prompt_above(request: RunRequest, project: Project, parent: Launch | None) -> str | None:
+def prompt_above(request: RunRequest, project: Project, parent: Run | None) -> str | None:
     """The prompt of the run that starts this one, as far as this one may know it: an agent that
     omits the files with instructions does not get them through its parent either."""
     if parent is None:
         return None
-    spec, system = request.spec, parent.system
-    if parent.inherited and parent.request.spec.name == spec.name:
+    spec, above = request.spec, parent.launch
+    system = above.system
+    if above.inherited and above.request.spec.name == spec.name:
         # A twin of a twin: nothing is said twice.
-        system = system[: parent.inherited]
+        system = system[: above.inherited]
     if not spec.omit_instructions or spec.prompt_mode != "append":
         return system
-    told, _ = _instructions(parent.request.cwd, project)
+    told, _ = _instructions(above.request.cwd, project)
     return system.replace(told, "") if told else system
 
 
-def inherited(parts: tuple[PromptPart, ...], parent: Launch | None) -> int:
+def inherited(parts: tuple[PromptPart, ...], parent: Run | None) -> int:
     """How many characters of the prompt are the beginning of the parent's."""
-    if parent is None or not parts or parts[0].name != "parent" or not parent.system.startswith(parts[0].text):
+    if parent is None or not parts or parts[0].name != "parent" or not parent.launch.system.startswith(parts[0].text):
         return 0
     return len(parts[0].text)
 
@@ -346,12 +348,12 @@ _SWITCHES = {
 """The settings that take tools from every run."""
 
 
-def _switched_off(launch: Launch, settings: Settings, name: str) -> str:
+def _switched_off(run: Run, settings: Settings, name: str) -> str:
     """Return which setting or limit takes a tool from a run, whatever its file says; empty for none."""
     switch = _SWITCHES.get(name, "")
     if switch and not getattr(settings, switch):
         return f"the setting {getattr(type(settings), switch).name} is false."
-    if name in _STARTING and launch.request.depth >= settings.max_subagent_depth:
+    if name in _STARTING and run.depth >= settings.max_subagent_depth:
         return f"agents may be nested {settings.max_subagent_depth} deep at most, and you are at that depth."
     return ""
 
@@ -366,21 +368,21 @@ def _is_given(policy: ToolPolicy, name: str) -> bool:
     return name not in denied and any(entry == "*" or name in canonical(split_entry(entry)[0]) for entry in allow)
 
 
-def why_absent(launch: Launch, project: Project, name: str) -> str:
+def why_absent(run: Run, project: Project, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
     from retinue.tools.tool_search import ToolSearchTool
 
-    if any(isinstance(tool, ToolSearchTool) and tool.holds(name) for tool in launch.tools):
+    if any(isinstance(tool, ToolSearchTool) and tool.holds(name) for tool in run.tools):
         return f"it must be loaded first: call tool_search with the query select:{name}."
     if name in project.unavailable:
         return project.unavailable[name]
     if name in ("ask_parent", "ask_user") and not project.can_ask:
         return _NOBODY
-    switched_off = _switched_off(launch, project.settings.settings, name)
+    switched_off = _switched_off(run, project.settings.settings, name)
     if switched_off:
         return switched_off
-    if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
-        return "this session does not offer it." if _is_given(launch.request.spec.tools, name) else ""
-    if launch.mode == "plan":
+    if not run.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
+        return "this session does not offer it." if _is_given(run.launch.request.spec.tools, name) else ""
+    if run.mode == "plan":
         return "this run is in plan mode and changes nothing."
     return "this run is read-only."

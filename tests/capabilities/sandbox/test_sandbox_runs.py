@@ -101,7 +101,7 @@ async def test_a_child_of_a_read_only_agent_is_no_way_out(folder: Path, monkeypa
         scene.model("below").say("done")
         await end(scene, parent, "above")
         resumed = await scene.again().resume(child.id, "again")
-        assert resumed.launch.readonly
+        assert resumed.readonly
         await scene.supervisor.stop_all("over")
 
 

@@ -68,8 +68,8 @@ async def test_a_job_that_fires_when_its_session_is_gone_has_no_more_rights_than
         assert fired.run_id is not None, fired.error
         await scene.model("look again").asked()
         run = scene.supervisor.members[fired.run_id]
-        assert run.launch.readonly
-        assert not {"write", "edit"} & {tool.spec.name for tool in run.launch.tools}
+        assert run.readonly
+        assert not {"write", "edit"} & {tool.spec.name for tool in run.tools}
         assert run.place.parent_id == main.id, "its main agent hears of it when it is taken up"
         scene.model("look again").say("nothing new")
         await run.wait()

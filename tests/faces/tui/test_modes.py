@@ -55,19 +55,19 @@ async def test_a_running_agent_gets_the_mode_at_its_next_call(tmp_path, monkeypa
         model = scene.model("hello")
         await model.asked()
         await pilot.press("shift+tab")
-        await until(pilot, lambda: app.session.run.launch.mode == "acceptEdits")
+        await until(pilot, lambda: app.session.run.mode == "acceptEdits")
         model.call("write", path="made.txt", content="made")
         request = await model.asked()
         assert (app.project.cwd / "made.txt").read_text() == "made"
         await pilot.press("shift+tab")
-        await until(pilot, lambda: app.session.run.launch.mode == "plan")
+        await until(pilot, lambda: app.session.run.mode == "plan")
         model.call("write", path="other.txt", content="made")
         request = await model.asked()
         assert "The mode is plan" in str(request.messages)
         assert not (app.project.cwd / "other.txt").exists()
         assert "exit_plan" in {tool.name for tool in request.tools}
         await pilot.press("shift+tab")
-        await until(pilot, lambda: app.session.run.launch.mode == "default" and "asks before" in status(app))
+        await until(pilot, lambda: app.session.run.mode == "default" and "asks before" in status(app))
         model.say("Done.")
         await until(pilot, lambda: app.session.state == "idle")
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from retinue.guard.trust import TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
-    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
     from retinue.settings.load import Loaded
 else:
@@ -45,9 +44,9 @@ class HooksCapability(Capability):
         if plan.request.parent_id is None:
             plan.notes += hooks.notes()
 
-    async def admit(self, admission: Admission) -> None:
-        if admission.launch.request.spec.hooks or not admission.project.part(SessionHooks).is_empty:
-            await _attach.admit(admission)
+    async def admit(self, plan: LaunchPlan) -> None:
+        if plan.spec.hooks or not plan.project.part(SessionHooks).is_empty:
+            await _attach.admit(plan)
 
     def running(self, node: Run, *, resumed: bool) -> Running | None:
         return None if node.hooks is NO_HOOKS else self._running(node)

@@ -34,10 +34,7 @@ from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.sources import Handler
-    from retinue.core.run_state import RunPlace
-    from retinue.runs.launch import Launch
-    from retinue.runs.project import Project
-    from retinue.runs.requests import Admission
+    from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.run import Run
 
 MOST_CONTINUATIONS = 8
@@ -65,10 +62,10 @@ _STATUS = {"completed": "done", "steered": "done", "error": "error"}
 class RunHooks:
     """The hooks of one run, from before it is recorded until it has ended."""
 
-    def __init__(self, launch: Launch, ids: RunPlace, project: Project, *, own: bool = True) -> None:
-        self.launch = launch
-        self._ids = ids
-        self._project = project
+    def __init__(self, plan: LaunchPlan, *, own: bool = True) -> None:
+        self.launch: LaunchPlan | Launch = plan
+        self._ids = plan.place
+        self._project = project = plan.project
         self.preface: list[str] = []
         """What hooks want the model to know before its first prompt."""
         self.notes: list[str] = []
@@ -80,8 +77,8 @@ class RunHooks:
         self._told_end = self._began = self._in_session = False
         problems: list[str] = []
         hooks: tuple[Handler, ...] = ()
-        if own and launch.request.spec.hooks and not project.settings.settings.disable_all_hooks:
-            hooks = tuple(agent_hooks(launch.request.spec, problems))
+        if own and plan.spec.hooks and not project.settings.settings.disable_all_hooks:
+            hooks = tuple(agent_hooks(plan.spec, problems))
         self._handlers = project.part(SessionHooks).handlers(hooks)
         guards = [handler for event in GUARDS for handler in self._handlers.get(event, ())]
         self.guard_sources = frozenset(handler.source for handler in guards if not handler.observes)
@@ -225,7 +222,7 @@ class RunHooks:
 
     async def begin(self, handle: Run) -> None:
         """Fire the events of a run that starts to work. Hooks can stop it from now on."""
-        self._handle, self._began = handle, True
+        self._handle, self._began, self.launch = handle, True, handle.launch
         for warning in self._early:
             self._warn(warning.code, warning.text)
         self._hear_of_fallbacks()
@@ -346,34 +343,31 @@ class RunHooks:
             self.preface.append(context)
 
 
-async def admit(admission: Admission) -> None:
+async def admit(plan: LaunchPlan) -> None:
     """Ask hooks whether the run may start, and let them change its task. Raise SpawnDeniedError or
     PromptBlockedError."""
-    hooks = RunHooks(admission.launch, admission.place, admission.project)
-    admission.hooks = hooks
-    if admission.launch.request.depth > 0 and not admission.resumed:
-        await _ask_to_spawn(hooks, admission)
-    if admission.parent is None:
-        await hooks.admit_prompt(resumed=admission.resumed)
-    admission.launch = hooks.launch
+    hooks = plan.hooks = RunHooks(plan)
+    if plan.request.depth > 0 and not plan.resumed:
+        await _ask_to_spawn(plan)
+    if plan.parent is None:
+        await hooks.admit_prompt(resumed=plan.resumed)
 
 
-async def _ask_to_spawn(hooks: RunHooks, admission: Admission) -> None:
-    launch, ids, parent = admission.launch, admission.place, admission.parent
-    request = launch.request
+async def _ask_to_spawn(plan: LaunchPlan) -> None:
+    request, ids, parent = plan.request, plan.place, plan.parent
     spawner: Hooks | None = None
     if parent is not None:
         spawner = parent.hooks
     if spawner is None:
         # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
-        spawner = RunHooks(launch, ids, admission.project, own=False)
+        spawner = RunHooks(plan, own=False)
     if not spawner.listens("SubagentSpawn"):
         return
     fields = {
         "subagent_type": request.spec.name,
         "subagent_id": ids.run_id,
         "prompt": request.task,
-        "model": launch.model_name,
+        "model": plan.model_name,
         "profile": request.spec.name,
         "parentSessionId": ids.parent_id,
     }
@@ -385,4 +379,4 @@ async def _ask_to_spawn(hooks: RunHooks, admission: Admission) -> None:
         raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
     prompt = (result.updated_input or {}).get("prompt")
     if isinstance(prompt, str) and prompt.strip():
-        hooks.launch = replace(launch, request=replace(request, task=prompt))
+        plan.request = replace(request, task=prompt)

@@ -147,7 +147,7 @@ def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
         await grant(guard, project, rule, answer)
 
     def preview(name: str) -> Preview | None:
-        tool = next((tool for tool in node.launch.tools if tool.spec.name == name), None)
+        tool = next((tool for tool in node.tools if tool.spec.name == name), None)
         return getattr(tool, "preview", None)
 
     permissions: Permissions = RulesOnAgents(guard.permissions, node)

@@ -141,7 +141,7 @@ class RunCompanion:
         above = self._node.parent
         if above is None or not above.live or not self._node.state.background:
             return None
-        if not can_answer(above.launch):
+        if not can_answer(above):
             return None
         return above
 

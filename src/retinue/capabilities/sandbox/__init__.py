@@ -29,8 +29,8 @@ class SandboxCapability(Capability):
                 scope,
                 lambda: guards[context.run_id].permissions,
                 context.environment,
-                # The rights of the run grow when plan mode ends: its launch of this moment counts.
-                lambda: node.launch.readonly,
+                # The rights of the run grow when plan mode ends.
+                lambda: node.readonly,
             )
             return context
 

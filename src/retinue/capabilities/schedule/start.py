@@ -19,7 +19,8 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import ScheduledJob
 from retinue.runs.guard import bounds_below, ceiling_of
-from retinue.runs.plan import prepare
+from retinue.runs.launch import LaunchPlan
+from retinue.runs.plan import launching
 from retinue.runs.requests import merge, resolve_type
 
 if TYPE_CHECKING:
@@ -56,12 +57,11 @@ def session_of(supervisor: Supervisor, job: ScheduledJob) -> Run | None:
 
 def rights_of(me: Run, request: RunRequest) -> dict[str, Any]:
     """Return the limits that a job inherits from the run that asks for it, for the time after that run."""
-    launch = me.launch
-    ceiling = ceiling_of(request, launch)
+    ceiling = ceiling_of(request, me)
     # Patterns can only be checked while their run exists; without it the job may change nothing.
-    if bounds_below(launch):
+    if bounds_below(me):
         ceiling = replace(ceiling, readonly=True)
-    return {"ceiling": ceiling.as_dict(), "mode": launch.mode}
+    return {"ceiling": ceiling.as_dict(), "mode": me.mode}
 
 
 def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
@@ -112,7 +112,7 @@ async def request_for(
         parent_id=parent.id,
         root_id=parent.place.root_id,
         depth=parent.depth + 1,
-        permission_mode=above.permission_mode,
+        permission_mode=parent.mode,
     )
 
 
@@ -141,7 +141,8 @@ async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, c
     try:
         request = await request_for(supervisor, found.spec, call.prompt, options, me)
         # Only for its refusals: a job that could not start now is refused now.
-        await prepare(request, supervisor.project, None, me.launch)
+        async with launching(LaunchPlan(request, supervisor.project, me)):
+            pass
         job = await scheduler.add(
             found.spec.name,
             call.prompt,

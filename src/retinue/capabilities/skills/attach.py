@@ -283,7 +283,7 @@ def _make_grants(node: Run, project: Project) -> OnLoad:
         if not _is_trusted(skill, project):
             remedy = project.trust.remedy("permissions", skill.path)
             return (f"its allowed-tools have no effect: {skill.path} is not trusted. {remedy}",)
-        tools = {tool.spec.name for tool in node.launch.tools}
+        tools = {tool.spec.name for tool in node.tools}
         refused = []
         for entry in skill.allowed_tools:
             name, pattern = split_entry(entry)

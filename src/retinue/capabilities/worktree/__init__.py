@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree import tools as _tools
     from retinue.core.outcome import Outcome
     from retinue.runs.launch import LaunchPlan
-    from retinue.runs.requests import Admission
     from retinue.runs.run import Run
 else:
     _attach = LazyModule("retinue.capabilities.worktree.attach")
@@ -52,10 +51,9 @@ class WorktreeCapability(Capability):
             top, main = plan.isolation.top, plan.isolation.main
             plan.tell("worktree", _tools.worktree_notice(top, main, from_dirty=plan.settings.worktree_from_dirty))
 
-    async def admit(self, admission: Admission) -> None:
-        isolation = admission.launch.isolation
-        if isolation is not None and not admission.resumed:
-            await _attach.announce_creation(admission.hooks, isolation)
+    async def admit(self, plan: LaunchPlan) -> None:
+        if plan.isolation is not None and not plan.resumed:
+            await _attach.announce_creation(plan.hooks, plan.isolation)
 
     def running(self, node: Run, *, resumed: bool) -> Running | None:
         isolation = node.launch.isolation
