@@ -7,13 +7,14 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene
 
-from retinue.core.delegation import ChildView, Refusal, SpawnCall
+from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.permission import InboxAnswer
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 from retinue.runs.run import Run
 
 
-async def started(scene: Scene, main: Run, count: int) -> list[ChildView | Refusal]:
+async def started(scene: Scene, main: Run, count: int) -> list[ActiveRun | Refusal]:
     """What becomes of agents that one run starts, one after the other."""
     delegate, found = Delegate(scene.supervisor, main.id), []
     for number in range(count):
@@ -39,7 +40,7 @@ async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, 
         scene.supervisor.project.approvers.append(approver)
         main = await scene.main()
         found = (await started(scene, main, 2))[-1]
-        assert isinstance(found, ChildView if choice == "allow" else Refusal)
+        assert isinstance(found, ActiveRun if choice == "allow" else Refusal)
         item = asked[0]
         assert (item.kind, item.agent, item.options) == ("quote", "main", ("allow", "deny"))
         assert item.title == "start 1 more agent" and "general-purpose" in item.detail
@@ -69,7 +70,7 @@ async def test_a_person_who_is_there_is_asked_before_many_agents_unless_they_set
         scene.supervisor.project.approvers.append(approver)
         main = await scene.main()
         found = await started(scene, main, 33)
-        assert all(isinstance(each, ChildView) for each in found[:32])
+        assert all(isinstance(each, ActiveRun) for each in found[:32])
         assert isinstance(found[32], Refusal) is asks
         assert len(asked) == asks
 
@@ -77,4 +78,4 @@ async def test_a_person_who_is_there_is_asked_before_many_agents_unless_they_set
 async def test_without_a_person_a_hundred_agents_start_unasked(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch, max_concurrent=120) as scene:
         main = await scene.main()
-        assert all(isinstance(each, ChildView) for each in await started(scene, main, 100))
+        assert all(isinstance(each, ActiveRun) for each in await started(scene, main, 100))

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.core.delegation import MOVES, ChildView, Refusal, SpawnCall, can_move
+from retinue.core.delegation import MOVES, Refusal, SpawnCall, can_move
 from retinue.core.events import MessageAdded
 from retinue.core.messages import AssistantMessage, ChildrenEnded, Text, ToolCall, UserMessage
 from retinue.core.outcome import Failure
@@ -179,14 +179,14 @@ class Scene:
         await self.model(task).asked()
         return node
 
-    async def spawn(self, parent: Run, task: str, **options: Any) -> ChildView | Refusal:
+    async def spawn(self, parent: Run, task: str, **options: Any) -> ActiveRun | Refusal:
         options.setdefault("agent", "general-purpose")
         return await Delegate(self.supervisor, parent.id).spawn(SpawnCall(prompt=task, **options))
 
     async def child(self, parent: Run, task: str, **options: Any) -> Run:
         """A background child whose model has been asked."""
         view = await self.spawn(parent, task, background=True, **options)
-        assert isinstance(view, ChildView), view
+        assert isinstance(view, ActiveRun), view
         await self.model(task).asked()
         return self.supervisor.members[view.id]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import ActiveRun
 from retinue.guard.sandbox import kernel
 from retinue.runs.run import Run
 
@@ -88,7 +88,7 @@ async def test_the_agent_tool_means_explore_and_plan_in_any_case(tmp_path: Path,
         main = await scene.main()
         for number, name in enumerate(("explore", "EXPLORE", "Explore")):
             view = await scene.spawn(main, f"look {number}", agent=name, background=True)
-            assert isinstance(view, ChildView)
+            assert isinstance(view, ActiveRun)
             assert (view.agent, scene.supervisor.members[view.id].launch.limits.max_turns) == ("Explore", None)
 
 

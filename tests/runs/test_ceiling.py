@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.runs.run_scene import Scene
 
-from retinue.core.delegation import ChildView, Refusal
+from retinue.core.delegation import Refusal
 from retinue.core.events import ToolEnded
 from retinue.core.permission import READ_ONLY
 from retinue.core.request import EVERYTHING, Ceiling, RunRequest
+from retinue.core.run_state import ActiveRun
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.usage import Budget
 from retinue.errors import LaunchError
@@ -90,7 +91,7 @@ async def test_a_run_that_cannot_write_starts_read_only_children(scene, above):
         child = await scene.child(main, "child")
         assert child.readonly
         assert not WRITING & tools_of(child)
-        assert any("read-only" in note for note in scene.supervisor.view(child).notes)
+        assert any("read-only" in note for note in child.snapshot().notes)
         nested = await scene.child(child, "nested")
         assert nested.readonly
 
@@ -127,7 +128,7 @@ async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_pa
         main = await scene.main(spec=spec("read", "Agent"))
         await scene.child(main, "first")
         view = await scene.spawn(main, "second", background=True)
-        assert isinstance(view, ChildView)
+        assert isinstance(view, ActiveRun)
         assert view.status == "queued"
     async with scene.again():
         again = await scene.supervisor.resume(view.id, "go on")

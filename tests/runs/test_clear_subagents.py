@@ -4,7 +4,6 @@ import pytest
 from tests.runs.run_scene import Scene
 
 from retinue.runs.delegate import Delegate
-from retinue.tools.delegation.views import has_succeeded
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ async def test_J16_clearing_takes_what_ended_well_and_with_a_word_what_did_not_b
         children = {how: await ended(scene, main, how, how) for how in ("completed", "error", "stopped")}
         running = await scene.child(main, "running")
         await scene.clock.advance(400)
-        listed = {view.id for view in way.children() if has_succeeded(view)}
+        listed = {view.id for view in way.children() if view.succeeded}
         assert set(way.clear((), 5, False)) == listed == {children["completed"].id}
         assert set(way.clear((), 5, True)) == {children["error"].id, children["stopped"].id}
         assert [view.id for view in way.children()] == [running.id]

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import ResultRead
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 
 
@@ -237,7 +237,7 @@ async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_it
         scene.model("second").say("the finding")
         await until(lambda: not scene.supervisor.members[second.id].live)
         waited = await wait
-        assert (waited.end, waited.view.text) == ("completed", "the finding")
+        assert (waited.end, waited.run.result) == ("completed", "the finding")
 
 
 async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
@@ -255,7 +255,7 @@ async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
         assert not wait.done()
         await scene.clock.advance(1)
         waited = await wait
-        assert (waited.end, waited.view.status) == ("timeout", "running")
+        assert (waited.end, waited.run.status) == ("timeout", "running")
         scene.model("child").say("the finding")
         await child.wait()
         await scene.clock.advance(0.2)
@@ -270,7 +270,7 @@ async def test_a_completion_before_anyone_waits_is_not_missed(scene):
         view = await scene.spawn(main, "child", background=True)
         await until(lambda: not scene.supervisor.members[view.id].live)
         waited = await Delegate(scene.supervisor, main.id).wait(view.id, 5)
-        assert (waited.end, waited.view.text) == ("completed", "at once")
+        assert (waited.end, waited.run.result) == ("completed", "at once")
         assert (await scene.supervisor.members[view.id].wait()).text == "at once"
 
 
@@ -314,7 +314,7 @@ async def test_a_view_of_a_running_child_reads_nothing(scene):
         way = Delegate(scene.supervisor, main.id)
         view = way.view(child.id)
         way.consume(child.id)
-        assert isinstance(view, ChildView)
+        assert isinstance(view, ActiveRun)
         assert (view.status, child.consumed) == ("running", False)
 
 
@@ -322,18 +322,18 @@ async def test_a_run_that_waits_for_its_agents_is_seen_to_wait(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert scene.supervisor.view(child).status == "running"
+        assert child.snapshot().status == "running"
         scene.model("child").call("Agent", prompt="grandchild", run_in_background=False)
         await scene.model("grandchild").asked()
-        assert scene.supervisor.view(child).status == "waiting", "for one in the foreground"
+        assert child.snapshot().status == "waiting", "for one in the foreground"
         scene.model("grandchild").say("done")
         await scene.model("child").asked()
-        assert scene.supervisor.view(child).status == "running"
+        assert child.snapshot().status == "running"
         scene.model("child").call("Agent", prompt="another", run_in_background=True)
         await scene.model("another").asked()
         await scene.model("child").asked()
         scene.model("child").say("that is all, but for the other")
-        await until(lambda: scene.supervisor.view(child).status == "waiting")
+        await until(lambda: child.snapshot().status == "waiting")
         (listed,) = Delegate(scene.supervisor, main.id).children()
         assert (listed.status, listed.live) == ("waiting", True)
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ToolEnded
+from retinue.core.run_state import ActiveRun
 from retinue.runs.run import Run
 
 STORIES = int(os.environ.get("RETINUE_STORIES", "40"))
@@ -114,7 +114,7 @@ class Story:
     async def resume(self, child: Run, mode: str) -> None:
         assert not child.steer_now("too late")
         view = await self.scene.spawn(self.main, "go on", resume=child.id, background=True, join=mode)
-        assert isinstance(view, ChildView), view
+        assert isinstance(view, ActiveRun), view
         await self.scene.model(self.task(child)).asked()
 
     async def steer(self, child: Run) -> None:
@@ -152,7 +152,7 @@ class Story:
         await self.scene.model("main").asked()
         for task in live:  # an interrupted child is taken up again by its parent, who was told of it
             view = await self.scene.spawn(self.main, "go on", resume=self.ids[task], background=True)
-            assert isinstance(view, ChildView), view
+            assert isinstance(view, ActiveRun), view
             await self.scene.model(task).asked()
 
     async def finish(self) -> None:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 
 
@@ -70,7 +70,7 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
     async with scene:
         main = await scene.main(cwd=other)
         main.launch.request.cwd.rmdir()
-        assert isinstance(await scene.spawn(main, "gone", background=True), ChildView) is False
+        assert isinstance(await scene.spawn(main, "gone", background=True), ActiveRun) is False
         other.mkdir()
         await scene.child(main, "first")
         second = await scene.spawn(main, "second", background=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.runs.run_scene import SPENT, Scene, until
 
-from retinue.core.delegation import ChildView, Refusal
+from retinue.core.delegation import Refusal
 from retinue.core.events import RunCreated, RunResumed, RunStarted
+from retinue.core.run_state import ActiveRun
 from retinue.core.usage import Usage
 from retinue.errors import StateError
 from retinue.runs.delegate import Delegate
@@ -54,7 +55,7 @@ async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_count
         await child.wait()
         before = launch_facts(child)
         view = await scene.spawn(main, "and now?", resume="worker", background=True)
-        assert isinstance(view, ChildView)
+        assert isinstance(view, ActiveRun)
         request = await scene.model("child").asked()
         assert [m.text for m in request.messages if m.type != "tool"] == ["child", "", "first answer", "and now?"]
         assert scene.supervisor.members[view.id] is child
@@ -83,8 +84,8 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
         await scene.model("main").asked()
         wanted = {"id": child.id, "beginning": child.id[:8], "name": "worker"}[by]
         view = await scene.spawn(main, "and now?", resume=wanted, background=True)
-        assert isinstance(view, ChildView), view
-        assert (view.id, view.handle, view.description, view.depth) == (child.id, "worker", "careful work", 1)
+        assert isinstance(view, ActiveRun), view
+        assert (view.id, view.name, view.description, view.depth) == (child.id, "worker", "careful work", 1)
         request = await scene.model("child").asked()
         assert request.messages[-1].text == "and now?"
         again = scene.supervisor.members[child.id]
@@ -259,9 +260,9 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
         (listed,) = way.children()
         assert listed.consumed, "it was told of this end when it was resumed"
         for view in (listed, way.view(child.id), way.view("worker"), way.view(child.id[:6])):
-            assert isinstance(view, ChildView)
-            assert (view.id, view.text, view.status) == (child.id, "the whole answer", "completed")
-            assert (view.handle, view.description) == ("worker", "some work")
+            assert isinstance(view, ActiveRun)
+            assert (view.id, view.result, view.status) == (child.id, "the whole answer", "completed")
+            assert (view.name, view.description) == ("worker", "some work")
         assert (await way.wait(child.id, 5)).end == "completed"
         assert way.transcript_lines(child.id) == ["the whole answer"]
         assert "[Assistant]: the whole answer" in way.conversation("worker")

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView, Refusal
+from retinue.core.delegation import Refusal
 from retinue.core.events import ToolEnded
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 
 
@@ -24,8 +25,8 @@ async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_or
         main = await scene.main()
         child = await scene.child(main, "child")
         way = Delegate(scene.supervisor, main.id)
-        assert isinstance(way.steer(child.id, "one"), ChildView)
-        assert isinstance(way.steer(child.state.name, "two"), ChildView)
+        assert isinstance(way.steer(child.id, "one"), ActiveRun)
+        assert isinstance(way.steer(child.state.name, "two"), ActiveRun)
         assert child.steer_now("three")
         scene.model("child").call("ls")
         request = await scene.model("child").asked()
@@ -113,7 +114,7 @@ async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(sc
         await child.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message
-        assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ChildView)
+        assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ActiveRun)
 
 
 async def last_result(scene, run_id: str) -> str:

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView, Refusal
+from retinue.core.delegation import Refusal
 from retinue.core.events import RunEnded, RunStarted
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 
 
@@ -25,7 +26,7 @@ async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_an
         first = await scene.child(main, "first")
         view = await scene.spawn(main, "second", background=True)
         second = scene.supervisor.members[view.id]
-        assert (second.status, scene.supervisor.view(second).queue_position) == ("queued", 1)
+        assert (second.status, second.snapshot().queue_position) == ("queued", 1)
         assert scene.supervisor.stop(second, "Not needed.")
         outcome = await second.wait()
         assert (outcome.ended, outcome.stopped_by, outcome.text) == ("stopped", "person", "")
@@ -138,17 +139,17 @@ async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert isinstance(Delegate(scene.supervisor, main.id).stop(child.id), ChildView)
+        assert isinstance(Delegate(scene.supervisor, main.id).stop(child.id), ActiveRun)
         assert (await child.wait()).stopped_by == "agent"
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
-        assert isinstance(again, ChildView)
+        assert isinstance(again, ActiveRun)
         await scene.model("child").asked()
     assert (await child.wait()).stopped_by == "program"
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
-        assert isinstance(again, ChildView)
+        assert isinstance(again, ActiveRun)
 
 
 async def test_a_user_stop_is_remembered_after_a_restart(scene):

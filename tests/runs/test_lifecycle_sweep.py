@@ -3,7 +3,7 @@
 import pytest
 from tests.runs.run_scene import Scene
 
-from retinue.core.delegation import ChildView
+from retinue.core.run_state import ActiveRun
 from retinue.runs.delegate import Delegate
 
 
@@ -52,11 +52,11 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         way = Delegate(scene.supervisor, main.id)
         for wanted in (old.id, "old"):
             view = way.view(wanted)
-            assert isinstance(view, ChildView)
-            assert view.text == "answer of old"
+            assert isinstance(view, ActiveRun)
+            assert view.result == "answer of old"
         assert [view.id for view in way.children()] == [old.id]
         view = await scene.spawn(main, "go on", resume="old", background=True)
-        assert isinstance(view, ChildView)
+        assert isinstance(view, ActiveRun)
         await scene.model("old").asked()
         scene.model("old").say("more")
         again = scene.supervisor.members[old.id]

@@ -18,7 +18,7 @@ async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(sce
         for text in ("@scout only src", "@agent-scout\nand tests"):
             routed = await route(scene.supervisor, main, text)
             assert isinstance(routed, ToAgent)
-            assert (routed.action, routed.view.id) == ("steered", child.id)
+            assert (routed.action, routed.run.id) == ("steered", child.id)
         scene.model("child").call("ls")
         request = await scene.model("child").asked()
         assert [m.text for m in request.messages[-2:]] == ["only src", "and tests"]
@@ -31,7 +31,7 @@ async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
         await scene.child(main, "first", name="first")
         await scene.spawn(main, "second", background=True, name="second")
         routed = await route(scene.supervisor, main, "@second look closely")
-        assert (routed.action, routed.view.status) == ("steered", "queued")
+        assert (routed.action, routed.run.status) == ("steered", "queued")
         scene.model("first").say("done")
         assert (await scene.model("second").asked()).messages[-1].text == "look closely"
 
@@ -47,7 +47,7 @@ async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_
             scene.model("child").say("done")
         await child.wait()
         routed = await route(scene.supervisor, main, "@scout and the tests?")
-        assert (routed.action, routed.view.id, routed.view.background) == ("resumed", child.id, True)
+        assert (routed.action, routed.run.id, routed.run.background) == ("resumed", child.id, True)
         assert (await scene.model("child").asked()).messages[-1].text == "and the tests?"
         scene.model("child").say("tests are fine")
         await child.wait()
@@ -66,7 +66,7 @@ async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene)
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()
         routed = await route(scene.supervisor, main, "@scout one more thing")
-        assert (routed.action, routed.view.id, routed.view.handle) == ("resumed", child.id, "scout")
+        assert (routed.action, routed.run.id, routed.run.name) == ("resumed", child.id, "scout")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_se
     async with direct:
         main = await direct.main()
         routed = await route(direct.supervisor, main, "@agent-explore find it")
-        assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
+        assert (routed.action, routed.run.agent, routed.run.background) == ("started", "Explore", True)
         await direct.model("find it").asked()
         assert await route(direct.supervisor, main, "@nobody find it") == ToMain("@nobody find it")
 
@@ -120,12 +120,12 @@ async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_se
 async def test_a_type_is_started_before_there_is_a_main_agent_and_for_one_that_has_ended(scene):
     async with scene:
         routed = await route(scene.supervisor, None, "@explore first")
-        assert (routed.action, routed.view.agent, routed.view.parent_id) == ("started", "Explore", None)
+        assert (routed.action, routed.run.agent, routed.run.parent_id) == ("started", "Explore", None)
         await scene.model("first").asked()
         main = await scene.main()
     async with scene.again():
         routed = await route(scene.supervisor, main.id, "@explore later")
-        assert (routed.action, routed.view.parent_id) == ("started", main.id)
+        assert (routed.action, routed.run.parent_id) == ("started", main.id)
         await scene.model("later").asked()
 
 
@@ -135,17 +135,17 @@ async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
         child = await scene.child(main, "child", name="scout")
         deep = await scene.child(child, "grandchild", name="deep")
         routed = await route(scene.supervisor, main, "@deep hello")
-        assert (routed.action, routed.view.id) == ("steered", deep.id)
+        assert (routed.action, routed.run.id) == ("steered", deep.id)
         scene.model("grandchild").say("done")
         await until(lambda: len(scene.model("grandchild").requests) == 2)
         scene.model("grandchild").say("done")
         await deep.wait()
         routed = await route(scene.supervisor, main, "@deep go on")
-        assert (routed.action, routed.view.id, routed.view.parent_id) == ("resumed", deep.id, child.id)
+        assert (routed.action, routed.run.id, routed.run.parent_id) == ("resumed", deep.id, child.id)
         await scene.model("grandchild").asked()
     async with scene.again():
         routed = await route(scene.supervisor, main.id, "@deep and again")
-        assert (routed.action, routed.view.id) == ("resumed", deep.id)
+        assert (routed.action, routed.run.id) == ("resumed", deep.id)
         await scene.model("grandchild").asked()
 
 

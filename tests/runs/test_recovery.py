@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
 from retinue.core.messages import Text, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import ActiveRun
 from retinue.log.commands import RunCommand, send
 from retinue.runs.delegate import Delegate
 from retinue.runs.resume import news_of, undelivered, used_below
@@ -152,8 +152,8 @@ async def test_the_last_words_of_an_earlier_attempt_are_not_passed_off_as_those_
     await die(scene)
     async with scene:
         view = Delegate(scene.supervisor, (await scene.supervisor.resume(main.id, "go on")).id).view(child.id)
-        assert isinstance(view, ChildView)
-        assert (view.status, view.text, view.partial) == ("interrupted", "", False)
+        assert isinstance(view, ActiveRun)
+        assert (view.status, view.result) == ("interrupted", "")
 
 
 async def test_an_interruption_is_named_again_if_the_call_that_dealt_with_it_was_cut_off(scene):
@@ -229,7 +229,7 @@ async def test_a_child_that_another_process_runs_is_no_news_and_can_be_waited_fo
     here.members.pop(child.id)
     main.children.clear()
     view = way.view(child.id)
-    assert isinstance(view, ChildView)
+    assert isinstance(view, ActiveRun)
     assert view.status == "running"
     waiting = asyncio.ensure_future(way.wait(child.id, 60))
     await scene.clock.advance(1)
@@ -238,7 +238,7 @@ async def test_a_child_that_another_process_runs_is_no_news_and_can_be_waited_fo
     await until(lambda: not there.members[child.id].live)
     await scene.clock.advance(1)
     waited = await waiting
-    assert (waited.end, waited.view.text) == ("completed", "found elsewhere")
+    assert (waited.end, waited.run.result) == ("completed", "found elsewhere")
     assert again.live
     await there.close()
     await here.close()

@@ -3,9 +3,9 @@
 import pytest
 from tests.runs.run_scene import Scene, message
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import Compacted
 from retinue.core.messages import ToolCall
+from retinue.core.run_state import ActiveRun
 from retinue.core.usage import Usage
 
 
@@ -57,7 +57,7 @@ async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tm
     async with scene:
         main = await scene.main()
         view = await scene.spawn(main, "look", background=True, description="the look")
-        assert isinstance(view, ChildView)
+        assert isinstance(view, ActiveRun)
         await scene.model("look").asked()
         await read_much(scene, 6)
         full = message("", (ToolCall("last", "ls", {}),), Usage(main.launch.model.info.window, 5))

@@ -16,7 +16,7 @@ async def test_a_parent_hears_of_no_secret_and_that_nothing_was_done(tmp_path, m
         await until(lambda: not child.live)
         outcome = child.outcome
         assert SECRET not in outcome.text
-        heard = announcement([scene.supervisor.view(child)]).text
+        heard = announcement([child.snapshot()]).text
         assert "<note>Record: no tool calls.</note>" in heard
         assert SECRET not in heard
 
@@ -33,7 +33,7 @@ async def test_a_parent_reads_files_commands_checks_and_denials_whatever_the_ans
         await model.asked()
         model.say("Ran pytest and all 12 tests pass.")
         await until(lambda: not child.live)
-        heard = announcement([scene.supervisor.view(child)]).text
+        heard = announcement([child.snapshot()]).text
         line = next(line for line in heard.splitlines() if line.startswith("<note>Record: "))
         assert "Record: 1 file changed (a.py); commands: `false # " in line
         assert "` exit 1; checks: `make test` exit 2; 1 call denied.</note>" in line

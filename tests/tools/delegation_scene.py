@@ -6,12 +6,34 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
-from retinue.core.delegation import ChildView, Refusal, Scheduled, SpawnCall, Status, Waited
+from retinue.core.delegation import LIVE_STATUSES, Refusal, Scheduled, SpawnCall, Status, Waited
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.run_state import ActiveRun
 from retinue.testing import FakeClock
 
 STEERABLE: frozenset[Status] = frozenset({"starting", "running", "waiting"})
+
+
+def make_child(
+    status: Any = "completed",
+    text: str = "",
+    error: str | None = None,
+    partial: bool = False,
+    duration_ms: int = 0,
+    context_percent: float = 0.0,
+    outcome: Outcome | None = None,
+    **fields: Any,
+) -> ActiveRun:
+    """Return the state of a run of this status; `text` is its result."""
+    run = ActiveRun(**{"id": "abc-1", "agent": "Explore", "display_name": "Explore", "description": "look", **fields})
+    run.context_tokens, run.window = round(context_percent * 10), 1_000
+    if status in LIVE_STATUSES or status == "interrupted":
+        run.state, run.text = status, text
+        return run
+    run.state, run.ended = "ended", status
+    failure = Failure("internal", error) if error else None
+    run.outcome = outcome or Outcome(status, text, partial=partial, failure=failure, duration_ms=duration_ms)
+    return run
 
 
 class FakeDelegate:
@@ -28,25 +50,20 @@ class FakeDelegate:
         self.lines: dict[str, list[str]] = {}
         self.talk: dict[str, str] = {}
         self.pending_message = asyncio.Event()
-        self._views: dict[str, ChildView] = {}
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._views: dict[str, ActiveRun] = {}
         self._changed = asyncio.Event()
 
-    def add(self, status: Status = "running", **fields: Any) -> ChildView:
+    def add(self, status: Status = "running", **fields: Any) -> ActiveRun:
         number = len(self._views) + 1
-        given: dict[str, Any] = {
-            "id": f"{number:08x}-aaaa-bbb",
-            "agent": "Explore",
-            "display_name": "Explore",
-            "description": f"task {number}",
-            "status": status,
-            "started_at": self.clock.now(),
-        }
-        view = ChildView(**{**given, **fields})
-        self._views[view.id] = view
-        return view
+        given = {"id": f"{number:08x}-aaaa-bbb", "description": f"task {number}", "began": self.clock.now(), **fields}
+        self._fields[given["id"]] = {"status": status, **given}
+        self.change(given["id"])
+        return self._views[given["id"]]
 
     def change(self, run_id: str, **fields: Any) -> None:
-        self._views[run_id] = replace(self._views[run_id], **fields)
+        self._fields[run_id] |= fields
+        self._views[run_id] = make_child(**self._fields[run_id])
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -57,7 +74,7 @@ class FakeDelegate:
             return planned
         return Scheduled(id="job-1", name=call.description, kind="cron", next_run="2027-01-01T09:00:00+00:00")
 
-    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+    async def spawn(self, call: SpawnCall) -> ActiveRun | Refusal:
         self.calls.append(call)
         planned = self.plan.pop(0) if self.plan else {}
         if isinstance(planned, Refusal):
@@ -66,9 +83,9 @@ class FakeDelegate:
         given = {"agent": name, "display_name": name, "description": call.description, "call_id": call.call_id}
         return self.add(**{**given, "background": call.background is not False, **planned})
 
-    def view(self, agent_id: str) -> ChildView | Refusal:
+    def view(self, agent_id: str) -> ActiveRun | Refusal:
         for view in self._views.values():
-            if agent_id in (view.id, view.handle) or (len(agent_id) >= 4 and view.id.startswith(agent_id)):
+            if agent_id in (view.id, view.name) or (len(agent_id) >= 4 and view.id.startswith(agent_id)):
                 return view
         return Refusal(code="UNKNOWN_RUN", message=f'Agent not found: "{agent_id}". It may have been cleaned up.')
 
@@ -82,11 +99,11 @@ class FakeDelegate:
                 if isinstance(view, Refusal):
                     return view
                 if not view.live:
-                    return Waited(view=view, end="completed")
+                    return Waited(run=view, end="completed")
                 if message.done():
-                    return Waited(view=view, end="pending_message")
+                    return Waited(run=view, end="pending_message")
                 if timeout.done():
-                    return Waited(view=view, end="timeout")
+                    return Waited(run=view, end="timeout")
                 change = asyncio.ensure_future(self._changed.wait())
                 await asyncio.wait({timeout, message, change}, return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
@@ -97,7 +114,7 @@ class FakeDelegate:
     def consume(self, agent_id: str, call_id: str | None = None) -> None:
         self.consumed.append(agent_id)
 
-    def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
+    def steer(self, agent_id: str, message: str) -> ActiveRun | Refusal:
         view = self.view(agent_id)
         if isinstance(view, Refusal):
             return view
@@ -106,11 +123,11 @@ class FakeDelegate:
         self.messages.append((view.id, message))
         return view
 
-    def stop(self, agent_id: str) -> ChildView | Refusal:
+    def stop(self, agent_id: str) -> ActiveRun | Refusal:
         self.change(agent_id, status="stopped")
         return self.view(agent_id)
 
-    def children(self) -> tuple[ChildView, ...]:
+    def children(self) -> tuple[ActiveRun, ...]:
         return tuple(reversed(self._views.values()))
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:

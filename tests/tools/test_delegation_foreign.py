@@ -119,8 +119,8 @@ async def test_success_carries_the_report_and_the_whole_details(context):
     assert supervisor.consumed == [run_id]
 
 
-async def test_a_view_without_an_outcome_is_enough(context):
-    supervisor = FakeDelegate({"status": "completed", "text": "ok", "turns": 3}, {"status": "completed"})
+async def test_an_interrupted_run_has_its_counts_and_an_empty_answer_is_no_output(context):
+    supervisor = FakeDelegate({"status": "interrupted", "text": "ok", "turns": 3}, {"status": "completed"})
     made = await ask(subagent(supervisor), context, agent="a", task="t")
     assert made.value["results"][0]["usage"]["turns"] == 3
     assert (await ask(subagent(supervisor), context, agent="a", task="t")).text == "No output."
@@ -132,7 +132,7 @@ async def test_a_view_without_an_outcome_is_enough(context):
         ({"status": "timeout", "error": "out of time"}, "SUBAGENT_TIMEOUT", 124),
         ({"status": "error", "error": "529"}, "SUBAGENT_FAILED", 1),
         ({"status": "stopped", "error": "stopped"}, "SUBAGENT_FAILED", 130),
-        ({"status": "interrupted", "error": "died"}, "SUBAGENT_FAILED", 1),
+        ({"status": "interrupted", "error": "Its process ended while it worked."}, "SUBAGENT_FAILED", 1),
     ],
 )
 async def test_failure_is_a_report_with_partial_output(context, fields, code, exit_code):

@@ -60,8 +60,8 @@ async def test_the_list_shows_what_is_at_work_what_failed_and_two_successes(cont
     failed = supervisor.add("error", error="529\nline", description="broken")
     stopped = supervisor.add("interrupted", description="cut off")
     new = [supervisor.add(status, description="new", consumed=True) for status in ("completed", "steered")]
-    queued = supervisor.add("queued", handle="bob")
-    running = supervisor.add("running", activity="reading\nfiles")
+    queued = supervisor.add("queued", name="bob")
+    running = supervisor.add("running", last_tool="reading\nfiles")
     made = await use(ListSubagentsTool(supervisor), context)
     lines = made.text.split("\n")
     ids = [line.split()[0] for line in lines[:-1]]
@@ -116,7 +116,7 @@ async def test_clearing_by_id_ignores_age_and_reports_each_that_cannot_be(contex
     now = supervisor.clock.now()
     one = supervisor.add("completed", id="aaaa1111-1", ended_at=now)
     supervisor.add("completed", id="aaaa2222-2", ended_at=now)
-    bad = supervisor.add("error", id="bbbb3333-3", handle="bob", ended_at=now)
+    bad = supervisor.add("error", id="bbbb3333-3", name="bob", ended_at=now)
     live = supervisor.add("running", id="cccc4444-4")
     made = await use(
         ClearSubagentsTool(supervisor), context, agent_ids=["aaaa1", "aaaa", "@bob", "cccc", "zzzz", "aa", ""]

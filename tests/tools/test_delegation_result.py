@@ -78,14 +78,14 @@ async def test_what_a_refusal_lists_already_is_not_listed_again(context):
 
 async def test_ids_may_be_short_and_handles_may_have_an_at(context):
     supervisor = FakeDelegate()
-    view = supervisor.add("completed", text="x", handle="bob")
+    view = supervisor.add("completed", text="x", name="bob")
     for name in (view.id, view.id[:8], "bob", "@bob"):
         assert (await read(supervisor, context, name)).text.startswith(f"Agent: {view.id}\n")
 
 
 async def test_M05_without_wait_a_running_agent_is_not_read_and_wait_and_notification_are_named(context):
     supervisor = FakeDelegate()
-    view = supervisor.add(activity="reading 3 files")
+    view = supervisor.add(last_tool="reading 3 files")
     made = await read(supervisor, context, view.id)
     assert "still running" in made.text
     assert "wait: true" in made.text

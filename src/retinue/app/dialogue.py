@@ -171,10 +171,10 @@ class Dialogue:
         behind = "".join(f"\n\n{block.render()}" for block in attached)
         routed = await route(self._supervisor, main or main_id, f"{text}{behind}")
         match routed:
-            case ToAgent(action, view):
-                node = self._supervisor.members.get(view.id)
+            case ToAgent(action, agent):
+                node = self._supervisor.members.get(agent.id)
                 here = node if node is not None and node.live else None
-                return MessageReceipt(action, view.id, view.agent, here, view.handle or view.agent)
+                return MessageReceipt(action, agent.id, agent.agent, here, agent.name or agent.agent)
             case Undelivered(reason):
                 raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
             case ToMain(words):

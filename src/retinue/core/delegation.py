@@ -15,12 +15,14 @@ The states of a run and all legal moves between them are one table here:
 from __future__ import annotations
 
 import os
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from retinue.core.outcome import Outcome
-from retinue.core.usage import Budget, Usage
+from retinue.core.usage import Budget
+
+if TYPE_CHECKING:
+    from retinue.core.run_state import ActiveRun
 
 
 def new_run_id() -> str:
@@ -100,49 +102,6 @@ class SpawnCall(Struct, frozen=True, kw_only=True):
     vocabulary: Vocabulary = "claude"
 
 
-class ChildView(Struct, frozen=True, kw_only=True):
-    """A run as its parent, a face or a tool sees it at one moment."""
-
-    id: str
-    agent: str
-    display_name: str
-    description: str
-    status: Status
-    handle: str | None = None
-    call_id: str | None = None
-    """The tool call that started it, if a tool did."""
-    background: bool = True
-    moved: bool = False
-    """Whether it began in the foreground and was moved to the background."""
-    depth: int = 1
-    parent_id: str | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    duration_ms: int = 0
-    turns: int = 0
-    tool_uses: int = 0
-    usage: Usage = field(default_factory=Usage)
-    context_percent: float | None = None
-    compactions: int = 0
-    text: str = ""
-    """The result, or with a failure what had been said before."""
-    error: str | None = None
-    partial: bool = False
-    transcript: str | None = None
-    queue_position: int | None = None
-    """Its place in the line for a slot of this process; None for a run that waits for none, or for another machine."""
-    consumed: bool = False
-    """The parent has read the result: no notification is due any more."""
-    notes: tuple[str, ...] = ()
-    activity: str = ""
-    outcome: Outcome | None = None
-    """How it ended, whole, for callers that report more than text; None where it is not at hand."""
-
-    @property
-    def live(self) -> bool:
-        return self.status in LIVE_STATUSES
-
-
 class Refusal(Struct, frozen=True, kw_only=True):
     """No run was started, steered or read. `code` is stable, `message` says what to do; `retry`
     is a handle under which the call is kept."""
@@ -168,15 +127,16 @@ WaitEnd = Literal["completed", "timeout", "aborted", "pending_message"]
 class Waited(Struct, frozen=True, kw_only=True):
     """What a wait ended with. Only `completed` consumes the result."""
 
-    view: ChildView
+    run: ActiveRun
     end: WaitEnd
 
 
 class Delegation(Protocol):
     """One parent's way to other runs. Nothing here raises for what a model can get wrong: the
-    answer is a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles."""
+    answer is a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles. The states of runs
+    that are returned are copies, which do not change any more."""
 
-    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+    async def spawn(self, call: SpawnCall) -> ActiveRun | Refusal:
         """Start or resume. Return when the run is in the log; a foreground run when it has
         ended. Cancelling it stops a foreground child and leaves a background one alone."""
         ...
@@ -185,7 +145,7 @@ class Delegation(Protocol):
         """Make a job of a call that has a `schedule`; everything about it is checked now."""
         ...
 
-    def view(self, agent_id: str) -> ChildView | Refusal: ...
+    def view(self, agent_id: str) -> ActiveRun | Refusal: ...
 
     async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
         """Wait for the end, through the queue, at most `seconds`; return early when a steering
@@ -197,11 +157,11 @@ class Delegation(Protocol):
         """Note that the call `call_id` carries the result of an ended run: its notification is not needed."""
         ...
 
-    def steer(self, agent_id: str, message: str) -> ChildView | Refusal: ...
+    def steer(self, agent_id: str, message: str) -> ActiveRun | Refusal: ...
 
-    def stop(self, agent_id: str) -> ChildView | Refusal: ...
+    def stop(self, agent_id: str) -> ActiveRun | Refusal: ...
 
-    def children(self) -> tuple[ChildView, ...]:
+    def children(self) -> tuple[ActiveRun, ...]:
         """The parent's own children, newest first."""
         ...
 

@@ -140,6 +140,36 @@ class ActiveRun(RunState):
     has_saved_text: bool = False
     """Whether the log holds text of an answer that is not complete."""
     outcome: Outcome | None = None
+    moved: bool = False
+    """Whether its current attempt was moved to the background."""
+    window: int = 0
+    """The context window of its model; this and what follows is known only to its parent."""
+    queue_position: int | None = None
+    """Its place in the line for a slot of this process; None for a run that waits for none, or for another machine."""
+    consumed: bool = False
+    """Whether its parent has read the result: no notification is due any more."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """Return the result, or what a run that did not complete had said before."""
+        if self.outcome is not None:
+            return self.outcome.text
+        return "" if self.live else self.text
+
+    @property
+    def failure_text(self) -> str:
+        """Return why it failed and what to do; empty for a run that did not."""
+        if self.outcome is not None and self.outcome.failure is not None:
+            failure = self.outcome.failure
+            return f"{failure.message} {failure.remedy}".strip()
+        return "Its process ended while it worked." if self.status == "interrupted" else ""
+
+    @property
+    def duration_ms(self) -> int:
+        if self.outcome is not None:
+            return self.outcome.duration_ms
+        return round(max((self.ended_at or self.updated_at) - self.began, 0.0) * 1000) if self.began else 0
 
     def apply(self, event: Event) -> bool:
         """Take in the next event of the run. Return whether what the log keeps in its row has changed."""
@@ -207,7 +237,7 @@ class ActiveRun(RunState):
                 self.answer = f"{body.choice} {body.message}".strip() if body.state == "answered" else ""
                 self.state = "waiting" if self.asks else "running"
             case MovedToBackground():
-                self.background = True
+                self.background = self.moved = True
             case _:
                 pass
 
@@ -232,6 +262,7 @@ class ActiveRun(RunState):
     def _reopen(self) -> None:
         self.ended = self.error = self.outcome = None
         self.began = self.ended_at = None
+        self.moved = False
         self.asks = {}
 
     def end(self, state: State, at: float) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.agents.catalog import startable_types
-from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCall, Waited
+from retinue.core.delegation import LIVE, Refusal, Scheduled, SpawnCall, Waited
 from retinue.core.events import ChildResumed, ResultRead
 from retinue.core.request import RunRequest
+from retinue.core.run_state import ActiveRun
 from retinue.core.spec import AgentSpec
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
@@ -23,10 +24,9 @@ from retinue.runs.guard import ask_quote
 from retinue.runs.notifications import conversation_text, spoken_lines
 from retinue.runs.plan import choose_model
 from retinue.runs.requests import Options, inherited_context, merge, resolve_type
-from retinue.runs.resume import Past, children, find_child, past
+from retinue.runs.resume import children, find_child, past_run
 from retinue.runs.run import Run
 from retinue.runs.scheduling import Scheduling
-from retinue.tools.delegation.views import has_succeeded
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -62,7 +62,7 @@ class Delegate:
     def _me(self) -> Run:
         return self._supervisor.members[self._run_id]
 
-    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+    async def spawn(self, call: SpawnCall) -> ActiveRun | Refusal:
         whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
@@ -120,7 +120,7 @@ class Delegate:
         found = await self._supervisor.project.part(Scheduling).schedule(self._supervisor, self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
-    async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
+    async def _resume(self, call: SpawnCall) -> ActiveRun | Refusal:
         child = self._own(call.resume or "")
         if isinstance(child, Refusal):
             return child
@@ -129,7 +129,7 @@ class Delegate:
                 code="STILL_RUNNING",
                 message=f'Agent "{child.id}" is still {child.status}. Steer it, or wait for its result.',
             )
-        if child.stopped_by == "person":
+        if _was_stopped_by_person(child):
             return Refusal(
                 code="STOPPED_BY_USER",
                 message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
@@ -149,17 +149,21 @@ class Delegate:
         self._supervisor.project.log.append(self._me.place, ChildResumed(again.id))
         return await self._until_done(again, call)
 
-    def _in_background(self, child: Run | Past, call: SpawnCall) -> bool:
+    def _in_background(self, child: Run | ActiveRun, call: SpawnCall) -> bool:
         """Whether a resumed run works there: as for one that is started, its file has the say."""
-        of_file = child.launch.request.spec.background if isinstance(child, Run) else child.pinned
+        if isinstance(child, Run):
+            of_file = child.launch.request.spec.background
+        else:
+            first = self._reader.created(child.id)
+            of_file = first.spec.get("background") if first is not None else None
         by_default = self._supervisor.settings.background_by_default
         return next((said for said in (of_file, call.background) if said is not None), by_default)
 
-    async def _until_done(self, child: Run, call: SpawnCall) -> ChildView:
+    async def _until_done(self, child: Run, call: SpawnCall) -> ActiveRun:
         """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
         stopped. Moving it to the background ends the wait."""
         if child.state.background:
-            return self._supervisor.view(child)
+            return child.snapshot()
         with self._me.controls.waiting(call.call_id):
             try:
                 await child.settled_or_detached()
@@ -170,9 +174,9 @@ class Delegate:
                 raise
         if not child.live:
             self.consume(child.id, call.call_id)
-        return self._supervisor.view(child)
+        return child.snapshot()
 
-    def view(self, agent_id: str) -> ChildView | Refusal:
+    def view(self, agent_id: str) -> ActiveRun | Refusal:
         child = self._own(agent_id)
         return child if isinstance(child, Refusal) else self._seen(child)
 
@@ -187,18 +191,18 @@ class Delegate:
             try:
                 while not ended.done():
                     if me.controls.pending_steer:
-                        return Waited(view=self._seen(child), end="pending_message")
+                        return Waited(run=self._seen(child), end="pending_message")
                     left = deadline - clock.monotonic()
                     if left <= 0:
-                        return Waited(view=self._seen(child), end="timeout")
+                        return Waited(run=self._seen(child), end="timeout")
                     nap = asyncio.ensure_future(clock.sleep(min(left, POLL_SECONDS)))
                     await asyncio.wait({ended, nap}, return_when=asyncio.FIRST_COMPLETED)
                     nap.cancel()
             finally:
                 ended.cancel()
-        return Waited(view=self._seen(child), end="completed")
+        return Waited(run=self._seen(child), end="completed")
 
-    async def _end_of(self, child: Run | Past) -> None:
+    async def _end_of(self, child: Run | ActiveRun) -> None:
         """Return when it is over, wherever it runs."""
         if isinstance(child, Run):
             await child.wait_settled()
@@ -218,34 +222,32 @@ class Delegate:
         if isinstance(child, Run):
             self._supervisor.room(self._me).consumed(child)
 
-    def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
+    def steer(self, agent_id: str, message: str) -> ActiveRun | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
         if not isinstance(child, Run) or not self._supervisor.steer(child, message):
             advice = "Resume it to go on with it."
-            if child.stopped_by == "person":
+            if _was_stopped_by_person(child):
                 advice = "The user stopped it: leave it, and tell the user what is missing."
             message = f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. {advice}'
             return Refusal(code="NOT_RUNNING", message=message)
-        return self._supervisor.view(child)
+        return child.snapshot()
 
-    def stop(self, agent_id: str) -> ChildView | Refusal:
+    def stop(self, agent_id: str) -> ActiveRun | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
         reason = "Stopped by the agent that started it."
         if not isinstance(child, Run) or not self._supervisor.stop(child, reason, by="agent"):
             return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
-        return self._supervisor.view(child)
+        return child.snapshot()
 
-    def children(self) -> tuple[ChildView, ...]:
-        here = [
-            self._supervisor.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared
-        ]
+    def children(self) -> tuple[ActiveRun, ...]:
+        here = [child.snapshot() for child in reversed(self._me.children) if child.id not in self._me.cleared]
         known = {child.id for child in self._me.children} | self._me.cleared
         older = children(self._reader, self._run_id, MOST_LISTED, without=known)
-        return (*here, *(child.view() for child in older))
+        return (*here, *older)
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
         now = self._supervisor.clock.now()
@@ -254,7 +256,7 @@ class Delegate:
             if child.live or (agent_ids and child.id not in agent_ids):
                 continue
             old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
-            if agent_ids or (old and (has_succeeded(child) or include_errors)):
+            if agent_ids or (old and (child.succeeded or include_errors)):
                 self._me.cleared |= {child.id}
                 cleared.append(child.id)
         self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]
@@ -272,12 +274,12 @@ class Delegate:
     def _reader(self) -> LogReader:
         return self._supervisor.project.log.reader
 
-    def _seen(self, child: Run | Past) -> ChildView:
+    def _seen(self, child: Run | ActiveRun) -> ActiveRun:
         if isinstance(child, Run):
-            return self._supervisor.view(child)
-        return past(self._reader, self._reader.run(child.id)).view()
+            return child.snapshot()
+        return past_run(self._reader, self._reader.run(child.id))
 
-    def _own(self, agent_id: str) -> Run | Past | Refusal:
+    def _own(self, agent_id: str) -> Run | ActiveRun | Refusal:
         """The child that an id, a beginning of one or a name means; nobody else's runs exist
         here. Children of earlier processes are found in the log."""
         wanted = agent_id.strip().removeprefix("@")
@@ -347,3 +349,9 @@ class Delegate:
             return refusal
         kept = replace(call, isolation=None) if call.isolation == "worktree" else call
         return replace(refusal, retry=self._supervisor.retry_calls.keep(kept))
+
+
+def _was_stopped_by_person(child: Run | ActiveRun) -> bool:
+    if isinstance(child, Run):
+        return child.stopped_by == "person"
+    return child.outcome is not None and child.outcome.stopped_by == "person"

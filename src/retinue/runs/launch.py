@@ -148,8 +148,6 @@ class LaunchPlan(Struct, eq=False):
     """Finds the folder outside of its workspace that a path leads into, if its `read` may reach it."""
     above: str | None = None
     """The prompt of the run that starts this one, as far as this one may know it."""
-    model: Model | None = None
-    """Built after the prompt, before the run is admitted."""
     model_name: str = ""
     window: int = 0
     """The context window of its model."""

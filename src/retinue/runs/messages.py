@@ -29,16 +29,16 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from msgspec import Struct
 
 from retinue.core.clock import Timer
-from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
+from retinue.core.delegation import LIVE, Refusal, SpawnCall
 from retinue.core.events import STEERED, Warned
 from retinue.core.request import RunRequest
-from retinue.core.run_state import RunState
+from retinue.core.run_state import ActiveRun, RunState
 from retinue.errors import RetinueError, StateError
 from retinue.log.query import LogReader
 from retinue.runs.delegate import Delegate
 from retinue.runs.record import RESERVED, Mention, parse_mention, without_prefix
 from retinue.runs.requests import resolve_type
-from retinue.runs.resume import Past, past
+from retinue.runs.resume import past_run
 from retinue.runs.run import Run
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ToAgent(Struct, frozen=True):
     """An agent has it: no turn of the main agent is due."""
 
     action: Action
-    view: ChildView
+    run: ActiveRun
 
 
 class Undelivered(Struct, frozen=True):
@@ -94,7 +94,7 @@ async def route(supervisor: Supervisor, main: Run | str | None, text: str) -> Ro
     return ToMain(text)
 
 
-def _find(supervisor: Supervisor, main: Run | str | None, name: str) -> Run | Past | None:
+def _find(supervisor: Supervisor, main: Run | str | None, name: str) -> Run | ActiveRun | None:
     """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
     before one that does not, and the newest before the others."""
     main_id = main.id if isinstance(main, Run) else main
@@ -108,7 +108,7 @@ def _find(supervisor: Supervisor, main: Run | str | None, name: str) -> Run | Pa
         return found
     reader = supervisor.project.log.reader
     row = _named(reader, reader.run(main_id), name)
-    return past(reader, row) if row is not None else None
+    return past_run(reader, row) if row is not None else None
 
 
 def _named(reader: LogReader, main: RunState, name: str) -> RunState | None:
@@ -148,31 +148,27 @@ def _is_below(node: Run, main_id: str | None) -> bool:
     return node.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
 
 
-async def _deliver(supervisor: Supervisor, main: Run | str | None, agent: Run | Past, message: str) -> Routed:
+async def _deliver(supervisor: Supervisor, main: Run | str | None, agent: Run | ActiveRun, message: str) -> Routed:
     if isinstance(agent, Run) and supervisor.steer(agent, message):
-        return ToAgent("steered", supervisor.view(agent))
-    if isinstance(agent, Past) and agent.live:
+        return ToAgent("steered", agent.snapshot())
+    if isinstance(agent, ActiveRun) and agent.live:
         return await _send(supervisor, agent, message)
     parent = agent.parent if isinstance(agent, Run) else None
-    if parent is None and isinstance(main, Run) and _parent_of(agent) == main.id:
+    if parent is None and isinstance(main, Run) and agent.place.parent_id == main.id:
         parent = main
     try:
         again = await supervisor.resume(agent.id, message, parent=parent, background=parent is not None)
     except RetinueError as error:
         return Undelivered(str(error))
-    return ToAgent("resumed", supervisor.view(again))
+    return ToAgent("resumed", again.snapshot())
 
 
-def _parent_of(agent: Run | Past) -> str | None:
-    return agent.place.parent_id if isinstance(agent, Run) else agent.row.parent_id
-
-
-async def _send(supervisor: Supervisor, agent: Past, message: str) -> Routed:
+async def _send(supervisor: Supervisor, agent: ActiveRun, message: str) -> Routed:
     """To an agent that another process runs."""
     from retinue.log.commands import RunCommand, send
 
     (answer,) = await send(supervisor.project.state, [RunCommand(agent.id, "steer", message)])
-    return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
+    return ToAgent("steered", agent) if answer.accepted else Undelivered(answer.text)
 
 
 async def _start(supervisor: Supervisor, main: Run | str | None, mention: Mention) -> Routed | None:
@@ -203,7 +199,7 @@ async def _start(supervisor: Supervisor, main: Run | str | None, mention: Mentio
         node = await supervisor.start(request, background=True, description=about)
     except RetinueError as error:
         return Undelivered(str(error))
-    return ToAgent("started", supervisor.view(node))
+    return ToAgent("started", node.snapshot())
 
 
 LOOK_SECONDS = 0.2

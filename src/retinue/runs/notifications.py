@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from retinue.core.clock import Clock, Timer
-from retinue.core.delegation import ChildView, JoinMode, Status
+from retinue.core.delegation import JoinMode, Status
 from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolsEnded
-from retinue.core.format import format_cost
+from retinue.core.format import context_percent, format_cost
 from retinue.core.messages import AssistantMessage, ChildEnding, ChildrenEnded, ToolMessage, UserMessage, notification
 from retinue.core.outcome import CUT_OFF
+from retinue.core.run_state import ActiveRun
 from retinue.loop.job import Controls
 from retinue.runs.run import Run
 from retinue.tools.delegation.frame import as_data
@@ -124,32 +125,32 @@ _NOTES: dict[Status, str] = {
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def status_label(view: ChildView) -> str:
+def status_label(child: ActiveRun) -> str:
     """How a run stands, for people and models."""
-    if _is_truncated(view):
-        return f"{LABELS[view.status]} ({CUT_OFF})"
-    if _is_stopped_by_user(view):
+    if _is_truncated(child):
+        return f"{LABELS[child.status]} ({CUT_OFF})"
+    if _is_stopped_by_user(child):
         return f"{LABELS['stopped']} by the user"
-    if view.status in LABELS:
-        return LABELS[view.status]
-    return f"Error: {view.error or 'unknown'}" if view.status == "error" else view.status.capitalize()
+    if child.status in LABELS:
+        return LABELS[child.status]
+    return f"Error: {child.failure_text or 'unknown'}" if child.status == "error" else child.status.capitalize()
 
 
-def status_note(view: ChildView) -> str:
+def status_note(child: ActiveRun) -> str:
     """What to add for a parent that might take a partial result for a whole one."""
-    if _is_truncated(view):
+    if _is_truncated(child):
         return f" — its answer was {CUT_OFF}; the result is incomplete"
-    if _is_stopped_by_user(view):
+    if _is_stopped_by_user(child):
         return " — the result is partial; leave it: do not resume or repeat it unless the user asks you to"
-    return _NOTES.get(view.status, "")
+    return _NOTES.get(child.status, "")
 
 
-def _is_stopped_by_user(view: ChildView) -> bool:
-    return view.outcome is not None and view.outcome.stopped_by == "person"
+def _is_stopped_by_user(child: ActiveRun) -> bool:
+    return child.outcome is not None and child.outcome.stopped_by == "person"
 
 
-def _is_truncated(view: ChildView) -> bool:
-    return view.outcome is not None and view.outcome.truncated
+def _is_truncated(child: ActiveRun) -> bool:
+    return child.outcome is not None and child.outcome.truncated
 
 
 def escape(text: str) -> str:
@@ -159,7 +160,7 @@ def escape(text: str) -> str:
 
 
 def announcement(
-    views: Sequence[ChildView],
+    children: Sequence[ActiveRun],
     *,
     group: bool = False,
     partial: bool = False,
@@ -167,29 +168,29 @@ def announcement(
     head: str | None = None,
 ) -> UserMessage:
     """Return one message for one or several ended runs. `head` is the first line in place of the usual one."""
-    limit = _preview_limit(len(views), group)
-    text = _text(views, limit, group=group, partial=partial, show_cost=show_cost, head=head)
-    return notification(text, ChildrenEnded(tuple(ending(view, limit) for view in views), group, partial))
+    limit = _preview_limit(len(children), group)
+    text = _text(children, limit, group=group, partial=partial, show_cost=show_cost, head=head)
+    return notification(text, ChildrenEnded(tuple(ending(child, limit) for child in children), group, partial))
 
 
-def ending(view: ChildView, limit: int = SINGLE_PREVIEW) -> ChildEnding:
+def ending(child: ActiveRun, limit: int = SINGLE_PREVIEW) -> ChildEnding:
     """Return how a run ended, with at most `limit` characters of its answer."""
-    model = view.outcome.model if view.outcome is not None else ""
-    counted = view.usage.is_counted(view.turns, model)
+    model = child.outcome.model if child.outcome is not None else ""
+    counted = child.usage.is_counted(child.turns, model)
     return ChildEnding(
-        id=view.id,
-        status=view.status,
-        label=" ".join(status_label(view).split()),
-        description=" ".join(view.description.split()) or view.agent,
-        result=view.text.strip()[:limit],
-        truncated=_is_truncated(view),
-        stopped_by_person=_is_stopped_by_user(view),
-        transcript=view.transcript or "",
-        branch=(view.outcome.branch if view.outcome is not None else None) or "",
-        notes=tuple(dict.fromkeys(view.notes)),
-        tool_uses=view.tool_uses,
-        tokens=view.usage.total_tokens if counted else None,
-        duration_ms=view.duration_ms,
+        id=child.id,
+        status=child.status,
+        label=" ".join(status_label(child).split()),
+        description=" ".join(child.description.split()) or child.agent,
+        result=child.result.strip()[:limit],
+        truncated=_is_truncated(child),
+        stopped_by_person=_is_stopped_by_user(child),
+        transcript=child.transcript or "",
+        branch=(child.outcome.branch if child.outcome is not None else None) or "",
+        notes=tuple(dict.fromkeys(child.notes)),
+        tool_uses=child.tool_uses,
+        tokens=child.usage.total_tokens if counted else None,
+        duration_ms=child.duration_ms,
     )
 
 
@@ -200,16 +201,16 @@ def _preview_limit(count: int, group: bool) -> int:
 
 
 def _text(
-    views: Sequence[ChildView], limit: int, *, group: bool, partial: bool, show_cost: bool, head: str | None
+    children: Sequence[ActiveRun], limit: int, *, group: bool, partial: bool, show_cost: bool, head: str | None
 ) -> str:
-    blocks = [_block(view, limit, show_cost) for view in views]
+    blocks = [_block(child, limit, show_cost) for child in children]
     if not group:
         return "\n\n".join(filter(None, (head, *blocks)))
     if head is None:
-        head = f"Background agent group completed: {len(views)} agent(s) finished"
+        head = f"Background agent group completed: {len(children)} agent(s) finished"
         head += " (partial — others still running)" if partial else ""
     hint = "Use get_subagent_result with an id above for the whole result of an agent."
-    return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
+    return "\n\n".join([head, *blocks, *_group_total(children, show_cost), hint])
 
 
 def roster(parent: Run) -> str:
@@ -231,62 +232,63 @@ def _roster_line(child: Run) -> str:
     return f"- {child.id} ({child.agent}, {child.status}): {escape(child.state.description)}"
 
 
-def _block(view: ChildView, limit: int, show_cost: bool) -> str:
-    lines = ["<task-notification>", f"<task-id>{escape(view.id)}</task-id>"]
-    if view.call_id:
-        lines.append(f"<tool-use-id>{escape(view.call_id)}</tool-use-id>")
-    if view.transcript:
-        lines.append(f"<output-file>{escape(view.transcript)}</output-file>")
-    label = escape(" ".join(status_label(view).split()))
+def _block(child: ActiveRun, limit: int, show_cost: bool) -> str:
+    lines = ["<task-notification>", f"<task-id>{escape(child.id)}</task-id>"]
+    if child.call_id:
+        lines.append(f"<tool-use-id>{escape(child.call_id)}</tool-use-id>")
+    if child.transcript:
+        lines.append(f"<output-file>{escape(child.transcript)}</output-file>")
+    label = escape(" ".join(status_label(child).split()))
     lines.append(f"<status>{label}</status>")
-    about = escape(" ".join(view.description.split()) or view.agent)
-    lines.append(f'<summary>Agent "{about}" {label}{status_note(view)}</summary>')
-    lines.append(f"<result>{_preview(view, limit)}</result>")
-    if view.outcome is not None and view.outcome.branch:
-        lines.append(f"<branch>{escape(view.outcome.branch)}</branch>")
-    notes = [escape(" ".join(note.split())) for note in dict.fromkeys(view.notes)]
+    about = escape(" ".join(child.description.split()) or child.agent)
+    lines.append(f'<summary>Agent "{about}" {label}{status_note(child)}</summary>')
+    lines.append(f"<result>{_preview(child, limit)}</result>")
+    if child.outcome is not None and child.outcome.branch:
+        lines.append(f"<branch>{escape(child.outcome.branch)}</branch>")
+    notes = [escape(" ".join(note.split())) for note in dict.fromkeys(child.notes)]
     lines += [f"<note>{note[:NOTE_LENGTH]}</note>" for note in notes if note]
-    if view.usage.total_tokens or view.tool_uses:
-        lines.append(_usage(view, show_cost))
+    if child.usage.total_tokens or child.tool_uses:
+        lines.append(_usage(child, show_cost))
     lines.append("</task-notification>")
     return "\n".join(lines)
 
 
-def _group_total(views: Sequence[ChildView], show_cost: bool) -> list[str]:
+def _group_total(children: Sequence[ActiveRun], show_cost: bool) -> list[str]:
     """What several agents cost together, if that is known of all of them."""
-    costs = [view.usage.cost_usd for view in views]
+    costs = [child.usage.cost_usd for child in children]
     known = [cost for cost in costs if cost is not None]
-    if not show_cost or len(views) < 2 or len(known) < len(costs) or not format_cost(sum(known)):
+    if not show_cost or len(children) < 2 or len(known) < len(costs) or not format_cost(sum(known)):
         return []
-    return [f"Estimated cost of all {len(views)} agents: ${sum(known):.4f}"]
+    return [f"Estimated cost of all {len(children)} agents: ${sum(known):.4f}"]
 
 
-def _preview(view: ChildView, limit: int) -> str:
-    text = view.text.strip()
+def _preview(child: ActiveRun, limit: int) -> str:
+    text = child.result.strip()
     if not text:
         return "No output."
     if len(text) <= limit:
         return escape(as_data(text))
-    where = f'get_subagent_result with agent_id "{escape(view.id)}"'
-    if view.transcript:
+    where = f'get_subagent_result with agent_id "{escape(child.id)}"'
+    if child.transcript:
         where += ", or the output-file above"
     return f"{escape(as_data(text[:limit]))}\n… (truncated; the rest: {where})"
 
 
-def _usage(view: ChildView, show_cost: bool) -> str:
-    model = view.outcome.model if view.outcome is not None else ""
-    counted = view.usage.is_counted(view.turns, model)
+def _usage(child: ActiveRun, show_cost: bool) -> str:
+    model = child.outcome.model if child.outcome is not None else ""
+    counted = child.usage.is_counted(child.turns, model)
     parts = [
-        f"<total_tokens>{view.usage.total_tokens if counted else 'unknown'}</total_tokens>",
-        f"<tool_uses>{view.tool_uses}</tool_uses>",
+        f"<total_tokens>{child.usage.total_tokens if counted else 'unknown'}</total_tokens>",
+        f"<tool_uses>{child.tool_uses}</tool_uses>",
     ]
-    if view.context_percent is not None:
-        parts.append(f"<context_percent>{round(view.context_percent)}</context_percent>")
-    if view.compactions:
-        parts.append(f"<compactions>{view.compactions}</compactions>")
-    if show_cost and format_cost(view.usage.cost_usd):
-        parts.append(f"<estimated_cost_usd>{view.usage.cost_usd:.4f}</estimated_cost_usd>")
-    parts.append(f"<duration_ms>{view.duration_ms}</duration_ms>")
+    percent = context_percent(child.context_tokens, child.window)
+    if percent is not None:
+        parts.append(f"<context_percent>{round(percent)}</context_percent>")
+    if child.compactions:
+        parts.append(f"<compactions>{child.compactions}</compactions>")
+    if show_cost and format_cost(child.usage.cost_usd):
+        parts.append(f"<estimated_cost_usd>{child.usage.cost_usd:.4f}</estimated_cost_usd>")
+    parts.append(f"<duration_ms>{child.duration_ms}</duration_ms>")
     return f"<usage>{''.join(parts)}</usage>"
 
 
@@ -535,7 +537,7 @@ class Notifications:
             known = tuple((child, attempt) for child, attempt in before.children if not child.consumed)
             deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
         message = announcement(
-            [child.view() for child, _ in unread],
+            [child.snapshot() for child, _ in unread],
             group=len(unread) > 1 or any(delivery.group for delivery in deliveries),
             partial=any(delivery.partial for delivery in deliveries),
             show_cost=self._show_cost(),

@@ -202,7 +202,7 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
     text = _past_prompt(plan) or joined(parts)
     # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
     system = project.round.once(("system", text), lambda: text)
-    plan.model, gate = build_for(plan, selection, system, tools)
+    model, gate = build_for(plan, selection, system, tools)
     thinking = _thinking(plan.request, plan.notes) or selection.thinking
     if thinking is not None and (unsent := unsent_level(selection, thinking)):
         plan.notes.append(unsent)
@@ -219,7 +219,7 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
     options = plan.past.created.options if plan.past is not None and plan.past.created is not None else NO_OPTIONS
     return Launch(
         request=plan.request,
-        model=plan.model,
+        model=model,
         gate=gate,
         model_name=plan.model_name,
         system=system,

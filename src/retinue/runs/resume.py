@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from retinue.core.delegation import LIVE, ChildView, Status
+from retinue.core.delegation import LIVE
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -26,6 +25,7 @@ from retinue.core.events import (
     ToolStarted,
 )
 from retinue.core.messages import ChildrenEnded
+from retinue.core.run_state import ActiveRun, RunState
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.replay import describe_call
@@ -34,98 +34,28 @@ from retinue.runs.record import RESERVED
 
 if TYPE_CHECKING:
     from retinue.core.messages import UserMessage
-    from retinue.core.outcome import Outcome, StoppedBy
-    from retinue.core.run_state import RunState
     from retinue.log.query import LogReader
     from retinue.runs.run import Run
 
 _HEAD = "What became of agents you started, while you were not running:"
-_INTERRUPTED = "Its process ended while it worked."
 
 
-class Past(Struct, frozen=True):
-    """A child that this process knows only from the log."""
-
-    row: RunState
-    outcome: Outcome | None
-    said: str = ""
-    """The last words of one that has no outcome."""
-    unknown: tuple[str, ...] = ()
-    """Calls of an interrupted one that had begun and never reported."""
-    pinned: bool | None = None
-    """What its file says about working in the background."""
-    heard: bool = False
-    """Whether its parent knows how it stands, where that was looked up."""
-
-    @property
-    def id(self) -> str:
-        return self.row.id
-
-    @property
-    def live(self) -> bool:
-        """Whether another process runs it."""
-        return self.row.state in LIVE
-
-    @property
-    def stopped_by(self) -> StoppedBy | None:
-        return self.outcome.stopped_by if self.outcome else None
-
-    @property
-    def status(self) -> Status:
-        return self.row.status
-
-    def view(self) -> ChildView:
-        row, outcome = self.row, self.outcome
-        failure = outcome.failure if outcome else None
-        error = f"{failure.message} {failure.remedy}".strip() if failure else None
-        began, ended = row.started_at, row.ended_at or row.updated_at
-        return ChildView(
-            id=row.id,
-            agent=row.agent,
-            display_name=row.display_name,
-            description=row.description or row.agent,
-            status=self.status,
-            handle=row.name,
-            call_id=row.call_id,
-            background=row.background,
-            depth=row.depth,
-            parent_id=row.parent_id,
-            started_at=began,
-            ended_at=None if self.live else ended,
-            duration_ms=outcome.duration_ms if outcome else round(max(ended - began, 0.0) * 1000) if began else 0,
-            turns=row.turns,
-            tool_uses=row.tool_uses,
-            usage=row.usage,
-            compactions=row.compactions,
-            text=outcome.text if outcome else self.said,
-            error=_INTERRUPTED if self.status == "interrupted" else error,
-            partial=outcome.partial if outcome else bool(self.said),
-            transcript=row.transcript,
-            consumed=self.heard,
-            notes=outcome.notes if outcome else tuple(f"nobody knows what this did: {each}" for each in self.unknown),
-            outcome=outcome,
-        )
-
-
-def past(reader: LogReader, row: RunState) -> Past:
-    """A run as its events tell it."""
-    first = reader.created(row.id)
-    outcome = reader.outcome(row.id)
-    said = "" if outcome is not None else _last_words(reader, row.id)
-    if first is None:
-        return Past(row, outcome, said)
-    if first.options.placement:
+def past_run(reader: LogReader, row: RunState) -> ActiveRun:
+    """Return the state of a run that this process knows only from the log."""
+    outcome, first = reader.outcome(row.id), reader.created(row.id)
+    run = ActiveRun(**asdict(row), began=row.started_at, outcome=outcome)
+    run.description = row.description or row.agent
+    if outcome is not None:
+        run.notes = outcome.notes
+    else:
+        run.text = _last_words(reader, row.id)
+        if row.state == "interrupted":
+            cut_off = map(describe_call, reader.last_turn(row.id).unknown)
+            run.notes = tuple(f"nobody knows what this did: {call}" for call in cut_off)
+    if first is not None and first.options.placement:
         # Its transcript is a file of the worker that had it.
-        row = replace(row, transcript=None)
-    cut_off = reader.last_turn(row.id).unknown if row.state == "interrupted" else ()
-    unknown = tuple(map(describe_call, cut_off))
-    return Past(
-        row,
-        outcome,
-        said,
-        unknown,
-        first.spec.get("background"),
-    )
+        run.transcript = None
+    return run
 
 
 def names_below(reader: LogReader, parent_id: str) -> list[str]:
@@ -133,15 +63,15 @@ def names_below(reader: LogReader, parent_id: str) -> list[str]:
     return [row.name for row in reader.list_runs(parent_id=parent_id) if row.name]
 
 
-def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> Past | None:
+def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> ActiveRun | None:
     """The child of `parent_id` that an id, the only beginning of one of at least `shortest`
     characters, or a name means. Of several with one name, the newest."""
     rows = reader.list_runs(parent_id=parent_id)
     exact = [row for row in rows if row.id == wanted]
     alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
     if len(alike) == 1:
-        return past(reader, alike[0])
-    return next((past(reader, row) for row in rows if row.name == wanted), None)
+        return past_run(reader, alike[0])
+    return next((past_run(reader, row) for row in rows if row.name == wanted), None)
 
 
 def find_named(reader: LogReader, name: str) -> RunState | None:
@@ -165,33 +95,36 @@ def find_run(reader: LogReader, wanted: str) -> RunState:
     return found
 
 
-def children(reader: LogReader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
+def children(reader: LogReader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[ActiveRun]:
     """The newest children of a run, newest first, but for some."""
     rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
     ears = _Ears(reader, parent_id) if rows else None
-    return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
+    found = [past_run(reader, row) for row in rows]
+    for run in found:
+        run.consumed = ears is not None and ears.heard(run)
+    return found
 
 
-def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Run]) -> list[ChildView]:
+def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Run]) -> list[ActiveRun]:
     """The children of a run that have ended, or were interrupted, since it last heard of them.
     Those that still run are left out: their end is brought when it comes."""
     ears: _Ears | None = None
-    views: list[ChildView] = []
+    runs: list[ActiveRun] = []
     for row in reversed(reader.list_runs(parent_id=parent_id)):
         # The log may have the end of a run that this process is still about to report.
         reported = row.id not in members or not members[row.id].live
         if row.state not in LIVE and reported:
             ears = ears or _Ears(reader, parent_id)
             if not ears.heard(row):
-                views.append(past(reader, row).view())
-    return views
+                runs.append(past_run(reader, row))
+    return runs
 
 
-def news_of(views: list[ChildView], *, show_cost: bool = False) -> UserMessage | None:
+def news_of(children: list[ActiveRun], *, show_cost: bool = False) -> UserMessage | None:
     """Return the message that a run gets about them before it continues; None when there is nothing to tell."""
-    if not views:
+    if not children:
         return None
-    return announcement(views, group=len(views) > 1, head=_HEAD, show_cost=show_cost)
+    return announcement(children, group=len(children) > 1, head=_HEAD, show_cost=show_cost)
 
 
 def used_below(reader: LogReader, run_id: str) -> Usage:

@@ -9,15 +9,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from msgspec.structs import asdict, replace
 
 from retinue.core.clock import Clock
-from retinue.core.delegation import ChildView, Status
+from retinue.core.delegation import Status
 from retinue.core.events import TRANSIENT, Body, Event, RunEnded
-from retinue.core.format import context_percent
 from retinue.core.outcome import Outcome, StoppedBy, Value
 from retinue.core.permission import NO_HOOKS
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun, RunPlace, RunState
@@ -54,6 +54,7 @@ class RunController(Protocol):
 class SlotQueue(Protocol):
     """Where a background run has its slot."""
 
+    def position(self, run_id: str) -> int | None: ...
     def rest(self, run_id: str) -> None: ...
     def leave(self, run_id: str) -> None: ...
     async def wake(self, run_id: str) -> None: ...
@@ -219,12 +220,6 @@ class Run(Generic[Value]):
     def status(self) -> Status:
         return self.state.status
 
-    @property
-    def seen_as(self) -> Status:
-        """Its status as others see it: one that waits for its agents or its provider waits, too."""
-        waits = self.status == "running" and self.controls.is_waiting
-        return "waiting" if waits else self.status
-
     def put(self, value: object) -> None:
         """Keep `value` for this attempt of the run, under its type."""
         self._parts[type(value)] = value
@@ -373,42 +368,16 @@ class Run(Generic[Value]):
             # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
             self._ended.exception()
 
-    def view(self, queue_position: int | None = None) -> ChildView:
-        state, launch, outcome = self.state, self.launch, self.outcome
-        spec = launch.request.spec
-        end = state.ended_at or self.clock.now()
-        return ChildView(
-            id=self.id,
-            agent=spec.name,
-            display_name=spec.display_name or spec.name,
-            description=state.description,
-            status=self.seen_as,
-            handle=state.name,
-            call_id=state.call_id,
-            background=state.background,
-            moved=self.detached is not None and self.detached.is_set(),
-            depth=self.depth,
-            parent_id=self.place.parent_id,
-            started_at=state.began,
-            ended_at=state.ended_at,
-            duration_ms=round((end - state.began) * 1000) if state.began else 0,
-            turns=state.turns,
-            tool_uses=state.tool_uses,
-            usage=state.usage,
-            context_percent=context_percent(state.context_tokens, launch.model.info.window),
-            compactions=state.compactions,
-            text=outcome.text if outcome else "",
-            error=f"{outcome.failure.message} {outcome.failure.remedy}".strip()
-            if outcome and outcome.failure
-            else None,
-            partial=outcome.partial if outcome else False,
-            transcript=launch.transcript,
-            queue_position=queue_position,
-            consumed=self.consumed,
-            notes=(*self.notes, *(outcome.notes if outcome else ())),
-            activity=state.last_tool,
-            outcome=outcome,
-        )
+    def snapshot(self) -> ActiveRun:
+        """Return the state of the run as its parent sees it now. The copy does not change any more."""
+        state, launch, outcome = copy(self.state), self.launch, self.outcome
+        if state.state == "running" and self.controls.is_waiting:
+            state.state = "waiting"
+        state.updated_at, state.outcome = self.clock.now(), outcome
+        state.window, state.transcript, state.consumed = launch.model.info.window, launch.transcript, self.consumed
+        state.queue_position = self.queue.position(self.id) if self.queue is not None else None
+        state.notes = (*self.notes, *(outcome.notes if outcome else ()))
+        return state
 
 
 def _more(total: Usage, counted: Usage) -> Usage:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.core.delegation import ChildView, JoinMode, new_run_id
+from retinue.core.delegation import JoinMode, new_run_id
 from retinue.core.events import MovedToBackground, Warned
 from retinue.core.foreign import RunId, is_valid
 from retinue.core.messages import Image, UserMessage
 from retinue.core.request import HERE, ClusterPlacement, RunRequest
+from retinue.core.run_state import ActiveRun
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError, UsageError
@@ -214,9 +215,9 @@ class Supervisor(Members):
             parent.children.append(node)
         node.state.background, node.state.call_id = background, call_id or node.state.call_id
         node.hooks = plan.hooks
-        for view in news:
-            if view.id in self.members:
-                self.members[view.id].announced = True
+        for child in news:
+            if child.id in self.members:
+                self.members[child.id].announced = True
         if node.id in self._rooms:
             self._rooms[node.id].reopened()
         told = news_of(news, show_cost=self.settings.show_cost)
@@ -243,9 +244,6 @@ class Supervisor(Members):
         self.room(node.parent).started(node, join or self.settings.default_join_mode)
         return True
 
-    def view(self, node: Run) -> ChildView:
-        return node.view(self.queue.position(node.id))
-
     def room(self, parent: Run) -> Notifications:
         room = self._rooms.get(parent.id)
         if room is None:
@@ -261,7 +259,7 @@ class Supervisor(Members):
         if not self._closed:
             self.idle_news(parent_id)
 
-    def news_for(self, run_id: str) -> list[ChildView]:
+    def news_for(self, run_id: str) -> list[ActiveRun]:
         """How runs that `run_id` started have ended, as far as it has not heard of it."""
         return undelivered(self.project.log.reader, run_id, self.members)
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import InboxOpened, TodosUpdated
 from retinue.core.messages import ToolMessage
 from retinue.core.permission import InboxAnswer
+from retinue.core.run_state import ActiveRun
 from retinue.core.tool import Todo
 from retinue.log.inbox import items
 from retinue.runs.delegate import Delegate
@@ -47,7 +47,7 @@ async def test_the_run_above_hears_the_question_and_its_steer_is_the_answer(scen
         assert "<question>Which port?</question>" in heard.text
         assert heard.text.count("</question>") == 1
         assert "<task-id>" not in heard.text
-        assert isinstance(Delegate(scene.supervisor, main.id).steer(child.id, "Port 8080."), ChildView)
+        assert isinstance(Delegate(scene.supervisor, main.id).steer(child.id, "Port 8080."), ActiveRun)
         assert result(await scene.model("child").asked()) == "Answer of main: Port 8080."
         scene.model("child").say("It is 8080.")
         assert not [note for note in (await child.wait()).notes if not note.startswith("Record: ")]
@@ -96,7 +96,7 @@ async def test_a_person_is_asked_at_once_when_the_run_above_waits_and_cannot_hea
         ]
         scene.model("child").say("Blue then.")
         view = await foreground
-        assert view.text == "Blue then."
+        assert view.result == "Blue then."
         await scene.supervisor.project.log.flush()
         bodies = [event.body for event in scene.supervisor.project.log.reader.events(view.id)]
         assert any(isinstance(body, InboxOpened) for body in bodies)
@@ -148,14 +148,14 @@ async def test_where_nobody_can_answer_the_agent_is_told_so_and_hears_the_answer
         assert "nobody is there who could answer" in result(await scene.model("child").asked())
         scene.model("child").say("Which colour should it be?")
         view = await foreground
-        assert view.text == "Which colour should it be?"
+        assert view.result == "Which colour should it be?"
         again = asyncio.ensure_future(
             Delegate(scene.supervisor, main.id).spawn(_reply(view.id, "Blue.")),
         )
         request = await scene.model("child").asked()
         assert request.messages[-1].text == "Blue."
         scene.model("child").say("Blue it is.")
-        assert (await again).text == "Blue it is."
+        assert (await again).result == "Blue it is."
 
 
 def _reply(run_id, text):

@@ -52,7 +52,7 @@ async def test_a_job_of_an_idle_session_is_its_child_and_the_session_is_told_of_
         await until(lambda: not scene.supervisor.busy)
         await scene.clock.advance(0.2)
         assert told == [main.id]
-        assert [view.text for view in scene.supervisor.news_for(main.id)] == ["nothing new"]
+        assert [view.result for view in scene.supervisor.news_for(main.id)] == ["nothing new"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from tests.runs.run_scene import Scene
 
 from retinue.capabilities.worktree.attach import branch_of
 from retinue.capabilities.worktree.home import load_records
-from retinue.core.delegation import ChildView, Refusal
+from retinue.core.delegation import Refusal
 from retinue.core.request import RunRequest
+from retinue.core.run_state import ActiveRun
 from retinue.core.spec import AgentSpec
 from retinue.errors import RetinueError
 from retinue.testing.fixtures import temporary_repository
@@ -89,7 +90,7 @@ async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without
         assert len(scene.supervisor.members) == 1
         scene.model("task").standing = "ok"
         again = await scene.spawn(main, "", retry=refused.retry, background=True, agent=None)
-        assert isinstance(again, ChildView)
+        assert isinstance(again, ActiveRun)
 
 
 async def test_many_isolated_runs_at_once_share_nothing(tmp_path, monkeypatch, repository):

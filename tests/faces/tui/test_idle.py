@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from retinue.core.delegation import ChildView
 from retinue.core.events import Event, MessageAdded
 from retinue.core.messages import ChildrenEnded
+from retinue.core.run_state import ActiveRun
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
 from retinue.runs.notifications import announcement
 from tests.faces.tui.test_app import type_in
 from tests.faces.tui.watch_scene import picture, until, watching
+from tests.tools.delegation_scene import make_child
 
 
 def main_of(app):
@@ -28,10 +27,8 @@ async def told(app, run_id: str) -> int:
     return sum(ending.id == run_id for notice in told for ending in notice.endings)
 
 
-def ended(run_id: str, description: str) -> ChildView:
-    return ChildView(
-        id=run_id, agent="Explore", display_name="Explore", description=description, status="completed", text="Found."
-    )
+def ended(run_id: str, description: str) -> ActiveRun:
+    return make_child(id=run_id, description=description, text="Found.")
 
 
 async def interrupted(scene, app, pilot):
@@ -91,7 +88,7 @@ async def test_an_agent_that_goes_on_after_its_end_was_shown_is_shown_when_it_en
     async with watching(tmp_path, monkeypatch) as (_, app, pilot):
         await type_in(pilot, "go")
         await until(pilot, lambda: app.session.main_id is not None)
-        cut = replace(ended("cut", "slow work"), status="interrupted", text="")
+        cut = make_child("interrupted", id="cut", description="slow work")
         app._chat.tell_early([cut], show_cost=False)
         await until(pilot, lambda: "slow work interrupted" in picture(app))
         app._chat.tell_early([cut], show_cost=False)

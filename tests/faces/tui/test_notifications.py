@@ -5,24 +5,25 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded
 from retinue.core.messages import ChildrenEnded
 from retinue.core.outcome import Outcome
+from retinue.core.run_state import ActiveRun
 from retinue.core.usage import Usage
 from retinue.faces.tui.chat.notification import NotificationBox, announcement_lines
 from retinue.runs.notifications import announcement
 from tests.faces.tui.cards import Story
 from tests.faces.tui.watch_scene import picture, until, watching
+from tests.tools.delegation_scene import make_child
 
 
-def view(run: str = "a1", **fields) -> ChildView:
+def view(run: str = "a1", **fields) -> ActiveRun:
     known = {
         "id": run, "agent": "Explore", "display_name": "Explore", "description": "Find auth files",
         "status": "completed", "text": "Found 5 files.\nsrc/auth.py\nsrc/login.py", "tool_uses": 3,
         "usage": Usage(12_400), "duration_ms": 4_100,
     }  # fmt: skip
-    return ChildView(**{**known, **fields})
+    return make_child(**{**known, **fields})
 
 
 def notification(views, **options) -> ChildrenEnded:

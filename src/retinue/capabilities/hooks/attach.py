@@ -34,6 +34,7 @@ from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.sources import Handler
+    from retinue.models.protocol import Model
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.run import Run
 
@@ -198,11 +199,10 @@ class RunHooks:
             raise PromptBlockedError(f"The change of the model to {model} was refused: {why}")
         self._switched = switch
 
-    def _hear_of_fallbacks(self) -> None:
+    def _hear_of_fallbacks(self, model: Model) -> None:
         """Fire the events of a change of the model also when a fallback takes over."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
-        model = self.launch.model
         if isinstance(model, Fallback):
             model.before_switch = self._before_fallback
             model.after_switch = self._after_fallback
@@ -225,7 +225,7 @@ class RunHooks:
         self._handle, self._began, self.launch = handle, True, handle.launch
         for warning in self._early:
             self._warn(warning.code, warning.text)
-        self._hear_of_fallbacks()
+        self._hear_of_fallbacks(handle.launch.model)
         if self._switched:
             await self.fire("PostModelSwitch", str(self._switched["to_model"]), self._switched)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):

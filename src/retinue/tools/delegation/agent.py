@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal, cast
 
-from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.core.delegation import Delegation, Refusal, SpawnCall
 from retinue.core.format import format_duration
+from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.usage import Budget
 from retinue.errors import UsageError
@@ -27,7 +28,6 @@ from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.views import (
     NO_OUTPUT,
     error_text,
-    has_succeeded,
     identity,
     notes,
     partial_text,
@@ -111,42 +111,42 @@ class AgentTool(DelegationTool):
         first = f'Scheduled "{found.name}" (id: {found.id}, type: {found.kind}). Next run: {found.next_run}.'
         return ok("\n".join([first, *notes(found.notes), _MANAGE]))
 
-    def _started(self, view: ChildView, call: SpawnCall, extra: tuple[str, ...]) -> str:
+    def _started(self, child: ActiveRun, call: SpawnCall, extra: tuple[str, ...]) -> str:
         if call.resume is not None:
             done = "resumed in the background"
-        elif view.moved:
+        elif child.moved:
             done = "moved to the background: it goes on there"
-        elif view.status == "queued":
+        elif child.status == "queued":
             done = "queued in the background"
         else:
             done = "started in the background"
-        lines = [f"Agent {done}.", *identity(view)]
-        if view.status == "queued":
-            lines.append(queue_line(view, self.live().max_concurrent))
-        return "\n".join([*lines, *notes((*view.notes, *extra)), "", _AFTER])
+        lines = [f"Agent {done}.", *identity(child)]
+        if child.status == "queued":
+            lines.append(queue_line(child, self.live().max_concurrent))
+        return "\n".join([*lines, *notes((*child.notes, *extra)), "", _AFTER])
 
-    async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext, call_id: str) -> ToolOutput:
+    async def _ended(self, child: ActiveRun, extra: tuple[str, ...], context: ToolContext, call_id: str) -> ToolOutput:
         """Return the result of a foreground run: everything it said, and the id that resumes it."""
         # The result is in this text, so no notification may bring it again.
-        self.delegation.consume(view.id, call_id)
-        head = [*identity(view), *notes((*view.notes, *extra)), ""]
-        note = status_note(view)
-        if has_succeeded(view):
-            first = f"Agent completed in {format_duration(view.duration_ms)} "
-            first += f"({stats(view, show_cost=self.live().show_cost)})."
+        self.delegation.consume(child.id, call_id)
+        head = [*identity(child), *notes((*child.notes, *extra)), ""]
+        note = status_note(child)
+        if child.succeeded:
+            first = f"Agent completed in {format_duration(child.duration_ms)} "
+            first += f"({stats(child, show_cost=self.live().show_cost)})."
             if note:
                 first += f" Note: {note}."
             shown = Shown(NO_OUTPUT)
-            if view.text.strip():
-                shown = await bound_text(view.text, view.id, context)
+            if child.result.strip():
+                shown = await bound_text(child.result, child.id, context)
             return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
-        word: str = view.status
+        word: str = child.status
         if word not in ("stopped", "aborted", "interrupted"):
             word = "failed"
-        lines = [f"Agent {word}: {error_text(view)}", *head]
-        partial = partial_text(view)
+        lines = [f"Agent {word}: {error_text(child)}", *head]
+        partial = partial_text(child)
         if partial:
-            shown = await bound_text(partial, view.id, context)
+            shown = await bound_text(partial, child.id, context)
             lines += ["Partial output before the failure:", shown.text, "", _closing(shown, note)]
         else:
             lines.append("It produced no output.")
@@ -239,11 +239,11 @@ def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, 
     return kept, ignored
 
 
-def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tuple[str, ...]:
+def _ignored(child: ActiveRun, ignored: tuple[str, ...], given: Arguments) -> tuple[str, ...]:
     if _name(given, "resume") is None:
         return ()
     wanted = _word(given, "subagent_type")
-    if wanted is not None and wanted.casefold() not in (view.agent.casefold(), view.display_name.casefold()):
+    if wanted is not None and wanted.casefold() not in (child.agent.casefold(), child.display_name.casefold()):
         ignored = ("subagent_type", *ignored)
     if ignored:
         return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",)

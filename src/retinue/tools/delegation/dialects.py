@@ -12,10 +12,11 @@ from typing import ClassVar, cast, get_args
 
 from msgspec import to_builtins
 
-from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall, Vocabulary
+from retinue.core.delegation import Delegation, Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import Text
-from retinue.core.outcome import Ended, Failure, Outcome
+from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.loop.finish import (
@@ -31,7 +32,7 @@ from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import DelegationTool, Items, bound_text, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.describe import Wording, fill
 from retinue.tools.delegation.frame import as_data, one_line
-from retinue.tools.delegation.views import error_text, has_succeeded, notes, partial_text, status_note
+from retinue.tools.delegation.views import error_text, notes, partial_text, status_note
 
 _CODES: frozenset[str] = frozenset(get_args(ErrorCode))
 _OTHER_CODES: Mapping[str, ErrorCode] = {
@@ -39,7 +40,6 @@ _OTHER_CODES: Mapping[str, ErrorCode] = {
     "DEPTH_EXCEEDED": "SUBAGENT_DEPTH_EXCEEDED",
     "USAGE": "INVALID_INPUT",
 }
-_ENDED: frozenset[str] = frozenset(get_args(Ended))
 
 
 def _foreground_call(agent: str, task: str, call_id: str, vocabulary: Vocabulary) -> SpawnCall:
@@ -120,14 +120,14 @@ class SubagentTool(DelegationTool):
             message = f"{message} Available agents: {', '.join(names) or 'none'}."
         return refused(cast(ErrorCode, code), message)
 
-    def _result(self, view: ChildView, task: str) -> ResultDocument:
+    def _result(self, child: ActiveRun, task: str) -> ResultDocument:
         return result_document(
-            view.outcome or _outcome(view),
-            agent=view.agent,
+            child.outcome or _outcome_of_interrupted(child),
+            agent=child.agent,
             task=task,
-            run_id=view.id,
-            session_file=view.transcript,
-            display_items=self.items(view.id),
+            run_id=child.id,
+            session_file=child.transcript,
+            display_items=self.items(child.id),
             sanitise=lambda text: as_data(self.sanitise(text)),
         )
 
@@ -137,30 +137,25 @@ def subagent_spec(wording: Wording) -> ToolSpec:
     return make_spec(SubagentTool, fill(shipped_prompt(SubagentTool), wording), SubagentTool.properties)
 
 
-def _outcome(view: ChildView) -> Outcome:
-    """Return what a view alone tells of an outcome."""
-    ended: str = view.status
-    if ended not in _ENDED:
-        ended = "error"
-    failure = Failure("internal", view.error) if view.error else None
+def _outcome_of_interrupted(child: ActiveRun) -> Outcome:
     return Outcome(
-        cast(Ended, ended),
-        view.text,
-        partial=view.partial,
-        failure=failure,
-        usage=view.usage,
-        turns=view.turns,
-        tool_uses=view.tool_uses,
-        compactions=view.compactions,
-        duration_ms=view.duration_ms,
-        notes=view.notes,
+        "error",
+        child.result,
+        partial=bool(child.result),
+        failure=Failure("internal", child.failure_text),
+        usage=child.usage,
+        turns=child.turns,
+        tool_uses=child.tool_uses,
+        compactions=child.compactions,
+        duration_ms=child.duration_ms,
+        notes=child.notes,
     )
 
 
-def _detached(view: ChildView) -> ResultDocument:
+def _detached(child: ActiveRun) -> ResultDocument:
     """A person moved the run to the background: there is no result yet."""
-    text = f"The agent goes on in the background as {view.id}. You will be notified when it ends."
-    return ResultDocument((ResultText(text),), ResultDetails(run_id=view.id))
+    text = f"The agent goes on in the background as {child.id}. You will be notified when it ends."
+    return ResultDocument((ResultText(text),), ResultDetails(run_id=child.id))
 
 
 def _output(result: ResultDocument) -> ToolOutput:
@@ -240,24 +235,24 @@ def _led(start: str, message: str) -> str:
     return start + message
 
 
-async def _ended(view: ChildView, context: ToolContext) -> ToolOutput:
-    said = notes(view.notes)
-    if not has_succeeded(view):
-        lines = [f"Subagent failed: {error_text(view)}", *said]
-        partial = partial_text(view)
+async def _ended(child: ActiveRun, context: ToolContext) -> ToolOutput:
+    said = notes(child.notes)
+    if not child.succeeded:
+        lines = [f"Subagent failed: {error_text(child)}", *said]
+        partial = partial_text(child)
         if partial:
-            lines += ["Partial output:", await _shown(partial, view, context)]
+            lines += ["Partial output:", await _shown(partial, child, context)]
         return failed("\n".join(lines))
-    note = status_note(view)
+    note = status_note(child)
     if note:
         said.append(f"Note: {note}.")
     if said:
         said.append("")
     shown = _NOTHING
-    if view.text.strip():
-        shown = await _shown(view.text, view, context)
+    if child.result.strip():
+        shown = await _shown(child.result, child, context)
     return ok("\n".join([*said, shown]))
 
 
-async def _shown(text: str, view: ChildView, context: ToolContext) -> str:
-    return (await bound_text(text, view.id, context, frame=as_data)).text
+async def _shown(text: str, child: ActiveRun, context: ToolContext) -> str:
+    return (await bound_text(text, child.id, context, frame=as_data)).text

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from retinue.core.delegation import ChildView, Refusal, WaitEnd
+from retinue.core.delegation import Refusal, WaitEnd
 from retinue.core.format import format_wait
 from retinue.core.messages import Text
+from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.base import Aliases, Arguments, Properties, ToolError
 from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, bound_text, flag_property, text_property
@@ -17,7 +18,6 @@ from retinue.tools.delegation.views import (
     Peek,
     count_noun,
     error_text,
-    has_succeeded,
     header,
     list_line,
     partial_text,
@@ -42,7 +42,7 @@ class ListSubagentsTool(DelegationTool):
         return ok(list_children(self.delegation.children(), every=given.flag("all")))
 
 
-def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
+def list_children(children: tuple[ActiveRun, ...], *, every: bool) -> str:
     """Return one line for each agent; of successes only the newest unless `every`."""
     if not children:
         return "You have started no agents."
@@ -60,18 +60,18 @@ def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
     return "\n".join(lines)
 
 
-def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:
+def _worth_showing(children: tuple[ActiveRun, ...]) -> list[ActiveRun]:
     """Return what is at work, then what went wrong, then the newest successes."""
-    active: list[ChildView] = []
-    problems: list[ChildView] = []
-    successes: list[ChildView] = []
-    for view in children:
-        if view.live:
-            active.append(view)
-        elif has_succeeded(view):
-            successes.append(view)
+    active: list[ActiveRun] = []
+    problems: list[ActiveRun] = []
+    successes: list[ActiveRun] = []
+    for child in children:
+        if child.live:
+            active.append(child)
+        elif child.succeeded:
+            successes.append(child)
         else:
-            problems.append(view)
+            problems.append(child)
     return [*active, *problems, *successes[:SUCCESSES]]
 
 
@@ -85,15 +85,15 @@ class SteerSubagentTool(DelegationTool):
         message = given.text("message").strip()
         if not message:
             raise ToolError('steer_subagent: "message" is blank. Say what the agent should do.')
-        view = self.delegation.steer(agent_id(given), message)
-        if isinstance(view, Refusal):
-            return failed(refusal(view, self.delegation.children()))
-        who = f"{view.id} ({shown_name(view)})"
-        if view.status in ("queued", "starting"):
-            return ok(f"Message kept for agent {who}, which is {view.status}: it is delivered as soon as it works.")
+        child = self.delegation.steer(agent_id(given), message)
+        if isinstance(child, Refusal):
+            return failed(refusal(child, self.delegation.children()))
+        who = f"{child.id} ({shown_name(child)})"
+        if child.status in ("queued", "starting"):
+            return ok(f"Message kept for agent {who}, which is {child.status}: it is delivered as soon as it works.")
         return ok(
             f"Message sent to agent {who}. It reads it as a user message after its current tool execution.\n"
-            f"Current state: {state(view)}"
+            f"Current state: {state(child)}"
         )
 
 
@@ -142,7 +142,7 @@ class ClearSubagentsTool(DelegationTool):
         return ok(text)
 
 
-def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[str], list[str]]:
+def resolve(wanted: Sequence[str], children: Sequence[ActiveRun]) -> tuple[list[str], list[str]]:
     """Return the ids of ended runs meant by `wanted` (an id, a unique beginning of one, or a name), and
     a line for each that means none, several, or a run at work."""
     found: dict[str, None] = {}
@@ -153,7 +153,7 @@ def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[
         if not alike:
             problems.append(f"{shown}: there is no such agent")
         elif len(alike) > 1:
-            ids = ", ".join(view.id for view in alike[:5])
+            ids = ", ".join(child.id for child in alike[:5])
             problems.append(f"{shown}: could be any of {ids}")
         elif alike[0].live:
             problems.append(f"{shown}: is {alike[0].status}, and only agents that have ended can be cleared")
@@ -162,12 +162,12 @@ def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[
     return list(found), problems
 
 
-def _meant(word: str, children: Sequence[ChildView]) -> list[ChildView]:
-    exact = [view for view in children if word in (view.id, view.handle)]
+def _meant(word: str, children: Sequence[ActiveRun]) -> list[ActiveRun]:
+    exact = [child for child in children if word in (child.id, child.name)]
     # A short beginning could clear the wrong agent.
     if exact or len(word) < SHORTEST:
         return exact[:1]
-    return [view for view in children if view.id.startswith(word)]
+    return [child for child in children if child.id.startswith(word)]
 
 
 def _ids(given: Arguments) -> list[str] | None:
@@ -212,63 +212,63 @@ class GetSubagentResultTool(DelegationTool):
             return ok(list_children(self.delegation.children(), every=given.flag("all")))
         wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
         peek = read_peek(given) if not verbose else None
-        view = self.delegation.view(wanted)
+        child = self.delegation.view(wanted)
         end: WaitEnd | None = None
         live = self.live()
-        if wait and not isinstance(view, Refusal) and view.live:
+        if wait and not isinstance(child, Refusal) and child.live:
             waited = await self.delegation.wait(wanted, live.wait_seconds, call_id)
             if isinstance(waited, Refusal):
-                view = waited
+                child = waited
             else:
-                view, end = waited.view, waited.end
-        if isinstance(view, Refusal):
-            return failed(refusal(view, self.delegation.children()))
+                child, end = waited.run, waited.end
+        if isinstance(child, Refusal):
+            return failed(refusal(child, self.delegation.children()))
         if peek is not None:
-            body = await self._peek(view, peek, context)
+            body = await self._peek(child, peek, context)
         else:
-            body = await _body(view, end, live.wait_seconds, live.max_concurrent, context)
+            body = await _body(child, end, live.wait_seconds, live.max_concurrent, context)
         if verbose:
-            body += await self._conversation(view, context)
-        if not view.live:
-            self.delegation.consume(view.id, call_id)
-        return ok("\n".join([*header(view, show_cost=live.show_cost), "", body]))
+            body += await self._conversation(child, context)
+        if not child.live:
+            self.delegation.consume(child.id, call_id)
+        return ok("\n".join([*header(child, show_cost=live.show_cost), "", body]))
 
-    async def _peek(self, view: ChildView, peek: Peek, context: ToolContext) -> str:
-        if not view.live and view.text.strip():
-            lines, kind = view.text.split("\n"), "result"
+    async def _peek(self, child: ActiveRun, peek: Peek, context: ToolContext) -> str:
+        if not child.live and child.result.strip():
+            lines, kind = child.result.split("\n"), "result"
         else:
-            lines, kind = self.delegation.transcript_lines(view.id), "output file"
-            if view.live:
+            lines, kind = self.delegation.transcript_lines(child.id), "output file"
+            if child.live:
                 kind = "live output file"
         if lines:
             return await peek_text(peek, lines, kind, context)
-        if view.live:
+        if child.live:
             return "No output yet for this agent."
         return NO_OUTPUT
 
-    async def _conversation(self, view: ChildView, context: ToolContext) -> str:
-        text = self.delegation.conversation(view.id)
+    async def _conversation(self, child: ActiveRun, context: ToolContext) -> str:
+        text = self.delegation.conversation(child.id)
         if not text:
             return ""
-        shown = await bound_text(text, view.id, context, label="conversation")
+        shown = await bound_text(text, child.id, context, label="conversation")
         return f"\n\n--- Agent Conversation ---\n{shown.text}"
 
 
-async def _body(view: ChildView, end: WaitEnd | None, seconds: float, most: int, context: ToolContext) -> str:
-    if view.live:
-        return _still_at_work(view, end, seconds, most)
-    if has_succeeded(view):
-        return (await bound_text(view.text, view.id, context)).text if view.text.strip() else NO_OUTPUT
+async def _body(child: ActiveRun, end: WaitEnd | None, seconds: float, most: int, context: ToolContext) -> str:
+    if child.live:
+        return _still_at_work(child, end, seconds, most)
+    if child.succeeded:
+        return (await bound_text(child.result, child.id, context)).text if child.result.strip() else NO_OUTPUT
     lines: list[str] = []
-    if view.error or view.status == "error":
-        lines.append(f"Error: {error_text(view)}")
-    partial = partial_text(view)
+    if child.failure_text or child.status == "error":
+        lines.append(f"Error: {error_text(child)}")
+    partial = partial_text(child)
     if partial:
-        lines += ["Partial output before the end:", (await bound_text(partial, view.id, context)).text]
+        lines += ["Partial output before the end:", (await bound_text(partial, child.id, context)).text]
     return "\n".join(lines) or NO_OUTPUT
 
 
-def _still_at_work(view: ChildView, end: WaitEnd | None, seconds: float, most: int) -> str:
+def _still_at_work(child: ActiveRun, end: WaitEnd | None, seconds: float, most: int) -> str:
     match end:
         case "timeout":
             first = f"Still not done after waiting {format_wait(seconds)}; it goes on."
@@ -278,11 +278,11 @@ def _still_at_work(view: ChildView, end: WaitEnd | None, seconds: float, most: i
             first = "The wait ended early because a message for you is waiting: see to that first. The agent goes on."
         case "completed" | None:
             first = "The agent is still running."
-            if view.status == "queued":
+            if child.status == "queued":
                 first = "The agent has not started yet."
     lines = [first]
-    if view.status == "queued":
-        lines.append(queue_line(view, most))
-    elif view.activity:
-        lines.append(f"Now: {one_line(view.activity, 160)}")
+    if child.status == "queued":
+        lines.append(queue_line(child, most))
+    elif child.last_tool:
+        lines.append(f"Now: {one_line(child.last_tool, 160)}")
     return "\n".join([*lines, _NOTIFIED])

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from retinue.core.delegation import ChildView, Refusal, Status
-from retinue.core.format import format_cost, format_count, format_duration, session_tokens
-from retinue.core.outcome import CUT_OFF, SUCCESS
+from retinue.core.delegation import Refusal, Status
+from retinue.core.format import context_percent, format_cost, format_count, format_duration, session_tokens
+from retinue.core.outcome import CUT_OFF
+from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext
 from retinue.tools.base import Arguments, ToolError
 from retinue.tools.delegation.base import MOST
@@ -46,39 +47,35 @@ _RETRY_FIELDS = {
 _NOT_FOUND = frozenset({"UNKNOWN_RUN", "NOT_FOUND", "AGENT_NOT_FOUND"})
 
 
-def has_succeeded(view: ChildView) -> bool:
-    return view.status in SUCCESS
-
-
-def status_note(view: ChildView) -> str:
+def status_note(child: ActiveRun) -> str:
     """Return what a reader must know about how it ended; empty for a plain success."""
-    if view.outcome is not None and view.outcome.truncated:
+    if child.outcome is not None and child.outcome.truncated:
         return f"its answer was {CUT_OFF}, so the end is missing; resume it to have the rest"
-    if view.outcome is not None and view.outcome.stopped_by == "person":
+    if child.outcome is not None and child.outcome.stopped_by == "person":
         return "the user stopped it, so the work is unfinished; leave it, and do not resume or repeat it unasked"
-    return _NOTES.get(view.status, "")
+    return _NOTES.get(child.status, "")
 
 
-def shown_name(view: ChildView) -> str:
-    return one_line(view.display_name or view.agent, 128)
+def shown_name(child: ActiveRun) -> str:
+    return one_line(child.display_name or child.agent, 128)
 
 
-def error_text(view: ChildView) -> str:
+def error_text(child: ActiveRun) -> str:
     """Return why it failed, on one line; never empty."""
-    return one_line(view.error or "", 1_000) or status_note(view) or "the run ended without saying why"
+    return one_line(child.failure_text, 1_000) or status_note(child) or "the run ended without saying why"
 
 
-def partial_text(view: ChildView) -> str:
+def partial_text(child: ActiveRun) -> str:
     """Return what a failed run had said, unless that is nothing but its error."""
-    text = view.text.strip()
-    return "" if text == (view.error or "").strip() else text
+    text = child.result.strip()
+    return "" if text == child.failure_text.strip() else text
 
 
-def stats(view: ChildView, *, show_cost: bool = False) -> str:
+def stats(child: ActiveRun, *, show_cost: bool = False) -> str:
     """`3 tool uses, 33.8k tokens, ~$0.0042`."""
-    parts = [count_noun(view.tool_uses, "tool use"), _tokens(view)]
+    parts = [count_noun(child.tool_uses, "tool use"), _tokens(child)]
     if show_cost:
-        parts.append(format_cost(view.usage.cost_usd))
+        parts.append(format_cost(child.usage.cost_usd))
     return ", ".join(filter(None, parts))
 
 
@@ -87,53 +84,56 @@ def count_noun(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def identity(view: ChildView) -> list[str]:
+def identity(child: ActiveRun) -> list[str]:
     """Return the lines by which a parent finds the run again."""
-    lines = [f"Agent ID: {view.id}"]
-    if view.handle:
-        lines.append(f"Name: {one_line(view.handle, 128)}")
-    lines.append(f"Type: {one_line(view.agent, 128)}")
-    if view.description:
-        lines.append(f"Description: {one_line(view.description)}")
-    if view.transcript:
-        lines.append(f"Output file: {view.transcript}")
+    lines = [f"Agent ID: {child.id}"]
+    if child.name:
+        lines.append(f"Name: {one_line(child.name, 128)}")
+    lines.append(f"Type: {one_line(child.agent, 128)}")
+    if child.description:
+        lines.append(f"Description: {one_line(child.description)}")
+    if child.transcript:
+        lines.append(f"Output file: {child.transcript}")
     return lines
 
 
-def queue_line(view: ChildView, most: int) -> str:
+def queue_line(child: ActiveRun, most: int) -> str:
     """Return where a run that has not begun stands. `most` limits this process, and only the runs that wait for it."""
-    return "Position: queued" if view.queue_position is None else f"Position: queued (max {most} concurrent)"
+    return "Position: queued" if child.queue_position is None else f"Position: queued (max {most} concurrent)"
 
 
-def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
+def header(child: ActiveRun, *, show_cost: bool = False) -> list[str]:
     """Return the first lines of `get_subagent_result`."""
-    note = status_note(view)
-    status: str = view.status
+    note = status_note(child)
+    status: str = child.status
     if note:
         status += f" ({note})"
-    fields = [f"Type: {one_line(view.agent, 128)}", f"Status: {status}", f"Tool uses: {view.tool_uses}", _tokens(view)]
-    if show_cost and format_cost(view.usage.cost_usd):
-        fields.append(f"Cost: {format_cost(view.usage.cost_usd)}")
-    if view.context_percent is not None:
-        fields.append(f"Context: {round(view.context_percent)}%")
-    if view.compactions:
-        fields.append(f"Compactions: {view.compactions}")
-    fields.append(f"Duration: {format_duration(view.duration_ms)}")
-    lines = [f"Agent: {view.id}", " | ".join(filter(None, fields))]
-    if view.description:
-        lines.append(f"Description: {one_line(view.description)}")
-    if view.transcript:
-        lines.append(f"Output file: {view.transcript}")
-    return [*lines, *notes(view.notes)]
+    agent = one_line(child.agent, 128)
+    fields = [f"Type: {agent}", f"Status: {status}", f"Tool uses: {child.tool_uses}", _tokens(child)]
+    if show_cost and format_cost(child.usage.cost_usd):
+        fields.append(f"Cost: {format_cost(child.usage.cost_usd)}")
+    percent = context_percent(child.context_tokens, child.window)
+    if percent is not None:
+        fields.append(f"Context: {round(percent)}%")
+    if child.compactions:
+        fields.append(f"Compactions: {child.compactions}")
+    fields.append(f"Duration: {format_duration(child.duration_ms)}")
+    lines = [f"Agent: {child.id}", " | ".join(filter(None, fields))]
+    if child.description:
+        lines.append(f"Description: {one_line(child.description)}")
+    if child.transcript:
+        lines.append(f"Output file: {child.transcript}")
+    return [*lines, *notes(child.notes)]
 
 
-def state(view: ChildView) -> str:
+def state(child: ActiveRun) -> str:
     """`33.8k tokens · 3 tool uses · context 62% full · 2 compactions`."""
-    parts = [_tokens(view), count_noun(view.tool_uses, "tool use")]
-    if view.context_percent is not None:
-        parts.append(f"context {round(view.context_percent)}% full")
-    if view.compactions:
-        parts.append(count_noun(view.compactions, "compaction"))
+    parts = [_tokens(child), count_noun(child.tool_uses, "tool use")]
+    percent = context_percent(child.context_tokens, child.window)
+    if percent is not None:
+        parts.append(f"context {round(percent)}% full")
+    if child.compactions:
+        parts.append(count_noun(child.compactions, "compaction"))
     return " · ".join(filter(None, parts))
 
 
@@ -142,25 +142,25 @@ def notes(said: Iterable[str]) -> list[str]:
     return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(said) if note]
 
 
-def list_line(view: ChildView) -> str:
+def list_line(child: ActiveRun) -> str:
     """Return one run as one line of a list."""
-    line = view.id
-    if view.handle:
-        line += f" @{one_line(view.handle, 128)}"
-    line += f" [{view.status}] {shown_name(view)}: {one_line(view.description, 100) or '(no description)'}"
-    if view.live:
-        doing = one_line(view.activity, 80)
+    line = child.id
+    if child.name:
+        line += f" @{one_line(child.name, 128)}"
+    line += f" [{child.status}] {shown_name(child)}: {one_line(child.description, 100) or '(no description)'}"
+    if child.live:
+        doing = one_line(child.last_tool, 80)
         return f"{line} - {doing}" if doing else line
-    line += f" ({stats(view)}, {format_duration(view.duration_ms)}"
-    if not view.consumed:
+    line += f" ({stats(child)}, {format_duration(child.duration_ms)}"
+    if not child.consumed:
         line += ", not read yet"
     line += ")"
-    if not has_succeeded(view):
-        line += f" - {one_line(error_text(view), 160)}"
+    if not child.succeeded:
+        line += f" - {one_line(error_text(child), 160)}"
     return line
 
 
-def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
+def refusal(refused: Refusal, children: Sequence[ActiveRun] = ()) -> str:
     """Return why nothing happened and what to do. A stored call says how to repeat it; an unknown id
     comes with the ids there are, each once."""
     text = refused.message.strip() or f"Refused ({refused.code})."
@@ -171,8 +171,8 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
             example = f'{{"retry": "{refused.retry}", "{field}": "..."}}'
         text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}."
     if refused.code in _NOT_FOUND:
-        others = [view for view in children if view.id not in text]
-        known = list(map(list_line, sorted(others, key=lambda view: not view.live)[:_LISTED]))
+        others = [child for child in children if child.id not in text]
+        known = list(map(list_line, sorted(others, key=lambda child: not child.live)[:_LISTED]))
         if known:
             text += "\n" + "\n".join(["Agents you started:", *known])
         elif not children:
@@ -180,8 +180,8 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
     return text
 
 
-def _tokens(view: ChildView) -> str:
-    count = session_tokens(view.usage)
+def _tokens(child: ActiveRun) -> str:
+    count = session_tokens(child.usage)
     return f"{format_count(count)} tokens" if count else ""
 
 

@@ -11,10 +11,10 @@ from textual import work
 from textual.containers import VerticalScroll
 from textual.widget import AwaitMount, Widget
 
-from retinue.core.delegation import ChildView
 from retinue.core.events import Event, TextDelta
 from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.run_state import ActiveRun
 from retinue.core.story import Entry, Step, Story, Topic
 from retinue.core.tool import Todo
 from retinue.faces.tui.board.board import Board
@@ -155,7 +155,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._cut()
         return mounted
 
-    def tell_early(self, news: Sequence[ChildView], *, show_cost: bool) -> None:
+    def tell_early(self, news: Sequence[ActiveRun], *, show_cost: bool) -> None:
         """Show completions that the main agent has yet to hear of, each once."""
         if not news:
             return
