@@ -25,10 +25,11 @@ from rig.process import line, measure
 from rig.project import Project
 from rig.server import Server, require_rig
 
+from retinue.app.feed import Feed
+from retinue.app.run_events import follow_tree
 from retinue.app.snapshot import take_snapshot
 from retinue.core.events import RunCreated, TurnStarted
 from retinue.core.run_state import RunPlace
-from retinue.log.follow import follow_tree
 from retinue.log.query import LogReader
 from retinue.log.store import Log
 from retinue.settings.places import state_folder
@@ -83,7 +84,7 @@ def watch(folder: Path, commits: int = 40) -> float:
 
 
 async def follow_events(folder: Path, run: str, events: int) -> None:
-    async for event in follow_tree(folder, run):
+    async for event in follow_tree(Feed(folder, folder), run):
         if event.seq > events:
             return
 

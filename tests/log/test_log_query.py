@@ -1,6 +1,5 @@
 """Looking at runs: by id or its beginning, by state, here or in all projects, and as JSON."""
 
-import asyncio
 import json
 import typing
 
@@ -10,12 +9,12 @@ from msgspec.structs import replace
 
 from retinue.core.delegation import LIVE
 from retinue.core.encode import event_to_json, outcome_to_json
-from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
+from retinue.core.events import Body, Event, RunResumed, TurnStarted, Warned
 from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect
-from retinue.log.follow import export_document, export_lines, follow
+from retinue.log.follow import export_document, export_lines
 from retinue.log.query import LogReader, as_dict, everywhere, find_run
 from retinue.log.store import Log
 from retinue.runs.resume import find_named
@@ -164,83 +163,6 @@ async def test_a_run_as_lines_and_as_one_document(reader):
     assert document["run"]["id"] == "aaaa1111-0000-4000"
     assert document["outcome"]["text"] == "Here it is."
     assert json.loads(b"".join(export_document(reader, "aaaa2222")))["outcome"] is None
-
-
-async def test_a_run_can_be_followed_while_it_goes_on(tmp_path):
-    place = RunPlace("r")
-    seen = []
-
-    async def watch():
-        async for event in follow(tmp_path, "r"):
-            seen.append(event)
-
-    async with Log.open(tmp_path) as log:
-        for body in [*stories.opening(), TurnStarted(1)]:
-            log.append(place, body)
-        await log.flush()
-        watching = asyncio.create_task(watch())
-        async with asyncio.timeout(20):
-            while len(seen) < 4:
-                await asyncio.sleep(0.01)
-            log.append(place, TextDelta("half "))
-            await log.flush()
-            while not any(isinstance(event.body, TextDelta) for event in seen):
-                await asyncio.sleep(0.01)
-            for body in [*stories.saying(1, "half whole")][1:]:
-                log.append(place, body)
-            log.append(place, stories.ending())
-            await log.flush()
-            await watching
-        durable = [event for event in seen if not isinstance(event.body, TextDelta)]
-        assert durable == log.reader.events("r")
-        assert [(e.seq, e.body.text) for e in seen if isinstance(e.body, TextDelta)] == [(4, "half ")]
-        assert [event async for event in follow(tmp_path, "r", after=durable[-2].seq)] == durable[-1:]
-
-
-async def test_following_brings_the_streamed_text_of_every_turn(tmp_path):
-    """The numbers of text pieces begin again when all of them have become events."""
-    place = RunPlace("r")
-    texts = []
-
-    async def watch():
-        async for event in follow(tmp_path, "r"):
-            if isinstance(event.body, TextDelta):
-                texts.append(event.body.text)
-
-    async with Log.open(tmp_path) as log:
-        for body in stories.opening():
-            log.append(place, body)
-        await log.flush()
-        watching = asyncio.create_task(watch())
-        async with asyncio.timeout(20):
-            for turn, piece in enumerate(("first ", "second ", "third "), 1):
-                started, whole, ended = stories.saying(turn, piece)
-                log.append(place, started)
-                log.append(place, TextDelta(piece))
-                await log.flush()
-                while len(texts) < turn:
-                    await asyncio.sleep(0.01)
-                log.append(place, whole)
-                log.append(place, ended)
-                await log.flush()
-            log.append(place, stories.ending())
-            await log.flush()
-            await watching
-    assert texts == ["first ", "second ", "third "]
-
-
-async def test_following_a_run_whose_process_is_gone_ends(tmp_path):
-    await make(tmp_path, (RunPlace("r"), [*stories.opening(), TurnStarted(1), TextDelta("half")]))
-    async with asyncio.timeout(20):
-        events = [event async for event in follow(tmp_path, "r")]
-    assert [event.body.type for event in events][-2:] == ["turn.started", "text.delta"]
-    with pytest.raises(UnknownRunError):
-        await anext(follow(tmp_path, "nobody"))
-
-
-async def test_following_gives_more_than_one_helping(tmp_path):
-    await make(tmp_path, (RunPlace("r"), [*stories.opening(), *[Warned("n", str(n)) for n in range(1203)]]))
-    assert len([event async for event in follow(tmp_path, "r")]) == 1206
 
 
 async def test_a_run_is_found_by_its_name_however_many_came_after_it(tmp_path, database):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.app.snapshot import RunList, RunTree, find_run, find_stoppable, take_snapshot, take_tree
-from retinue.app.stream import EventHub, EventScope, FeedFrame
+from retinue.app.stream import BehindError, EventHub, EventScope, FeedFrame
 from retinue.core.delegation import LIVE
 from retinue.core.encode import dump
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
@@ -154,6 +154,20 @@ class Feed:
             whole = (await self.find(run_id)).id
         async for frames in self.hub.follow(after, EventScope(whole, tree)):
             yield frames
+
+    async def follow(
+        self, *, after: int, run_id: str | None = None, tree: bool = False
+    ) -> AsyncGenerator[list[FeedFrame], None]:
+        """Yield the same above `after` to a reader of this process, who continues where it was when it falls behind."""
+        is_first = True
+        while True:
+            try:
+                async for frames in self.events(after=after, run_id=run_id, tree=tree):
+                    after = max((frame.number for frame in frames if frame.number is not None), default=after)
+                    # Later, the text so far would repeat what was yielded; the whole text comes with its event.
+                    yield frames if is_first else [frame for frame in frames if not frame.is_partial]
+            except BehindError:
+                is_first = False
 
     # Verbs
 

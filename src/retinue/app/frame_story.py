@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.app.stream import FeedFrame
 from retinue.core.encode import decode, is_known_type
-from retinue.core.events import Body, Event
+from retinue.core.events import Event, TextDelta, ThinkingDelta
 from retinue.core.story import Step, Story
-from retinue.log.follow import TextPiece
 
 
 class _Place(Struct):
     root_id: str
     seq: int
     at: float
+
+
+def event_of(frame: FeedFrame) -> Event | None:
+    """Return the event of a frame; None for a notice. The event of a partial frame has the whole text so far."""
+    if frame.piece is not None:
+        place = frame.piece.place
+        return Event(place.run_id, place.parent_id, place.root_id, frame.piece.seq, 0.0, frame.piece.body)
+    if not is_known_type(frame.type):
+        return None
+    where = msgspec.json.decode(frame.data, type=_Place)
+    return Event(frame.run_id, frame.parent_id, where.root_id, where.seq, where.at, decode(frame.data))
 
 
 class FrameStories:
@@ -33,22 +44,11 @@ class FrameStories:
         story = self._stories.get(frame.run_id)
         if story is None:
             story = self._stories[frame.run_id] = Story()
-        if frame.piece is not None:
-            root_id, seq, at = frame.piece.place.root_id, frame.piece.seq, 0.0
-            body = _text_body(story, frame.type, frame.piece)
-        elif is_known_type(frame.type):
-            place = msgspec.json.decode(frame.data, type=_Place)
-            root_id, seq, at = place.root_id, place.seq, place.at
-            body = decode(frame.data)
-        else:
+        event = event_of(frame)
+        if event is None:
             return None
-        event = Event(frame.run_id, frame.parent_id, root_id, seq, at, body)
-        return event, story.take(body, seq, at)
-
-
-def _text_body(story: Story, kind: str, piece: TextPiece) -> Body:
-    body = piece.body
-    if kind.endswith("partial"):
-        # A client that came later gets the text so far, of which it may have a part.
-        return type(body)(body.text[story.count_written(type(body)) :])
-    return body
+        if frame.is_partial and isinstance(event.body, TextDelta | ThinkingDelta):
+            # A client that came later gets the text so far, of which it may have a part.
+            kind = type(event.body)
+            event = replace(event, body=kind(event.body.text[story.count_written(kind) :]))
+        return event, story.take(event.body, event.seq, event.at)

@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.app.feed import Feed, command_text
+from retinue.app.frame_story import event_of
 from retinue.core.delegation import LIVE
-from retinue.core.events import TRANSIENT, Event, TextDelta
+from retinue.core.events import TRANSIENT, Event, RunEnded, RunResumed, TextDelta
 from retinue.core.run_state import RunState
 from retinue.errors import StateError
-from retinue.log.follow import Subscription, follow, follow_tree
+from retinue.log.follow import Subscription, last_number
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 _PAGE_EVENTS = 200
-# How often a run that is at rest elsewhere is asked whether someone took it up again.
-LOOK_AGAIN_SECONDS = 1.0
 
 
 class Lost:
@@ -32,6 +30,58 @@ class Lost:
 
     def __init__(self, at: float) -> None:
         self.at = at
+
+
+async def follow_tree(feed: Feed, root_id: str) -> AsyncGenerator[Event, None]:
+    """Yield the events of a run and of all below it in the order of the log, those of the past first, without an
+    end."""
+    async with aclosing(feed.follow(after=0, run_id=root_id, tree=True)) as batches:
+        async for frames in batches:
+            for event in filter(None, map(event_of, frames)):
+                yield event
+
+
+async def follow_run(
+    feed: Feed, run_id: str, after: int = 0, *, until_end: bool = False
+) -> AsyncGenerator[Event | Lost, None]:
+    """Yield the events of a run above `after`, then what happens, in whichever process, with the text of answers as it
+    is written. `until_end` ends it when the run has ended, or its process is gone."""
+    cursor = await feed.read(last_number)
+    async for event in _written_events(feed, run_id, after):
+        after = event.seq
+        yield event
+    row = await feed.find(run_id)
+    if until_end and row.state not in LIVE:
+        text = await feed.read(LogReader.partial, run_id)
+        if text:
+            yield Event(row.id, row.parent_id, row.root_id, after, row.updated_at, TextDelta(text))
+        return
+    is_lost = row.state == "interrupted"
+    if is_lost:
+        yield Lost(row.updated_at)
+    async with aclosing(feed.follow(after=cursor, run_id=run_id)) as batches:
+        async for frame in (frame async for frames in batches for frame in frames):
+            if frame.type == "run.interrupted" and not is_lost:
+                is_lost = True
+                yield Lost((await feed.find(run_id)).updated_at)
+            found = event_of(frame)
+            if found is not None and (found.seq > after or frame.piece is not None):
+                after = max(after, found.seq)
+                is_lost = is_lost and not isinstance(found.body, RunResumed)
+                yield found
+            if until_end and (is_lost or (found is not None and isinstance(found.body, RunEnded))):
+                return
+
+
+async def _written_events(feed: Feed, run_id: str, after: int) -> AsyncGenerator[Event, None]:
+    """Yield the events of a run in the log above `after`, page by page."""
+    while True:
+        page: list[Event] = await feed.read(LogReader.events, run_id, after, _PAGE_EVENTS)
+        for event in page:
+            after = event.seq
+            yield event
+        if len(page) < _PAGE_EVENTS:
+            return
 
 
 class RunSource:
@@ -56,8 +106,6 @@ class RunSource:
         """Yield everything from its first event on, then what happens, also after it is taken up
         again. Ends only when it is closed, or with the log."""
         while True:
-            async for written in self._written():
-                yield written
             live = self._here() if self.node is not None else self._elsewhere()
             async with aclosing(live) as stream:
                 async for event in stream:
@@ -73,18 +121,11 @@ class RunSource:
         """Stop the run. Return what became of it."""
         return await command_text(self._feed.stop(self.run_id, by=""))
 
-    async def _written(self) -> AsyncGenerator[Event, None]:
-        """Yield what is in the log and was not yielded yet, page by page."""
-        while True:
-            found = await self._feed.read(LogReader.events, self.run_id, self._after, _PAGE_EVENTS)
-            for event in found:
-                self._after = event.seq
-                yield event
-            if len(found) < _PAGE_EVENTS:
-                return
-
     async def _here(self) -> AsyncGenerator[Event | Lost, None]:
         """Yield events as they happen until the run has ended; then wait for its next attempt."""
+        async for event in _written_events(self._feed, self.run_id, self._after):
+            self._after = event.seq
+            yield event
         log = self._supervisor.project.log
         await log.flush()
         subscription = log.subscribe(run_id=self.run_id)
@@ -105,21 +146,14 @@ class RunSource:
             subscription.close()
 
     async def _elsewhere(self) -> AsyncGenerator[Event | Lost, None]:
-        """Yield events as the log grows, while another process runs it. At rest it is looked at now and then:
-        someone may take it up again, here or there."""
-        at_rest = False
-        while self.node is None:
-            row = await self.row()
-            if row.state in LIVE:
-                at_rest = False
-                async for event in follow(self._feed.folder, self.run_id, self._after):
+        """Yield events while another process runs it, or none, until it is taken up here."""
+        async with aclosing(follow_run(self._feed, self.run_id, self._after)) as events:
+            async for event in events:
+                if isinstance(event, Event):
                     self._after = max(self._after, event.seq)
-                    yield event
-                row = await self.row()
-            if row.state == "interrupted" and not at_rest:
-                yield Lost(row.updated_at)
-            at_rest = True
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                yield event
+                if self.node is not None:
+                    return
 
 
 Take = Callable[[Event], None]
@@ -146,10 +180,10 @@ class ProcessEvents:
         self._subscription = self._log.subscribe()
         self._tasks.append(asyncio.create_task(self._follow(self._subscription), name="events of this process"))
 
-    def watch(self, folder: Path, root_id: str) -> None:
+    def watch(self, feed: Feed, root_id: str) -> None:
         """From now on also the runs below `root_id`, which another process runs."""
         self.unwatch()
-        self._watching = asyncio.create_task(self._follow(follow_tree(folder, root_id)), name="feed of another process")
+        self._watching = asyncio.create_task(self._follow(follow_tree(feed, root_id)), name="feed of another process")
 
     def unwatch(self) -> None:
         if self._watching is not None:

@@ -14,7 +14,6 @@ from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.run_state import RunState
 from retinue.core.story import Step, Story
 from retinue.log.follow import export_document
-from retinue.log.follow import follow as follow
 from retinue.log.inbox import items
 from retinue.log.overview import describe_activity
 from retinue.log.query import LogReader, everywhere

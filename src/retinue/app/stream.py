@@ -65,6 +65,11 @@ class FeedFrame(Struct, frozen=True):
     piece: TextPiece | None = None
     """The text of a delta, or the text so far."""
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has the text so far of an answer that is being written."""
+        return self.type.endswith(".partial")
+
 
 GONE = "Its process is gone. It can be resumed."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from retinue.app.feed import Feed
 from retinue.app.snapshot import find_run
-from retinue.app.stream import BehindError, FeedFrame
+from retinue.app.stream import FeedFrame
 from retinue.core.delegation import LIVE
 from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.messages import ToolCall
@@ -91,11 +91,11 @@ class _Calls:
         return f"after {self._last}" if self._last else ""
 
 
-def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, _Calls]:
+def _read_place(reader: LogReader, run_id: str | None, calls: bool) -> tuple[int, _Calls]:
     """Return the number of the newest event and, with `calls`, the last call of the run."""
     found, ended = _Calls(), set()
     with one_moment(reader):
-        if calls:
+        if calls and run_id is not None:
             for _, event in reader.ordered(run_id, ("tool.started", "tool.ended"), newest_first=True):
                 if isinstance(event.body, ToolEnded):
                     ended.add(event.body.call_id)
@@ -109,10 +109,10 @@ def _read_place(reader: LogReader, run_id: str, calls: bool) -> tuple[int, _Call
 
 
 class RunWatch:
-    """Hears what happens to a run and to those below it; with `calls` also of every call that they make. Use with
-    `async with`; the run goes on when it is left."""
+    """Hears what happens to a run and to those below it, or without one to all runs of the project; with `calls` also
+    of every call that they make. Use with `async with`; the run goes on when it is left."""
 
-    def __init__(self, feed: Feed, run_id: str, *, calls: bool = False) -> None:
+    def __init__(self, feed: Feed, run_id: str | None = None, *, calls: bool = False) -> None:
         self._feed = feed
         self._run_id = run_id
         self._news = asyncio.Event()
@@ -149,20 +149,15 @@ class RunWatch:
         return True
 
     async def _follow(self) -> None:
-        while True:
-            try:
-                async for frames in self._feed.events(after=self._last, run_id=self._run_id, tree=True):
-                    for frame in frames:
-                        self._take(frame)
-            except BehindError:
-                continue
-            except RetinueError:
-                # Who waits looks at the run and hears of it there.
-                self._news.set()
-                return
+        try:
+            async for frames in self._feed.follow(after=self._last, run_id=self._run_id, tree=True):
+                for frame in frames:
+                    self._take(frame)
+        except RetinueError:
+            # Who waits looks at the run and hears of it there.
+            self._news.set()
 
     def _take(self, frame: FeedFrame) -> None:
-        self._last = frame.number or self._last
         if frame.type == "tool.started" and self._calls:
             with suppress(msgspec.MsgspecError):
                 self._doing.began(frame.run_id, msgspec.json.decode(frame.data, type=_Call).call)
@@ -175,3 +170,14 @@ class RunWatch:
 
 
 _NEWS = frozenset({"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"})
+
+
+async def wait_until_ended(feed: Feed, run_ids: Sequence[str], seconds: float) -> list[RunState]:
+    """Return runs once all have ended, or after `seconds`."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    async with RunWatch(feed) as watch:
+        while True:
+            rows: list[RunState] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
+            if all(row.state not in LIVE for row in rows) or not await watch.news(deadline - clock()):
+                return rows

@@ -1,7 +1,5 @@
-"""Events of a run for others: as they happen, and as JSON.
-
-Those of this process come as they become durable, those of another by polling. Other programs get the events as
-lines, or all of a run as one document.
+"""Events of a run for others: those of this process as they happen, and as JSON, as lines or all of a run as one
+document.
 
 The events of a whole project in the order they were committed, for those who watch all of its runs.
 
@@ -15,18 +13,15 @@ Bodies are passed on as the JSON that the log holds: most of them go to programs
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.delegation import LIVE
 from retinue.core.encode import decode, dump, event_to_json, flat_json
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
 from retinue.core.programs import this_process
@@ -108,78 +103,6 @@ class Subscription(EventQueue[Event]):
 
     def leave(self) -> None:
         self._leave(self)
-
-
-POLL_SECONDS = 0.1
-
-
-async def follow(folder: Path, run_id: str, after: int = 0) -> AsyncIterator[Event]:
-    """Events of a run above `after`, and new ones as they are committed, with streamed text
-    between them as it is saved. Ends after the run's ending, or when its process is gone.
-
-    Asking costs microseconds: SQLite keeps a number that changes with every commit.
-    """
-    with LogReader.open(folder) as reader:
-        place = reader.run(run_id).place
-        version, piece, ended = -1, 0, False
-        while True:
-            now = reader.version()
-            if now != version:
-                found = _read(reader, place, after, piece)
-                if not found:
-                    version = now
-                for event, number in found:
-                    after, piece = max((after, piece), (event.seq, number))
-                    ended = isinstance(event.body, RunEnded)
-                    yield event
-            elif ended or reader.run(place.run_id).state not in LIVE:
-                return
-            else:
-                await asyncio.sleep(POLL_SECONDS)
-
-
-async def follow_tree(folder: Path, root_id: str) -> AsyncIterator[Event]:
-    """The same for a run and all below it, as they come: what is written so far first, ordered
-    by time, then new events of every run, each run's in order. Ends when nothing of the tree
-    lives any more."""
-    with LogReader.open(folder) as reader:
-        seen: dict[str, tuple[int, int]] = {}
-        over: dict[str, float] = {}
-        version = -1
-        while True:
-            now = reader.version()
-            if now == version:
-                if not any(row.state in LIVE for row in reader.list_runs(root_id=root_id)):
-                    return
-                await asyncio.sleep(POLL_SECONDS)
-                continue
-            found: list[tuple[Event, int]] = []
-            for row in reversed(reader.list_runs(root_id=root_id)):
-                if row.state in LIVE or over.get(row.id) != row.updated_at:
-                    new = _read(reader, row.place, *seen.get(row.id, (0, 0)))
-                    found += new
-                    if not new:
-                        over[row.id] = row.updated_at
-            if not found:
-                version = now
-            for event, number in sorted(found, key=lambda each: each[0].at):
-                seen[event.run_id] = max(seen.get(event.run_id, (0, 0)), (event.seq, number))
-                yield event
-
-
-def _read(reader: LogReader, place: RunPlace, after: int, piece: int) -> list[tuple[Event, int]]:
-    """What is new, in order: text that followed event N comes after it and before N + 1. Pieces
-    are read first: one that turns into an event in between is then seen twice rather than never,
-    and those are left out."""
-    pieces = reader.pieces(place.run_id, piece, after)
-    events = reader.events(place.run_id, after, limit=500)
-    last = events[-1].seq if events else after
-    found = [(event, 0) for event in events]
-    for number, seq, kind, text in pieces:
-        if seq == last:
-            body = TextDelta(text) if kind == "text" else ThinkingDelta(text)
-            found.append((Event(place.run_id, place.parent_id, place.root_id, seq, time.time(), body), number))
-    return found
 
 
 def export_lines(reader: LogReader, run_id: str, after: int = 0) -> Iterator[bytes]:

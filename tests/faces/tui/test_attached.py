@@ -8,8 +8,8 @@ import pytest
 
 from retinue.app.conversation import Attached
 from retinue.app.feed import CommandRefusedError, Feed
+from retinue.app.run_events import follow_tree
 from retinue.core.events import RunEnded
-from retinue.log.follow import follow_tree
 from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
 from tests.runs.run_scene import until
 
@@ -40,7 +40,7 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
             await attached.say("too late")
 
 
-async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> None:  # noqa: F811
+async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk, tmp_path) -> None:  # noqa: F811
     async with talk() as t:
         await t.session.say("go")
         model = t.scene.model("go")
@@ -50,8 +50,10 @@ async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> N
         seen = []
 
         async def watch() -> None:
-            async for event in follow_tree(t.retinue.supervisor.project.state, main.id):
+            async for event in follow_tree(Feed(tmp_path, t.retinue.supervisor.project.state), main.id):
                 seen.append(event)
+                if isinstance(event.body, RunEnded) and event.run_id == main.id:
+                    return
 
         watching = asyncio.create_task(watch())
         await until(lambda: {event.run_id for event in seen} == {main.id, first.id})

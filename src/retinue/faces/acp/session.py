@@ -18,7 +18,7 @@ from retinue.app.feed import ConflictError, Feed
 from retinue.app.history import past_events
 from retinue.app.model_choice import ModelWindows
 from retinue.app.models import list_models
-from retinue.app.stream import BehindError, FeedFrame, event_frame, text_frame
+from retinue.app.stream import FeedFrame, event_frame, text_frame
 from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunPlace
 from retinue.errors import AnsweredError, RetinueError
@@ -218,22 +218,16 @@ class AcpSession:
             self._tasks.append(asyncio.create_task(self._tick(), name=f"summaries of {self.id}"))
 
     async def _listen(self, after: int) -> None:
-        while True:
-            try:
-                async for frames in self.feed.events(after=after, run_id=self.id, tree=True):
-                    for frame in frames:
-                        after = frame.number or after
-                        self._take(frame)
-                    if any(frame.type.startswith("inbox.") for frame in frames):
-                        await self.asks.look()
-                        self._end_for_words()
-                    await self._connection.drain()
-            except BehindError:
-                # The client was slow: what is missing comes from the log.
-                continue
-            except RetinueError as error:
-                self._turns.fail(RpcError(INTERNAL_ERROR, str(error)))
-                return
+        try:
+            async for frames in self.feed.follow(after=after, run_id=self.id, tree=True):
+                for frame in frames:
+                    self._take(frame)
+                if any(frame.type.startswith("inbox.") for frame in frames):
+                    await self.asks.look()
+                    self._end_for_words()
+                await self._connection.drain()
+        except RetinueError as error:
+            self._turns.fail(RpcError(INTERNAL_ERROR, str(error)))
 
     async def _tick(self) -> None:
         while True:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
+from retinue.app.feed import Feed
 from retinue.app.reports import (
     BY,
     KINDS,
@@ -22,16 +23,16 @@ from retinue.app.reports import (
     CostRow,
     Totals,
     Trouble,
+    TroubleList,
     read_activity,
     read_cost,
     read_troubles,
 )
 from retinue.app.text import align, clean_line, local_time, optional, plural
 from retinue.core.format import count_tokens, format_count
-from retinue.faces.cli.project import add_where, count, project, say, warn, write_json
+from retinue.faces.cli.project import add_where, count, folder, project, say, warn, write_json
 
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_POLL_SECONDS = 0.5
 _CALLS_HEAD = ("what", "provider", "calls", "ok", "errors", "limited", "denied", "running", "average", "median", "95 %")
 
 
@@ -198,38 +199,44 @@ def execute_logs(args: argparse.Namespace) -> int:
 
     `retinue runs show RUN` has the whole story of one run.
     """
-    state = project(args)
-    wanted: dict[str, Any] = {"levels": LEVELS, "sources": args.sources or SOURCES, "since": args.since or 0.0}
-    if args.level != "all":
-        wanted["levels"] = (args.level,)
-    found = read_troubles(state, limit=args.limit or None, **wanted)
+    feed = Feed(folder(args.cwd))
+    levels = LEVELS if args.level == "all" else (args.level,)
+    read = partial(read_troubles, feed.folder, levels=levels, sources=args.sources or SOURCES, since=args.since or 0.0)
+    cursor = asyncio.run(feed.snapshot(limit=1)).cursor if args.follow else 0
+    troubles = read(limit=args.limit or None)
     if args.json and not args.follow:
-        write_json(found)
+        write_json(troubles)
         return 0
-    for each in found.entries:
-        _print_trouble(each, args.json)
+    last = _print_troubles(troubles, 0, args)
     if args.follow:
-        last = found.entries[-1].number if found.entries else 0
-        _follow(state, args.json, last, wanted)
-    elif not found.entries:
+        asyncio.run(_follow(feed, cursor, lambda after: read(after=after, limit=None), last, args))
+    elif not troubles.entries:
         say("No warnings and no errors.")
     return 0
 
 
-def _follow(state: Path, as_json: bool, after: int, wanted: dict[str, Any]) -> None:
+async def _follow(
+    feed: Feed, cursor: int, read: Callable[[int], TroubleList], last: int, args: argparse.Namespace
+) -> None:
     """Print what is new until Ctrl-C, which the program turns into its exit code."""
-    while True:
-        for each in read_troubles(state, after=after, limit=None, **wanted).entries:
-            _print_trouble(each, as_json)
-            after = each.number
-        sys.stdout.flush()
-        time.sleep(_POLL_SECONDS)
+    async for frames in feed.follow(after=cursor):
+        if any(frame.number is not None for frame in frames):
+            last = _print_troubles(read(last), last, args)
 
 
-def _print_trouble(each: Trouble, as_json: bool) -> None:
+def _print_troubles(troubles: TroubleList, last: int, args: argparse.Namespace) -> int:
+    """Print them, and return the number of the last one."""
+    for trouble in troubles.entries:
+        _print_trouble(trouble, args.json)
+        last = trouble.number
+    sys.stdout.flush()
+    return last
+
+
+def _print_trouble(trouble: Trouble, as_json: bool) -> None:
     if as_json:
-        write_json(each, indent=None)
+        write_json(trouble, indent=None)
         return
-    who = f"{clean_line(each.agent)} {each.run_id[:8]}"
-    what = f"{clean_line(each.code, 40)}: {clean_line(each.text, 400)}"
-    print(f"{local_time(each.at)}  {each.level.upper():7}  {each.source}  {who}  {what}")
+    who = f"{clean_line(trouble.agent)} {trouble.run_id[:8]}"
+    what = f"{clean_line(trouble.code, 40)}: {clean_line(trouble.text, 400)}"
+    print(f"{local_time(trouble.at)}  {trouble.level.upper():7}  {trouble.source}  {who}  {what}")

@@ -12,12 +12,13 @@ from typing import get_args
 
 from msgspec import to_builtins
 
+from retinue.app.feed import Feed
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
+from retinue.app.run_events import Lost, follow_run
 from retinue.app.runs import (
     ListedRun,
     RunEnding,
-    follow,
     list_runs,
     read_document,
     read_ending,
@@ -230,7 +231,9 @@ def execute_tail(args: argparse.Namespace) -> int:
 
 async def _watch(folder: Path, row: RunState, args: argparse.Namespace) -> None:
     progress = Progress(row.agent)
-    async for event in follow(folder, row.id, args.after):
+    async for event in follow_run(Feed(Path(row.cwd), folder), row.id, args.after, until_end=True):
+        if isinstance(event, Lost):
+            return
         if args.json:
             print_json(event_to_json(event))
         else:

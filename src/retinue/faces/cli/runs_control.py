@@ -19,6 +19,7 @@ from retinue.app.places import project_of
 from retinue.app.session_options import read_task
 from retinue.app.snapshot import find_stoppable
 from retinue.app.text import EFFECT_SIGNS, effect_notes, local_time, optional, reads_text, short_path
+from retinue.app.watch import wait_until_ended
 from retinue.core.controls import in_line, visible
 from retinue.core.delegation import LIVE
 from retinue.core.format import relative as undo_path
@@ -39,7 +40,6 @@ from retinue.faces.cli.run import (
 BY = ""
 """The person at this terminal."""
 ENDING_SECONDS = 5.0
-POLL_SECONDS = 0.05
 
 
 def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
@@ -50,16 +50,10 @@ def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
         return refused.answer
 
 
-async def until_ended(feed: Feed, run_ids: Sequence[str], seconds: float = ENDING_SECONDS) -> dict[str, str]:
-    """Return how each run stands once all have ended, or after `seconds`."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        rows: list[RunState] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
-        over = all(row.state not in LIVE for row in rows)
-        if over or asyncio.get_running_loop().time() >= deadline:
-            return {row.id: row.ended or row.state for row in rows}
-        # Another process writes the log: there is nothing to await but its next row.
-        await asyncio.sleep(POLL_SECONDS)
+async def until_ended(feed: Feed, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return how each run stands once all have ended, or after a few seconds."""
+    rows = await wait_until_ended(feed, run_ids, ENDING_SECONDS)
+    return {row.id: row.ended or row.state for row in rows}
 
 
 def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:

@@ -148,7 +148,7 @@ class RetinueApp(Frame):
             self.talk = Attached(self.feed, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
-            self.board_feed.watch(self.project.state, row.root_id)
+            self.board_feed.watch(self.feed, row.root_id)
             return
         self.session.open(row.id)
         self.talk = self.session
