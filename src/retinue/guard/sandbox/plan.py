@@ -355,19 +355,17 @@ def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | 
         reading = readable_beside_processes()
     else:
         reading, listed = view.readable()
-    changing = [*view.writable, view.scratch]
-    if where != "outside":
-        changing.append(SHM)
-    rules: list[tuple[str, int, Identity | None]] = []
-    for path in reading:
-        rules.append((path, _kind(path, _READING) & everything, None))
-    for path in listed:
-        rules.append((path, _LIST, None))
-    for path in changing:
-        rules.append((path, _kind(path, everything), None if path == SHM else identity_of(path)))
+    rights = {path: _kind(path, _READING) & everything for path in reading}
+    rights.update(dict.fromkeys(listed, _LIST))
     for name in DEVICES:
-        rules.append((f"/dev/{name}", device, None))
-    return rules
+        rights[f"/dev/{name}"] = device | rights.get(f"/dev/{name}", 0)
+    changing = [*view.writable, view.scratch]
+    rules: list[tuple[str, int, Identity | None]] = [
+        (path, _kind(path, everything), identity_of(path)) for path in changing
+    ]
+    if where != "outside":
+        rules.append((SHM, _kind(SHM, everything), None))
+    return rules + [(path, access, None) for path, access in rights.items() if path not in changing]
 
 
 def _kind(path: str, access: int) -> int:

@@ -10,7 +10,19 @@ input is closed: at the end of the run, or of Retinue.
 import posix
 import sys
 
-from .namespaces import AT_CWD, AT_RECURSIVE, NEWNS, NODEV, NOSUID, attempt, call, numbers, unshare_with_own_id, words
+from .namespaces import (
+    AT_CWD,
+    AT_RECURSIVE,
+    NEWNS,
+    NODEV,
+    NOSUID,
+    attempt,
+    call,
+    encode,
+    numbers,
+    unshare_with_own_id,
+    words,
+)
 
 _SLAVE = 1 << 19
 """What is mounted outside later appears here too."""
@@ -23,8 +35,8 @@ def main(calls: str, folder: str, options: str) -> None:
     posix.chdir("/")
     if posix.geteuid() != 0 or not attempt("unshare", NEWNS):
         unshare_with_own_id(NEWNS)
-    call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _SLAVE, 0), 32)
-    call("mount", "tmpfs", folder, "tmpfs", NOSUID | NODEV, options)
+    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _SLAVE, 0), 32)
+    call("mount", b"tmpfs", encode(folder), b"tmpfs", NOSUID | NODEV, options.encode())
     spaces = [posix.stat(f"/proc/self/ns/{name}").st_ino for name in ("user", "mnt")]
     root = posix.stat(folder)
     posix.write(1, " ".join(map(str, (posix.getpid(), *spaces, root.st_dev, root.st_ino))).encode() + b"\n")

@@ -11,7 +11,7 @@ In between the kernel shows what is there: `README.md` says for how long.
 import posix
 from _signal import signal  # type: ignore[import-not-found]  # without the enumerations, which take time
 
-from .namespaces import WallError, address, attach_again, call, words
+from .namespaces import WallError, address, attach_again, call, encode, socket_pair, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _HEAD = 16
 _SETFL, _SETOWN = 4, 8
 _ASYNC = 0x2000
 _SIGIO, _IGNORED = 29, 1
-_AF_UNIX, _SOCK_DGRAM, _SOL_SOCKET, _SCM_RIGHTS = 1, 2, 1, 1
+_SOCK_DGRAM, _SOL_SOCKET, _SCM_RIGHTS = 2, 1, 1
 _ENOENT, _EACCES, _ENOTDIR = 2, 13, 20
 
 
@@ -52,7 +52,7 @@ class MaskKeeper:
 
     def _watch(self, folder: str, names: "dict[bytes, int]") -> None:
         try:
-            number = call("inotify_add_watch", self._events, folder, _WATCHED)
+            number = call("inotify_add_watch", self._events, encode(folder), _WATCHED)
         except OSError as error:
             # It cannot be seen from inside of bubblewrap, or not be listed by this user.
             if error.errno in (_ENOENT, _ENOTDIR, _EACCES):
@@ -81,10 +81,7 @@ class MaskKeeper:
             return
 
     def _leave_to_the_kernel(self) -> None:
-        ends = bytes(8)
-        # The kernel writes both descriptors there.
-        call("socketpair", _AF_UNIX, _SOCK_DGRAM | posix.O_CLOEXEC, 0, ends)
-        sender, receiver = int.from_bytes(ends[:4], "little"), int.from_bytes(ends[4:], "little")
+        sender, receiver = socket_pair(_SOCK_DGRAM)
         carried = words(24, _SOL_SOCKET | _SCM_RIGHTS << 32, self._events | receiver << 32)
         call("sendmsg", sender, words(0, 0, 0, 0) + address(carried) + words(len(carried), 0), 0)
         for descriptor in (self._events, receiver, sender):

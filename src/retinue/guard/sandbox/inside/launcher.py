@@ -23,7 +23,6 @@ from .namespaces import (
     PR_CAP_AMBIENT,
     PR_CAP_AMBIENT_CLEAR_ALL,
     PR_CAPBSET_DROP,
-    PR_CAPBSET_READ,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
@@ -47,8 +46,11 @@ from .namespaces import (
     numbers,
     open_exactly,
     open_path,
+    set_actions,
+    socket_pair,
     stay_behind,
     words,
+    write_all_ids,
 )
 
 TYPE_CHECKING = False
@@ -59,6 +61,9 @@ NOT_FOUND = 127
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
 _SYS_ADMIN = 1 << 21
 _RLIMIT_FSIZE = 1
+_SOCK_STREAM = 1
+_NO_RULES = "Landlock does not take the rules of this sandbox"
+_MAP_IDS, _DONE, _FAILED = b"i", b"x", b"-"
 
 
 def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
@@ -112,17 +117,17 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     inside = opened is not None
     enter_folder(folder)
     check_quota(plan)
+    where = "inside" if inside else "outside"
+    if inside and not plan["own_processes"]:
+        where = "among others"
+    # Before any fork, after which each page that is written is copied.
+    rules = landlock_rules(plan, where, opened or {})
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
         companion.alone = True
         divide(plan, companion)
     elif companion.needed:
         stay_behind(companion)
-    where = "inside" if inside else "outside"
-    if inside and not plan["own_processes"]:
-        where = "among others"
-    if where not in plan["landlock"]:
-        raise WallError("the workspace holds the folder for temporary files, and namespaces are not available here")
-    restrict(plan, where, opened or {})
+    restrict(plan, rules, plan["seccomp"]["inside" if inside else "outside"])
 
 
 def end_with_parent() -> None:
@@ -239,34 +244,39 @@ def enter_folder(folder: str) -> None:
         raise WallError(f"the working directory {folder} cannot be entered") from error
 
 
-def restrict(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> None:
+def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
     """The last steps, none of which can be undone, in the process that becomes the program."""
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, words(most, most), 0)
     # Which Python ignores.
-    for number in plan.get("default_signals", (SIGPIPE, SIGXFSZ)):
-        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    set_actions(plan.get("default_signals", (SIGPIPE, SIGXFSZ)), SIG_DFL)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    restrict_paths(plan["landlock"][where], opened)
-    code: bytes = plan["seccomp"]["outside" if where == "outside" else "inside"]
+    try:
+        call("landlock_restrict_self", rules, 0)
+    except OSError as error:
+        raise WallError(_NO_RULES) from error
+    posix.close(rules)
     program = (len(code) // 8).to_bytes(8, "little") + address(code)
     call("prctl", PR_SET_SECCOMP, 2, program, 0, 0)
 
 
 def drop_capabilities(kept: int) -> None:
     """Give up all capabilities but `kept`, of which only those that this process holds can stay."""
-    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    # Asking for each that may exist would take longer.
-    surplus = capabilities(b"CapBnd:") & ~kept
-    for capability in range(surplus.bit_length()):
-        if surplus >> capability & 1:
-            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
-    for allowed in (kept, kept & capabilities(b"CapPrm:"), 0):
+    permitted, bounds = capabilities()
+    drop_from_bounds(bounds & ~kept)
+    for allowed in (kept, kept & permitted, 0):
         # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
     raise WallError("capabilities cannot be given up")
+
+
+def drop_from_bounds(surplus: int) -> None:
+    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(surplus.bit_length()):
+        if surplus >> capability & 1:
+            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def capability_sets(allowed: int) -> bytes:
@@ -274,29 +284,31 @@ def capability_sets(allowed: int) -> bytes:
     return low + low + bytes(4) + high + high + bytes(4)
 
 
-def capabilities(kind: bytes) -> int:
-    """Return one of the sets that this process has."""
-    _, _, rest = get("/proc/self/status").partition(kind)
-    return int(rest.split(None, 1)[0], 16)
+def capabilities() -> "tuple[int, int]":
+    """Return the capabilities that this process may use, and those that it and its children can ever get."""
+    status = get("/proc/self/status")
+    permitted, bounds = (status.partition(kind)[2].split(None, 1)[0] for kind in (b"CapPrm:", b"CapBnd:"))
+    return int(permitted, 16), int(bounds, 16)
 
 
-def restrict_paths(landlock: "dict[str, Any]", opened: "dict[str, int]") -> None:
-    handled: bytes = landlock["handled"]
+def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> int:
+    """Return the rules of a plan, open. `opened` holds what programs may write, which is closed."""
+    if where not in plan["landlock"]:
+        raise WallError("the workspace holds the folder for temporary files, and namespaces are not available here")
+    handled: bytes = plan["landlock"][where]["handled"]
     try:
         rules = call("landlock_create_ruleset", handled, len(handled), 0)
-        for path, access, identity in landlock["rules"]:
-            location = opened.pop(path, -1)
-            if location < 0:
-                location = open_for_rule(path, identity)
-            if location < 0:
-                # What is not there needs no permission.
-                continue
-            attempt("landlock_add_rule", rules, 1, words(access, location), 0)
-            posix.close(location)
-        call("landlock_restrict_self", rules, 0)
-        posix.close(rules)
     except OSError as error:
-        raise WallError("Landlock does not take the rules of this sandbox") from error
+        raise WallError(_NO_RULES) from error
+    for path, access, identity in plan["landlock"][where]["rules"]:
+        location = opened.pop(path, -1)
+        if location < 0:
+            location = open_for_rule(path, identity)
+        # What is not there needs no permission.
+        if location >= 0:
+            attempt("landlock_add_rule", rules, 1, (access | location << 64).to_bytes(12, "little"), 0)
+            posix.close(location)
+    return rules
 
 
 def open_for_rule(path: str, identity: "tuple[int, int] | None") -> int:
@@ -327,17 +339,16 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
         scope_sockets(plan["scope"])
         return
     companion = OutsideWatcher(plan)
-    if companion.needed:
+    if companion.needed or posix.geteuid() == 0:
         stay_behind(companion)
-    alone = mask_paths(plan)
+    alone = mask_paths(plan, companion.map_ids)
     enter_folder(folder)
     scope_sockets(plan["scope"])
     if alone:
         divide(plan, Companion())
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
     companion.release()
-    for number in (SIGPIPE, SIGXFSZ):
-        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    set_actions((SIGPIPE, SIGXFSZ), SIG_DFL)
 
 
 class OutsideWatcher(Watcher):
@@ -346,19 +357,25 @@ class OutsideWatcher(Watcher):
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         super().__init__(plan)
-        if self.needed:
-            self._waiting, self._done = posix.pipe()
+        self._outer, self._inner = socket_pair(_SOCK_STREAM)
+
+    def map_ids(self) -> bool:
+        """Called in the program's process, in its new user namespace."""
+        posix.write(self._inner, _MAP_IDS)
+        return posix.read(self._inner, 1) == _DONE
 
     def release(self) -> None:
         """Called in the program's process when its masks are in their places: only then may it go on."""
-        if self.needed:
-            posix.write(self._done, b"x")
+        posix.write(self._inner, _DONE)
 
     def begin(self, child: int) -> None:
-        posix.close(self._done)
-        # Nothing comes from a child that has failed, and said why.
-        if posix.read(self._waiting, 1) and self._enter(child):
-            super().begin(child)
+        posix.close(self._inner)
+        while request := posix.read(self._outer, 1):
+            if request == _DONE:
+                if self.needed and self._enter(child):
+                    super().begin(child)
+                return
+            posix.write(self._outer, _DONE if write_all_ids(child) else _FAILED)
 
     def _enter(self, child: int) -> bool:
         """Return False if the program has ended already."""
@@ -383,25 +400,10 @@ def scope_sockets(scope: bytes) -> None:
 
 
 def give_up(powers: int) -> None:
-    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    for capability in range(powers.bit_length()):
-        if powers >> capability & 1:
-            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
-            if has_in_bounds(capability):
-                raise WallError("the right to mount cannot be given up")
-    left = capabilities(b"CapPrm:") & ~powers
-    try:
-        call("capset", _CAPABILITY_HEADER, capability_sets(left))
-    except OSError as error:
-        raise WallError("the right to mount cannot be given up") from error
-
-
-def has_in_bounds(capability: int) -> bool:
-    try:
-        return call("prctl", PR_CAPBSET_READ, capability, 0, 0, 0) == 1
-    except OSError:
-        # The kernel does not know it.
-        return False
+    drop_from_bounds(powers)
+    permitted, bounds = capabilities()
+    if bounds & powers or not attempt("capset", _CAPABILITY_HEADER, capability_sets(permitted & ~powers)):
+        raise WallError("the right to mount cannot be given up")
 
 
 if __name__ == "inside.launcher":

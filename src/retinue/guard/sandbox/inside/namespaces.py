@@ -10,11 +10,12 @@ from _signal import signal  # type: ignore[import-not-found]  # without the enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 AT_CWD = -100
 O_PATH = 0x200000
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 23, 24, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
 PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 47, 4
 SIGHUP, SIGINT, SIGKILL, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXFSZ = 1, 2, 9, 12, 13, 14, 15, 25
 SIG_DFL, SIG_IGN = bytes(32), b"\1" + bytes(31)
@@ -46,23 +47,31 @@ class WallError(Exception):
     """A wall that cannot be put up."""
 
 
-def call(name: str, *arguments: "int | bytes | str | None") -> int:
+def call(name: str, *arguments: "int | bytes | None") -> int:
     """Return what a system call returned. Raise OSError if it failed. Numbers above 32 bits do not occur."""
-    given = [_encode(each) if isinstance(each, str) else each for each in arguments]
-    result: int = _syscall(numbers[name], *given)
+    result: int = _syscall(numbers[name], *arguments)
     if result < 0:
         number = get_errno()
         raise OSError(number, posix.strerror(number))
     return result
 
 
-def attempt(name: str, *arguments: "int | bytes | str | None") -> bool:
+def attempt(name: str, *arguments: "int | bytes | None") -> bool:
     """Make a system call whose failure does not matter, or is looked at by the caller."""
     try:
         call(name, *arguments)
     except OSError:
         return False
     return True
+
+
+def encode(path: str) -> bytes:
+    return path.encode(_ENCODING, "surrogateescape")
+
+
+def set_actions(signals: "tuple[int, ...]", action: bytes) -> None:
+    for number in signals:
+        attempt("rt_sigaction", number, action, 0, 8)
 
 
 def words(*values: int) -> bytes:
@@ -110,7 +119,7 @@ def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
     """Open what the plan saw, through no link. Raise WallError if the path leads elsewhere by now, and
     FileNotFoundError if it leads nowhere."""
     try:
-        location = call("openat2", AT_CWD, path, _THROUGH_NO_LINK, len(_THROUGH_NO_LINK))
+        location = call("openat2", AT_CWD, encode(path), _THROUGH_NO_LINK, len(_THROUGH_NO_LINK))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -127,16 +136,13 @@ def identify(location: int) -> "tuple[int, int]":
     return status.st_dev, status.st_ino
 
 
-def _encode(text: str) -> bytes:
-    return text.encode(_ENCODING, "surrogateescape")
-
-
 FAILED = 125
 HAND = 3
 """The descriptor over which a program that may reach some hosts gives its port away."""
 
 _THROUGH_NO_LINK = words(O_PATH | posix.O_CLOEXEC, 0, 4)
 """How openat2 opens a path."""
+_AF_UNIX = 1
 _EPERM, _ENOTDIR, _ELOOP = 1, 20, 40
 _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
 _CLONE_TREE = 1 | 0x80000 | AT_RECURSIVE
@@ -162,9 +168,9 @@ def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
             call("unshare", flags)
         elif posix.geteuid() != 0 or not attempt("unshare", flags):
             unshare_with_own_id(flags)
-        call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
         early, void = copies(plan)
-        call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
+        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
     except OSError:
         return None
     # From here on there is no way back: what fails now ends the start.
@@ -220,7 +226,7 @@ def copies(plan: "dict[str, Any]") -> "tuple[dict[str, int], int]":
 def copy(location: int) -> int:
     """Return a private copy of what is mounted at an open path, and close that."""
     try:
-        return call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
+        return call("open_tree", location, b"", _CLONE_TREE | _AT_EMPTY_PATH)
     finally:
         posix.close(location)
 
@@ -238,23 +244,15 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
         try:
             if kind == "memory":
                 size = f",size={instead}" if instead else ""
-                call("mount", "tmpfs", target, "tmpfs", NOSUID | NODEV, f"mode=1777{size}")
+                options = f"mode=1777{size}".encode()
+                call("mount", b"tmpfs", encode(target), b"tmpfs", NOSUID | NODEV, options)
                 opened[target] = open_path(target)
             elif kind.startswith("early"):
                 if target in early:
                     attach(early[target], open_exactly(target), attributes(plan, kind), kind != "early rw")
                     opened[target] = early[target]
-            elif kind == "cover":
-                # Stand-ins are copied from what is read-only.
-                location = open_exactly(target, identity)
-                tree = call("open_tree", void, instead, _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
-                attach(tree, location, 0, True)
-                posix.close(tree)
             else:
-                location = open_exactly(target, identity)
-                tree = call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
-                attach(tree, location, attributes(plan, kind), True)
-                posix.close(tree)
+                attach_copy(plan, open_exactly(target, identity), kind, instead, void)
         except FileNotFoundError:
             if kind in ("early shown", "early device"):
                 continue
@@ -271,13 +269,26 @@ def attributes(plan: "dict[str, Any]", kind: str) -> int:
     return _ATTRIBUTES.get(kind, 0)
 
 
+def attach_copy(plan: "dict[str, Any]", location: int, kind: str, instead: str, void: int) -> None:
+    """Put a stand-in, or a copy with the attributes of its kind, in front of an open path, and close that."""
+    if kind == "cover":
+        # Stand-ins are copied from what is read-only.
+        tree = call("open_tree", void, encode(instead), _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
+    else:
+        tree = call("open_tree", location, b"", _CLONE_TREE | _AT_EMPTY_PATH)
+    try:
+        attach(tree, location, attributes(plan, kind), True)
+    finally:
+        posix.close(tree)
+
+
 def attach(tree: int, location: int, change: int, whole: bool) -> None:
     """Put a copy in front of an open path, and close that. `whole` changes mounts below as well."""
     try:
         if change:
             reach = _AT_EMPTY_PATH | AT_RECURSIVE if whole else _AT_EMPTY_PATH
-            call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
-        call("move_mount", tree, "", location, "", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
+            call("mount_setattr", tree, b"", reach, words(change, 0, 0, 0), 32)
+        call("move_mount", tree, b"", location, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
     finally:
         posix.close(location)
 
@@ -295,16 +306,10 @@ def attach_again(plan: "dict[str, Any]", target: str, kind: str, instead: str, v
         return True
     if void < 0:
         raise OSError(_EPERM, posix.strerror(_EPERM))
-    if kind == "cover":
-        tree = call("open_tree", void, instead, _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
-    else:
-        tree = call("open_tree", location, "", _CLONE_TREE | _AT_EMPTY_PATH)
     try:
-        attach(tree, location, attributes(plan, kind), True)
+        attach_copy(plan, location, kind, instead, void)
     except FileNotFoundError:
         return False
-    finally:
-        posix.close(tree)
     return True
 
 
@@ -332,6 +337,14 @@ def check_mounts(plan: "dict[str, Any]") -> "dict[str, int]":
         else:
             posix.close(location)
     return opened
+
+
+def socket_pair(kind: int) -> "tuple[int, int]":
+    """Return both ends of a connection, which close on exec."""
+    ends = bytes(8)
+    # The kernel writes both descriptors there.
+    call("socketpair", _AF_UNIX, kind | posix.O_CLOEXEC, 0, ends)
+    return int.from_bytes(ends[:4], "little"), int.from_bytes(ends[4:], "little")
 
 
 def wake_loopback() -> None:
@@ -383,30 +396,27 @@ def divide(plan: "dict[str, Any]", companion: Companion) -> None:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
     stay_behind(companion)
     # The first process of a namespace must not end before the program.
-    for number in _ASKING:
-        attempt("rt_sigaction", number, SIG_IGN, 0, 8)
+    set_actions(_ASKING, SIG_IGN)
     try:
-        call("mount", "proc", "/proc", "proc", NOSUID | NODEV | _NOEXEC, 0)
+        call("mount", b"proc", b"/proc", b"proc", NOSUID | NODEV | _NOEXEC, 0)
         if plan["processes"]:
             limit_processes(plan["processes"])
         if plan["memory_bytes"]:
             # Segments of memory that no process has attached: none of them is counted.
             attempt_put("/proc/sys/kernel/shmall", str(plan["memory_bytes"] // 4096))
-        call("mount_setattr", AT_CWD, "/proc", 0, words(_RDONLY, 0, 0, 0), 32)
+        call("mount_setattr", AT_CWD, b"/proc", 0, words(_RDONLY, 0, 0, 0), 32)
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
     program = posix.fork()
     if program:
         posix._exit(ending(program))
-    for number in _ASKING:
-        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    set_actions(_ASKING, SIG_DFL)
 
 
 def stay_behind(companion: Companion) -> None:
     """Go on in a child. This process waits for it and ends as it did. What
     asks a program to end is meant for the child, which gets it too."""
-    for number in _ASKING:
-        attempt("rt_sigaction", number, SIG_IGN, 0, 8)
+    set_actions(_ASKING, SIG_IGN)
     child = posix.fork()
     if child:
         signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
@@ -417,8 +427,7 @@ def stay_behind(companion: Companion) -> None:
         companion.finish()
         posix._exit(code)
     companion.join()
-    for number in _ASKING:
-        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    set_actions(_ASKING, SIG_DFL)
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
 
@@ -481,46 +490,30 @@ def parent_of(number: str) -> str:
     return "" if state in (b"Z", b"X") else parent.decode()
 
 
-def unshare_with_all_ids(flags: int) -> None:
-    """Enter a user namespace in which all ids mean what they meant: root works with files of
-    others. Only a process outside may write down more than its own, so one is forked before."""
-    ours, theirs = posix.pipe()
-    parent = posix.getpid()
-    helper = posix.fork()
-    if helper == 0:
-        posix.close(theirs)
-        posix._exit(write_all_ids(parent) if posix.read(ours, 1) else 1)
-    posix.close(ours)
-    try:
-        call("unshare", flags | NEWUSER)
-        posix.write(theirs, b"x")
-    finally:
-        posix.close(theirs)
-        _, status = posix.waitpid(helper, 0)
-    if status:
-        raise OSError(1, "the ids of this system cannot be kept in a user namespace")
-
-
-def write_all_ids(pid: int) -> int:
+def write_all_ids(pid: int) -> bool:
+    """Let all ids mean in the new user namespace of a process what they mean here. The process itself may write
+    down no more than its own."""
     try:
         for name in ("uid_map", "gid_map"):
             ranges = [row.split() for row in get(f"/proc/self/{name}").splitlines()]
-            text = "".join(f"{int(row[0])} {int(row[0])} {int(row[2])}\n" for row in ranges)
-            put(f"/proc/{pid}/{name}", text)
+            put(f"/proc/{pid}/{name}", "".join(f"{int(row[0])} {int(row[0])} {int(row[2])}\n" for row in ranges))
     except OSError:
-        return 1
-    return 0
+        return False
+    return True
 
 
-def mask_paths(plan: "dict[str, Any]") -> bool:
-    """Cover and protect paths, and nothing else. Return whether that took a process namespace:
-    root can do without a user namespace, but must then not see other processes, whose view of
-    the files has no masks."""
+def mask_paths(plan: "dict[str, Any]", map_ids: "Callable[[], bool]") -> bool:
+    """Cover and protect paths, and nothing else. Return whether a process namespace is needed: root can do
+    without a user namespace, but must then not see other processes, whose view of the files has no masks.
+
+    `map_ids` has a process outside let all ids mean what they meant, so that root works with files of others."""
     flags = NEWNS | (NEWNET if plan["isolate_network"] else 0)
     alone = False
     try:
         if posix.geteuid() == 0:
-            unshare_with_all_ids(flags)
+            call("unshare", flags | NEWUSER)
+            if not map_ids():
+                raise OSError(_EPERM, "the ids of this system cannot be kept in a user namespace")
         else:
             unshare_with_own_id(flags)
     except OSError as error:
@@ -530,7 +523,7 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
                 "files that rules deny cannot be hidden from commands, because namespaces are not available here. "
                 "See: retinue doctor"
             ) from error
-    call("mount_setattr", AT_CWD, "/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
     early, void = copies(plan)
     protect_stand_ins(void, plan["void"])
     posix.close(void)
@@ -543,9 +536,9 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
 
 def protect_stand_ins(void: int, path: str) -> None:
     """They are written by nobody, though they belong to this user."""
-    tree = call("open_tree", void, "", _CLONE_TREE | _AT_EMPTY_PATH)
-    call("mount_setattr", tree, "", _AT_EMPTY_PATH | AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
-    call("move_mount", tree, "", AT_CWD, path, _FROM_EMPTY_PATH)
+    tree = call("open_tree", void, b"", _CLONE_TREE | _AT_EMPTY_PATH)
+    call("mount_setattr", tree, b"", _AT_EMPTY_PATH | AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
+    call("move_mount", tree, b"", AT_CWD, encode(path), _FROM_EMPTY_PATH)
     posix.close(tree)
 
 
