@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.app.text import status_word
 from retinue.capabilities.questions.attach import todo_line
 from retinue.core.delegation import State
 from retinue.core.events import TodosUpdated, Undone
@@ -86,10 +87,11 @@ def _is_truncated(reader: LogReader, row: RunState) -> bool:
 
 def _status_text(reader: LogReader, row: RunState) -> str:
     """Return how a run stands; of one that waits, whether for an approval or for an answer to a question."""
+    word = status_word(row.status)
     if row.state != "waiting":
-        return row.status
+        return word
     kinds = {entry.item.kind for entry in items(reader) if entry.item.run_id == row.id}
-    return "waiting for an answer" if kinds == {"question"} else "waiting for approval"
+    return f"{word} for an answer" if kinds == {"question"} else f"{word} for approval"
 
 
 # One run

@@ -1,25 +1,60 @@
-"""Text as a terminal may show it, and the small phrases that all faces print alike.
+"""The words, signs and small phrases that all faces show alike, and text as a terminal may show it.
 
 `clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
-
-The answer of a run as a reader of standard output gets it.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from retinue.core.controls import escape_controls, in_line
+from retinue.core.delegation import Status
 from retinue.core.format import format_wait
 from retinue.core.outcome import Outcome
+from retinue.core.story import CallState
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit.report import CallEffect, TurnEffects
 
+Tone = Literal["dim", "accent", "success", "warning", "error"]
 
+
+class Mark(NamedTuple):
+    """A sign, what it means, and the word beside it: readable without colour."""
+
+    sign: str
+    tone: Tone
+    word: str
+
+
+STATUS_MARKS: Mapping[Status, Mark] = {
+    "queued": Mark("◦", "dim", "queued"),
+    "starting": Mark("●", "accent", "starting"),
+    "running": Mark("●", "accent", "running"),
+    "waiting": Mark("?", "warning", "waiting"),
+    "interrupted": Mark("■", "warning", "interrupted"),
+    "completed": Mark("✓", "success", "completed"),
+    "steered": Mark("✓", "warning", "steered"),
+    "stopped": Mark("■", "dim", "stopped"),
+    "aborted": Mark("✗", "error", "aborted"),
+    "timeout": Mark("✗", "error", "timeout"),
+    "over-budget": Mark("✗", "error", "over-budget"),
+    "refused": Mark("✗", "error", "refused"),
+    "error": Mark("✗", "error", "error"),
+}
+"""How a run stands, as people see it. Documents for programs have the keys."""
+CALL_MARKS: Mapping[CallState, Mark] = {
+    "pending": Mark("●", "dim", "pending"),
+    "running": Mark("●", "accent", "running"),
+    "finished": Mark("✓", "success", "finished"),
+    "failed": Mark("✗", "error", "failed"),
+    "denied": Mark("⊘", "warning", "denied"),
+    "cut": Mark("■", "warning", "cut off"),
+}
+ASKING_MARK = Mark("?", "warning", "waits for your answer")
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
 _MOST_READS = 10
@@ -48,6 +83,15 @@ def optional(template: str, value: object) -> str:
     if not value:
         return ""
     return template.format(value)
+
+
+def status_word(status: Status) -> str:
+    return STATUS_MARKS[status].word
+
+
+def status_count(status: Status, count: int) -> str:
+    """Return `2 running`, or nothing for none."""
+    return optional("{} " + status_word(status), count)
 
 
 def first_line(text: str) -> str:

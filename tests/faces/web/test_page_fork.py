@@ -37,7 +37,7 @@ def test_a_slider_goes_back_and_a_fork_goes_on(
     seen.go("run", run["id"], "lookback")
     seen.see(".past", "This is the first answer.")
     seen.page.locator("input[type=range]").fill("3")
-    seen.see(".moment", "3 of")
+    seen.see(".moment[data-event='3']")
     assert "first answer" not in seen.page.inner_text(".past")
     seen.page.fill("form.fork textarea", "In other words")
     assert not seen.overflows

@@ -15,6 +15,8 @@ from tests.faces.web.story import Call, Piece, Script, StoryServer, first_words
 from tests.program.conftest import Project
 from tests.program.model_server import Request
 
+from retinue.core.format import format_cost
+
 if TYPE_CHECKING:
     from playwright.sync_api import Route
 
@@ -102,8 +104,7 @@ def test_a_run_from_start_to_end(
     # U22: it cost what its child did, too, and prices are estimates.
     costs = [run["usage"]["cost_usd"] for run in server.until("/v1/runs", lambda found: found["runs"])]
     assert len(costs) == 2
-    shown = f"~${sum(costs):.4f}" if sum(costs) < 0.1 else f"~${sum(costs):.2f}"
-    seen.see(".run-head .about", shown)
+    seen.see(".run-head .about", format_cost(sum(costs)))
 
     # Look back: before the child existed, the tree was one run.
     seen.go("run", main["id"], "lookback")
@@ -114,7 +115,7 @@ def test_a_run_from_start_to_end(
     )
     seen.see(".moment[data-event='3']")
     assert page.locator(".stand .runs li").count() == 1
-    assert "working" in page.inner_text(".stand .runs")
+    assert "running" in page.inner_text(".stand .runs")
     for tab, sight in (
         ("timeline", ".span.person"),
         ("changes", ".diff .add"),
@@ -230,7 +231,7 @@ def test_of_two_faces_that_answer_one_item_the_second_hears_who_was_first(
     story(lambda request: [Call("edit", EDIT)] if request.turn == 0 else ["Edited."])
     server = serving()
     one, two = visit(server), visit(server, "phone")
-    server.post("/v1/runs", {"agent": "general-purpose", "task": "Edit it"}, 201)
+    run = server.post("/v1/runs", {"agent": "general-purpose", "task": "Edit it"}, 201)
     for seen in (one, two):
         seen.page.click(".place[href='#/waiting']")
         seen.see(".item")
@@ -243,10 +244,11 @@ def test_of_two_faces_that_answer_one_item_the_second_hears_who_was_first(
 
     two.page.route(f"**/v1/inbox/{item}", answer_first)
     two.page.click("[data-answer=deny]")
-    one.see(".notice", "was answered by")
+    one.see(".notice", "allow by")
     two.see(".notice.bad", "allow")
     for seen in (one, two):
         seen.gone(".item")
+    server.ended(run["id"])
     assert "gamma" in (project.cwd / "f0.txt").read_text()
 
 
@@ -295,4 +297,4 @@ def test_a_page_that_nobody_looks_at_gives_its_connection_back(
     server.ended(run["id"])
     seen.page.evaluate(hide, False)
     seen.see(".connection.live")
-    seen.see(".row", "done")
+    seen.see(".row", "completed")

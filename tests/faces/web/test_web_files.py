@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import retinue.faces.web
 from retinue.app.approvals import CHOICES
+from retinue.app.text import STATUS_MARKS
+from retinue.core.format import UNIT, format_cost, format_count, format_duration, format_tokens, format_wait
 from retinue.faces.server.app import static_files
 
 WEB = Path(retinue.faces.web.__file__).parent
@@ -71,7 +75,35 @@ def test_every_module_is_loaded_by_another_one() -> None:
     assert {path.relative_to(WEB).as_posix() for path in OWN} == {each for each in imported if "vendor" not in each}
 
 
-def test_the_page_has_the_keys_of_the_app_for_the_answers_to_an_approval() -> None:
-    table = re.search(r"KEYS = \{(.*?)\}", (WEB / "parts" / "item.js").read_text())
-    assert table is not None
-    assert dict(re.findall(r'(\w): "([\w-]+)"', table[1])) == {choice.key: name for name, choice in CHOICES.items()}
+def test_the_page_has_no_words_for_states_and_answers_of_its_own() -> None:
+    """It shows those of `/v1/words`."""
+    for name in ("over-budget", "allow-run", "allow-agent"):
+        assert name in {*STATUS_MARKS, *CHOICES}
+        for path in OWN:
+            assert name not in path.read_text(), f"{path.name} has {name}"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_the_page_formats_numbers_as_the_other_faces_do(tmp_path: Path) -> None:
+    """`format.js` updates its numbers while time passes, so it repeats the rules of `core/format.py`."""
+    (tmp_path / "format.js").write_text((WEB / "app" / "format.js").read_text())
+    (tmp_path / "words.js").write_text(f'export const words = {{ value: {{ unit: "{UNIT}" }} }};')
+    seconds = [0, 0.04, 9.99, 12.34, 59.94, 60, 61.9, 3599, 3600, 3661, 90_061, 400_000]
+    counts = [0, 1, 950, 999, 1_000, 1_234, 33_800, 999_949, 999_950, 1_260_000]
+    dollars = [0.00001, 0.0001, 0.0042, 0.01, 0.0214, 0.1, 0.5, 0.999, 1, 1.236, 123.456]
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "ask.js").write_text(
+        'import { count, duration, spent, tokenText, wait } from "./format.js";\n'
+        f"const rows = {json.dumps([seconds, counts, dollars])};\n"
+        "const [seconds, counts, dollars] = rows;\n"
+        "console.log(JSON.stringify([seconds.map(duration), seconds.map(wait), counts.map(count), "
+        "counts.map(tokenText), dollars.map(spent)]));\n"
+    )
+    output = subprocess.run(["node", tmp_path / "ask.js"], capture_output=True, text=True, check=True).stdout
+    assert json.loads(output) == [
+        [format_duration(each * 1000) for each in seconds],
+        [format_wait(each) for each in seconds],
+        list(map(format_count, counts)),
+        list(map(format_tokens, counts)),
+        list(map(format_cost, dollars)),
+    ]

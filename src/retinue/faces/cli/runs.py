@@ -24,7 +24,7 @@ from retinue.app.runs import (
     read_ending,
     read_story,
 )
-from retinue.app.text import MARKS, clip, indent, local_time, one_line, optional, plural, printed_answer
+from retinue.app.text import MARKS, clip, indent, local_time, one_line, optional, plural, printed_answer, status_word
 from retinue.core.controls import escape_controls, in_line
 from retinue.core.delegation import State
 from retinue.core.encode import event_to_json
@@ -86,7 +86,7 @@ def _line(run: ListedRun, width: int) -> str:
     """Return one line of the list. Agents of a run are indented below it, with what they are called and what they
     work on."""
     row, word = run.row, run.status
-    mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
+    mark = MARKS.get(row.status, "✗" if row.state == "ended" else "▸")
     if run.truncated:
         word += ", cut off"
     facts = [f"↻{row.turns}", plural(row.tool_uses, "tool"), format_used(row.usage, row.turns, row.model)]
@@ -191,7 +191,7 @@ def _ending_lines(row: RunState, ending: RunEnding) -> list[str]:
             lines += ending.saved
             lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
         return lines
-    how: str = outcome.ended
+    how = status_word(outcome.ended)
     if outcome.truncated:
         how += f", {CUT_OFF},"
     lines = ["", f"Ended    {how} after {format_duration(outcome.duration_ms)}", *ending.saved]

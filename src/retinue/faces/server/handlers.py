@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
-from retinue.app import agent_files, agents, changes, details, history, models, reports, schedules, views
+from retinue.app import agent_files, agents, changes, details, history, live_views, models, reports, schedules, views
 from retinue.app.doctor import DoctorReport, diagnose
 from retinue.app.feed import Feed, ForkOrder, SpawnOrder
 from retinue.app.projects import Projects
@@ -242,6 +242,25 @@ async def get_run_events(call: ApiCall) -> EventStream:
     feed, row = await call.projects.of_run(call.params.id)
     after = _last_event(call, call.params.after)
     return EventStream(feed.events(after=after, run_id=row.id, tree=call.params.tree), call.closing)
+
+
+async def get_words(call: ApiCall) -> live_views.Words:
+    return live_views.list_words()
+
+
+async def get_changes(call: ApiCall) -> EventStream:
+    feed = await call.projects.feed(call.params.project)
+    return EventStream(live_views.follow_project(feed, _last_event(call, call.params.after)), call.closing)
+
+
+async def get_story(call: ApiCall) -> EventStream:
+    feed, row = await call.projects.of_run(call.params.id)
+    return EventStream(live_views.follow_story(feed, row, call.params.limit), call.closing)
+
+
+async def get_moment(call: ApiCall) -> live_views.MomentView:
+    feed, row = await call.projects.of_run(call.params.id)
+    return await live_views.look_back(feed, row, call.params.place, call.params.run)
 
 
 async def post_chat(call: ApiCall) -> chat.ChatCompletion | ByteStream | Response:

@@ -70,6 +70,18 @@ class HistoryFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     limit: Page = 500
 
 
+class StoryFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=100_000)] = 400
+    """From how many of the newest events the story is made."""
+
+
+class MomentFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    place: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    """Number of an event, counted in the tree from 1; without it the last one."""
+    run: Word | None = None
+    """Id of the run of the tree whose story is wanted; without it the first one."""
+
+
 class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     all: bool = False
     """Also what was answered, expired or withdrawn."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.app import agent_files, agents, changes, history, models, reports, schedules, views
+from retinue.app import agent_files, agents, changes, history, live_views, models, reports, schedules, views
 from retinue.app.doctor import DoctorReport
 from retinue.app.snapshot import RunList, RunTree
 from retinue.core.run_state import RunState
@@ -175,6 +175,26 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/runs/{id}/story",
+        handler="get_story",
+        help="The conversation of a run as entries in the words of all faces, and every change of them. Each message "
+        "has `entries` that are new or changed, text that was `added` to an entry, and ids that were `removed`; the "
+        "`first` one has all.",
+        result=StreamResult,
+        params=params.StoryFilter,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{id}/moment",
+        handler="get_moment",
+        help="A run and all below it as they were after one of their events.",
+        result=live_views.MomentView,
+        params=params.MomentFilter,
+        errors=(404, 409),
+    ),
+    Route(
+        method="GET",
         path="/v1/runs/{id}/timeline",
         handler="get_timeline",
         help="When each run of a tree did what: requests, tools, waits for people, retries, limits.",
@@ -324,6 +344,23 @@ ROUTES: tuple[Route, ...] = (
         result=TextResult,
         params=params.InProject,
         errors=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/words",
+        handler="get_words",
+        help="The words and signs with which every face shows states and answers.",
+        result=live_views.Words,
+    ),
+    Route(
+        method="GET",
+        path="/v1/changes",
+        handler="get_changes",
+        help="The runs of a project as they are after each change, and news of the inbox.",
+        result=StreamResult,
+        params=params.EventFilter,
+        headers=_LAST,
+        errors=(404,),
     ),
     Route(
         method="GET",

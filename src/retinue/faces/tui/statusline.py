@@ -30,7 +30,7 @@ from rich.text import Text
 from retinue.app.model_choice import ModelWindows
 from retinue.app.modes import mode_words
 from retinue.app.rich_text import clean
-from retinue.app.text import optional, plural
+from retinue.app.text import optional, plural, status_count, status_word
 from retinue.core.foreign import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.core.programs import prepare, spawn
@@ -133,8 +133,9 @@ _STATE_WORDS = {"holding": "waiting for agents"}
 def _agents(running: int, queued: int) -> str:
     """Return `2 agents running, 1 queued`."""
     if not running:
-        return optional("{} queued", queued and plural(queued, "agent"))
-    return f"{plural(running, 'agent')} running{optional(', {} queued', queued)}"
+        return optional(f"{{}} {status_word('queued')}", queued and plural(queued, "agent"))
+    others = optional(", {}", status_count("queued", queued))
+    return f"{plural(running, 'agent')} {status_word('running')}{others}"
 
 
 def fill(template: str, facts: Facts, width: int | None = None) -> str:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from retinue.app.documents import Output, run_document
 from retinue.app.output import print_json, write_span
-from retinue.app.text import MARKS, one_line, optional, plural, printed_answer
+from retinue.app.text import MARKS, one_line, optional, plural, printed_answer, status_word
 from retinue.core import events
 from retinue.core.controls import visible
 from retinue.core.encode import event_to_json, outcome_to_json
@@ -235,7 +235,7 @@ def _ended(outcome: Outcome) -> str:
     how = optional(", {}", outcome.shortfall)
     if outcome.evidence.denials:
         how += f", {plural(len(outcome.evidence.denials), 'call')} denied"
-    parts = [f"{mark} {outcome.ended}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
+    parts = [f"{mark} {status_word(outcome.ended)}{how}", f"↻{outcome.turns}", plural(outcome.tool_uses, "tool use")]
     parts.append(format_used(outcome.usage, outcome.turns, outcome.model))
     if outcome.tree_usage is not None:
         parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")

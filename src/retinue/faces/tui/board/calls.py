@@ -4,48 +4,24 @@ that works for the conversation, and the list of things to do."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
+from retinue.app import call_text
 from retinue.app.rich_text import STYLES, clean, cut_lines, fit, one_line
 from retinue.app.text import clip, optional
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import CUT_OFF
 from retinue.core.tool import Todo
-from retinue.core.tool_names import canonical
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import icon, stats
 from retinue.runs.notifications import LABELS
 
-LONGEST = 100
 ARGUMENT_LINES = 200
 ARGUMENT_CHARACTERS = 20_000
 MOST_TODOS = 12
-
-SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
-_FILE = ("path", "file_path", "filePath", "file")
-_AGENT = ("agent_id", "id", "name", "resume")
-# What a call is about, by its tool: the first of these arguments that is there.
-_SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    "read": _FILE,
-    "write": _FILE,
-    "edit": _FILE,
-    "bash": ("command", "cmd"),
-    "grep": ("pattern", "query", "regex"),
-    "find": ("pattern", "glob", "name"),
-    "get_subagent_result": _AGENT,
-    "steer_subagent": _AGENT,
-    "clear_subagents": _AGENT,
-    "bash_output": ("id", "bash_id"),
-    "ask_user": ("question",),
-    "ask_parent": ("question",),
-    "exit_plan": (),
-    "todo": (),
-    "lsp": ("action", "operation"),
-}
-_ANY_SUBJECT = (*_FILE, "command", "pattern", "query", "url", "description", "prompt", "task", "question", "name")
 # Arguments that the heading says, or that only the harness needs.
 _IN_HEADING: Mapping[str, tuple[str, ...]] = {
     "read": ("offset", "limit"),
@@ -53,113 +29,26 @@ _IN_HEADING: Mapping[str, tuple[str, ...]] = {
     "find": ("path",),
     "Agent": ("subagent_type", "agent", "run_in_background"),
 }
-# Tools whose names say little to people.
-_WORDS = {
-    "get_subagent_result": "result of agent",
-    "steer_subagent": "message to agent",
-    "list_subagents": "list of agents",
-    "clear_subagents": "forget agents",
-    "bash_output": "output of command",
-    "ask_user": "question",
-    "ask_parent": "question",
-    "exit_plan": "plan",
-    "fetch_content": "fetch",
-    "web_search": "search the web for",
-    "tool_search": "find tools for",
-}
-
-
-def tool_of(call: ToolCall) -> str:
-    """Return the name under which this module knows a tool, whatever the model called it."""
-    if call.name in SPAWNING:
-        return "Agent"
-    found = canonical(call.name)
-    return found[0] if len(found) == 1 else call.name
 
 
 def heading(call: ToolCall) -> str:
     """Return `grep login in src`: the tool and what the call is about."""
-    tool = tool_of(call)
-    if tool == "Agent":
-        return _agent_heading(call.arguments)
-    words = _WORDS.get(tool, one_line(call.name))
-    return fit(f"{words} {subject(call)}".rstrip(), LONGEST + 20)
-
-
-def subject(call: ToolCall) -> str:
-    """Return what the call is about on one line: the file and its lines, the command, the pattern and where."""
-    tool, given = tool_of(call), call.arguments
-    key = _subject_key(tool, given)
-    about = "" if key is None else fit(one_line(str(given[key])), LONGEST)
-    match tool:
-        case "grep" | "find":
-            place = one_line(str(given.get("path") or given.get("folder") or ""))
-            about += optional(" in {}", "" if place in (".", "./") else place)
-            about += optional(" ({})", one_line(str(given.get("glob") or given.get("include") or "")))
-        case "read":
-            about += _range(given)
-        case "lsp":
-            about += optional(" {}", one_line(str(_first(given, (*_FILE, "query", "symbol")) or "")))
-        case _:
-            pass
-    return about
-
-
-def _agent_heading(given: Mapping[str, Any]) -> str:
-    kind = one_line(str(_first(given, ("subagent_type", "agent", "agent_type")) or "Agent"))
-    about = _first(given, ("description", "task", "prompt", "message"))
-    if given.get("resume"):
-        kind = f"{kind} (resumed)"
-    return f"{kind} {fit(one_line(str(about or '')), LONGEST)}".rstrip()
-
-
-def _subject_key(tool: str, given: Mapping[str, Any]) -> str | None:
-    for key in _SUBJECTS.get(tool, _ANY_SUBJECT):
-        if given.get(key):
-            return key
-    if tool in _SUBJECTS:
-        return None
-    # A tool of a server or a plugin: its first words say most.
-    for key, value in given.items():
-        if isinstance(value, str) and value.strip():
-            return key
-    return None
-
-
-def _first(given: Mapping[str, Any], names: Iterable[str]) -> Any:
-    for name in names:
-        if given.get(name):
-            return given[name]
-    return None
-
-
-def _range(given: Mapping[str, Any]) -> str:
-    """Return `:10-59` for a part of a file."""
-    first, count = given.get("offset"), given.get("limit")
-    if not isinstance(first, int) and not isinstance(count, int):
-        return ""
-    start = first if isinstance(first, int) and first > 0 else 1
-    if not isinstance(count, int):
-        return f":{start}-"
-    return f":{start}-{start + max(count, 1) - 1}"
-
-
-# Arguments, opened
+    return fit(one_line(call_text.heading(call)), call_text.SUBJECT_CHARACTERS + 20)
 
 
 def arguments(call: ToolCall) -> Text:
     """Return what was asked beyond what the heading says; a command as it would be typed."""
     if call.broken is not None:
         return Text(clean(call.broken)[:ARGUMENT_CHARACTERS], STYLES["error"])
-    tool, given = tool_of(call), dict(call.arguments)
+    tool, given = call_text.tool_of(call), dict(call.arguments)
     lines = []
     command = given.pop("command", None) if tool == "bash" else None
     if isinstance(command, str):
         lines.append(f"$ {command}")
     else:
-        key = _subject_key(tool, given)
-        # The heading has it whole where it is short.
-        if key is not None and one_line(str(given[key])) == fit(one_line(str(given[key])), LONGEST):
+        key = call_text.subject_key(tool, given)
+        # The heading has all of a short one.
+        if key is not None and len(one_line(str(given[key]))) <= call_text.SUBJECT_CHARACTERS:
             del given[key]
     for key in _IN_HEADING.get(tool, ()):
         given.pop(key, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from retinue.app.text import clip, first_line, optional
+from retinue.app.text import clip, first_line, optional, status_word
 from retinue.core.format import context_percent
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool_names import canonical
@@ -85,7 +85,7 @@ class RunCard(ActiveRun):
     def activity(self) -> str:
         """Return what it does right now, in a few words."""
         if self.state == "waiting":
-            return "waiting for an answer" + optional(": {}", next(iter(self.asks.values()), ""))
+            return f"{status_word(self.state)} for an answer" + optional(": {}", next(iter(self.asks.values()), ""))
         return describe(self.tools.values(), self.text)
 
     def elapsed_ms(self, now: float) -> float:

@@ -9,25 +9,15 @@ from rich.color import Color, ColorParseError
 from rich.text import Text
 
 from retinue.app.rich_text import STYLES
-from retinue.app.text import optional, plural
-from retinue.core.delegation import Status
+from retinue.app.text import STATUS_MARKS, optional, plural
 from retinue.core.format import format_cost, format_duration, format_tokens, urgency
 from retinue.faces.tui.board.cards import RunCard, Window
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.08
-# In place of the spinner where motion is unwanted.
-STILL = "●"
+STILL = STATUS_MARKS["running"].sign
+"""In place of the spinner where motion is unwanted."""
 SEPARATOR = " · "
-
-_ICONS: dict[Status, tuple[str, str]] = {
-    "queued": ("◦", "dim"),
-    "waiting": ("?", "warning"),
-    "completed": ("✓", "success"),
-    "steered": ("✓", "warning"),
-    "stopped": ("■", "dim"),
-    "interrupted": ("■", "warning"),
-}
 
 # Which number goes first where there is no room for all.
 _SPARE = ("cost", "tools", "tokens", "turns", "time")
@@ -35,15 +25,10 @@ _SPARE = ("cost", "tools", "tokens", "turns", "time")
 
 def icon(card: RunCard, frame: int, *, motion: bool = True) -> tuple[str, str]:
     """Return the sign of a run and what it means: `accent`, `success`, `warning`, `error` or `dim`."""
-    at_work = FRAMES[frame % len(FRAMES)] if motion else STILL
-    return status_icon(card.status) or (at_work, "accent")
-
-
-def status_icon(status: Status) -> tuple[str, str] | None:
-    """Return the same for a status alone; None for one that is at work."""
-    if status in ("starting", "running"):
-        return None
-    return _ICONS.get(status, ("✗", "error"))
+    sign, tone, _ = STATUS_MARKS[card.status]
+    if card.status in ("starting", "running") and motion:
+        sign = FRAMES[frame % len(FRAMES)]
+    return sign, tone
 
 
 def stats(

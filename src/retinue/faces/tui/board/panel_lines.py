@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 
 from retinue.app.rich_text import STYLES, fit, fit_line, one_line
-from retinue.app.text import optional
+from retinue.app.text import optional, status_count, status_word
 from retinue.faces.tui.board.board import Board, counts, tree
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import badge, icon, stats
@@ -136,7 +136,7 @@ def _with_ancestors(card: RunCard, known: dict[str, RunCard]) -> list[RunCard]:
 
 def _heading(cards: list[RunCard], look: Look) -> Text:
     running, queued = counts(cards)
-    parts = [optional("{} running", running), optional("{} queued", queued)]
+    parts = [status_count("running", running), status_count("queued", queued)]
     if not running and not queued:
         parts.append(f"{len(cards)} finished")
     deepest = max(card.depth for card in cards)
@@ -210,7 +210,7 @@ class _Rows:
             line.append(" ⚠ orphan", STYLES["warning"])
         ending = Text()
         if not card.live and not card.succeeded:
-            ending.append(f" · {card.status}", STYLES[style])
+            ending.append(f" · {status_word(card.status)}", STYLES[style])
         described = description_of(card)
         room = look.width - line.cell_len - ending.cell_len
         least = 0
@@ -252,12 +252,12 @@ def _queue(queued: list[RunCard], *, last: bool) -> Text:
     names = ", ".join(one_line(card.about or card.label) for card in queued[:20])
     dim = STYLES["dim"]
     branch = "└─ " if last else "├─ "
-    return Text.assemble((branch, dim), ("◦ ", dim), f"{len(queued)} queued", (f"  {names}", dim))
+    return Text.assemble((branch, dim), ("◦ ", dim), status_count("queued", len(queued)), (f"  {names}", dim))
 
 
 def _footer(hidden: list[RunCard]) -> Text:
     running = sum(card.at_work for card in hidden)
-    kinds = filter(None, (optional("{} running", running), optional("{} finished", len(hidden) - running)))
+    kinds = filter(None, (status_count("running", running), optional("{} finished", len(hidden) - running)))
     return Text(f"└─ +{len(hidden)} more ({', '.join(kinds)})", STYLES["dim"])
 
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from retinue.app.rich_text import STYLES, Row, exact, fit, fit_line, one_line, plain_of, text_of
-from retinue.app.text import optional
+from retinue.app.text import optional, status_word
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import icon, stats
 from retinue.faces.tui.board.panel_lines import NARROWEST, description_of, name_of
@@ -333,7 +333,7 @@ def _header(card: RunCard, width: int, moment: Moment) -> Text:
         line.append(" (twin)", STYLES["dim"])
     ending = Text()
     if not card.live and card.status != "completed":
-        ending.append(f" · {card.status}", STYLES[style])
+        ending.append(f" · {status_word(card.status)}", STYLES[style])
     room = width - line.cell_len - ending.cell_len
     numbers = stats(card, moment.now, moment.window, cost=moment.show_cost, room=max(room - 16, 0))
     if numbers:

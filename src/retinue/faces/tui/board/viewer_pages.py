@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.text import Text
 
+from retinue.app.call_text import subject
 from retinue.app.rich_text import STYLES, Row, diff_of, fit, one_line, plain_of, wrap
-from retinue.app.text import EFFECT_SIGNS, clip, effect_notes, local_time, optional, reads_text, short_path
+from retinue.app.text import EFFECT_SIGNS, clip, effect_notes, local_time, optional, reads_text, short_path, status_word
 from retinue.capabilities.audit.report import CallEffect, call_effects
 from retinue.core.format import format_cost, format_duration, format_tokens
 from retinue.core.messages import ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.core.story import Step
-from retinue.faces.tui.board.calls import arguments, subject
+from retinue.faces.tui.board.calls import arguments
 from retinue.faces.tui.board.cards import Window
 from retinue.faces.tui.board.questions import without_frames
 from retinue.faces.tui.board.story import RunStory
@@ -114,10 +115,10 @@ def _thought(text: str, width: int) -> list[Row]:
 def _ending(outcome: Outcome, width: int) -> list[Row]:
     """Return how a run ended, where that is worth a word."""
     if outcome.truncated:
-        return _notice(f"{outcome.ended}, {CUT_OFF}: the end is missing", width, bad=True)
+        return _notice(f"{status_word(outcome.ended)}, {CUT_OFF}: the end is missing", width, bad=True)
     if outcome.ok and outcome.ended == "completed":
         return []
-    text: str = outcome.ended
+    text = status_word(outcome.ended)
     if outcome.failure is not None:
         text += f": {outcome.failure.message} {outcome.failure.remedy}".rstrip()
     return _notice(text, width, bad=not outcome.ok)
@@ -167,7 +168,7 @@ def _tool_call(call: ToolCall, width: int) -> list[Row]:
     line = Text.assemble((f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}"))
     if call.broken is not None:
         return [line, *_text(call.broken[:ARGUMENT_CHARACTERS], width, "error")]
-    line.append(f" {subject(call)}".rstrip())
+    line.append(f" {one_line(subject(call))}".rstrip())
     changes = diff_of(call)
     if changes is not None:
         return [line, *_diff(changes, width)]
@@ -289,7 +290,7 @@ def _stand(story: RunStory, now: float) -> dict[str, str]:
     facts = {
         "run": card.id,
         "agent": card.agent + optional(" @{}", card.name),
-        "status": card.status,
+        "status": status_word(card.status),
         "parent": card.parent_id or "",
         "depth": str(card.depth),
         "model": card.model,

@@ -14,6 +14,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from retinue.app.call_text import SPAWNING
 from retinue.app.markdown import markdown_lines
 from retinue.app.rich_text import STYLES, changes_files, clean, cut_lines, diff_of, ends, styled
 from retinue.app.text import optional
@@ -22,7 +23,6 @@ from retinue.core.messages import ToolCall, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Todo
 from retinue.faces.tui.board.calls import (
-    SPAWNING,
     agent_lines,
     arguments,
     heading,

@@ -11,6 +11,7 @@ from textual import work
 from textual.containers import VerticalScroll
 from textual.widget import AwaitMount, Widget
 
+from retinue.app.call_text import SPAWNING, tool_of
 from retinue.core.events import Event, TextDelta
 from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
@@ -18,7 +19,6 @@ from retinue.core.run_state import ActiveRun
 from retinue.core.story import Entry, Step, Story, Topic
 from retinue.core.tool import Todo
 from retinue.faces.tui.board.board import Board
-from retinue.faces.tui.board.calls import SPAWNING, tool_of
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.questions import asked_question, without_frames
 from retinue.faces.tui.chat.answer import Answer, Notice, Said

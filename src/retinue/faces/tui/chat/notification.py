@@ -11,12 +11,12 @@ from textual.widgets import Static
 
 from retinue.app.markdown import markdown_lines, plain_text
 from retinue.app.rich_text import STYLES, clean, fit, one_line
-from retinue.app.text import optional, plural
+from retinue.app.text import STATUS_MARKS, optional, plural, status_word
 from retinue.core.format import format_duration, format_tokens
 from retinue.core.messages import ChildEnding, ChildrenEnded
 from retinue.core.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.marks import SEPARATOR, stats, status_icon
+from retinue.faces.tui.board.marks import SEPARATOR, stats
 from retinue.faces.tui.chat.folded import Folded
 
 PREVIEW = 80
@@ -61,7 +61,7 @@ def _card_of(ending: ChildEnding, cards: dict[str, RunCard]) -> RunCard | None:
 
 
 def _ending_lines(ending: ChildEnding, card: RunCard | None, *, expanded: bool, cost: bool, width: int) -> list[Text]:
-    mark, style = status_icon(ending.status) or ("●", "accent")
+    mark, style, _ = STATUS_MARKS[ending.status]
     lines = [
         Text.assemble(
             (mark, STYLES[style]), " ", (one_line(ending.description), "bold"), (f" {_word(ending)}", STYLES[style])
@@ -109,12 +109,12 @@ def _whole(ending: ChildEnding, card: RunCard | None) -> str:
 
 def _word(ending: ChildEnding) -> str:
     if ending.status == "steered":
-        return "completed (steered)"
+        return f"{status_word('completed')} ({status_word('steered')})"
     if ending.truncated:
-        return f"{ending.status} ({CUT_OFF})"
+        return f"{status_word(ending.status)} ({CUT_OFF})"
     if ending.status == "error" or ending.stopped_by_person:
         return one_line(ending.label.lower())
-    return ending.status
+    return status_word(ending.status)
 
 
 def _numbers(ending: ChildEnding, card: RunCard | None, cost: bool) -> Text:

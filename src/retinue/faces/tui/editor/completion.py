@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from retinue.app.project_files import FRESH_SECONDS, MOST, Files, rank
-from retinue.app.text import optional
+from retinue.app.text import optional, status_word
 from retinue.faces.tui.frame import COMMANDS
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Completer:
         if settings.agent_mentions == "off":
             return []
         notes = {
-            card.name: f"agent {card.status} · {card.label} · {card.about}"
+            card.name: f"agent {status_word(card.status)} · {card.label} · {card.about}"
             for card in self._board.agents()
             if card.name and card.parent_id == self._board.main_id
         }

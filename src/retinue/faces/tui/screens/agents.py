@@ -29,7 +29,7 @@ from retinue.app.agent_files import (
 from retinue.app.agents import Catalog, FailedFile, LoadedAgent, named_tools, shadows, tools_text
 from retinue.app.model_choice import ModelLabels, providers_of
 from retinue.app.rich_text import STYLES, one_line
-from retinue.app.text import optional
+from retinue.app.text import optional, status_word
 from retinue.faces.tui.board.board import counts
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import icon
@@ -79,7 +79,7 @@ def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
     rows = []
     for card in ordered:
         sign, meaning = icon(card, 0, motion=False)
-        doing = card.activity() if card.at_work else card.status
+        doing = card.activity() if card.at_work else status_word(card.status)
         cells = [(sign, 1, meaning), (card.label, 18, ""), (doing, 24, "dim"), (card.about, 0, "")]
         rows.append((card.id, columns(cells, room)))
     return rows

@@ -1,45 +1,52 @@
 // Numbers, times and text as people read them.
 
-const pair = (seconds, size, unit, smaller, small) => {
-	const rest = Math.floor((seconds % size) / smaller);
-	return Math.floor(seconds / size) + unit + (rest ? ` ${rest}${small}` : "");
-};
+// `retinue/core/format.py` has the rules; a test compares what both return.
+import { words } from "./words.js";
 
-// 4.2s, 3m 10s, 2h 5m
+// 12.3s, 1m 12s, 1h 5m
 export function duration(seconds) {
-	if (seconds < 10) return Math.max(seconds, 0).toFixed(1) + "s";
-	if (seconds < 60) return Math.round(seconds) + "s";
-	if (seconds < 3600) return pair(seconds, 60, "m", 1, "s");
-	if (seconds < 86400) return pair(seconds, 3600, "h", 60, "m");
-	return pair(seconds, 86400, "d", 3600, "h");
+	return seconds < 60 ? Math.max(seconds, 0).toFixed(1) + "s" : wait(seconds);
 }
 
-export function ago(at, now) {
-	const passed = now - at;
-	if (passed < 5) return "now";
-	if (passed < 60) return Math.floor(passed) + "s";
-	return duration(passed).split(" ")[0];
+// 45s, 4m 30s: in whole seconds
+export function wait(seconds) {
+	const all = Math.max(Math.floor(seconds), 0);
+	if (all < 60) return all + "s";
+	const minutes = Math.floor(all / 60);
+	const [most, unit, rest, small] = minutes < 60 ? [minutes, "m", all % 60, "s"] : [Math.floor(minutes / 60), "h", minutes % 60, "m"];
+	return most + unit + (rest ? ` ${rest}${small}` : "");
 }
+
+// The largest unit of the time that has passed.
+export const ago = (at, now) => wait(now - at).split(" ")[0];
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString();
 
 export const moment = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
+// 950, 33.8k, 1.2M
 export function count(number) {
-	if (number < 1000) return String(number);
-	if (number < 10000) return (number / 1000).toFixed(1) + "k";
-	if (number < 1e6) return Math.round(number / 1000) + "k";
-	return (number / 1e6).toFixed(1) + "M";
+	if (number < 1000) return String(Math.max(number, 0));
+	return number < 999950 ? (number / 1000).toFixed(1) + "k" : (number / 1e6).toFixed(1) + "M";
 }
 
+// $1.24, $0.0042; empty for nothing
 export function money(usd) {
-	if (usd === null || usd === undefined) return "–";
-	if (usd === 0) return "$0";
-	return usd < 0.1 ? "$" + usd.toFixed(4) : "$" + usd.toFixed(2);
+	if (!usd || usd <= 0) return "";
+	if (usd < 0.0001) return "<$0.0001";
+	if (usd >= 1) return "$" + usd.toFixed(2);
+	const [whole, digits] = usd.toFixed(4).split(".");
+	return `$${whole}.${digits.slice(0, 2)}${digits.slice(2).replace(/0+$/, "")}`;
 }
 
-// What was spent: prices are estimates.
-export const spent = (usd) => (usd ? "~" + money(usd) : money(usd));
+// What was spent: prices are estimates. Of unknown prices nothing is said.
+export function spent(usd) {
+	if (usd === null || usd === undefined) return "–";
+	return money(usd) ? (usd < 0.0001 ? "" : "~") + money(usd) : "$0";
+}
+
+// 33.8k token
+export const tokenText = (number) => `${count(number)} ${words.value.unit}`;
 
 export const tokens = (usage) => usage.input + usage.output + usage.cache_write;
 
@@ -60,17 +67,3 @@ export function clean(text) {
 export const titleOf = (row) => firstLine(row.description || row.task);
 
 export const firstLine = (text) => clean(text || "").trim().split("\n", 1)[0];
-
-// A call as one short line: the argument that says most, then the others.
-const MAIN = ["command", "path", "pattern", "query", "url", "description", "prompt", "question"];
-export function callLine(call) {
-	const given = call.arguments || {};
-	const name = MAIN.find((each) => typeof given[each] === "string");
-	const value = name ? given[name] : Object.keys(given).length ? JSON.stringify(given) : "";
-	return firstLine(value).slice(0, 200);
-}
-
-export const textOf = (content) =>
-	(content || [])
-		.map((part) => (part.type === "text" ? part.text : `[${part.type}${part.name ? " " + part.name : ""}]`))
-		.join("\n");

@@ -1,4 +1,4 @@
-// What waits for a person. The stream says that something changed; what it is, is asked for.
+// What waits for a person. The stream says that something changed; the items are asked for.
 import { computed, signal } from "./html.js";
 import { getOfProject, of, post } from "./api.js";
 import { say } from "./notices.js";
@@ -24,20 +24,18 @@ function announce(found) {
 
 const answering = new Set();
 
-export function hear(events) {
-	for (const [, event] of events) {
-		if (event.type === "inbox.waiting") load().catch(() => {});
-		if (event.type === "inbox.closed") hearClosed(event);
+export function take(changes) {
+	for (const change of changes) {
+		if (change.inbox) load().catch(() => {});
+		for (const [id, answer] of Object.entries(change.closed || {})) close(id, answer);
 	}
 }
 
-function hearClosed(event) {
-	const item = open.get(event.item_id);
-	if (!item || !open.delete(item.id)) return;
-	items.value = items.value.filter((each) => each.id !== item.id);
-	if (answering.has(item.id)) return;
-	const how = event.state === "answered" ? `answered by ${event.by || "someone else"}: ${event.choice}` : event.state;
-	say(`“${item.title}” was ${how}.`);
+function close(id, answer) {
+	const item = open.get(id);
+	if (!item || !open.delete(id)) return;
+	items.value = items.value.filter((each) => each.id !== id);
+	if (!answering.has(id)) say(`“${item.title}”: ${answer}`);
 }
 
 // Each item is answered once. Whoever comes second is told who was first.

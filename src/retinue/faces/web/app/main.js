@@ -3,7 +3,8 @@ import { address, computed, effect, go, html, Icon, link, Notices, project, rend
 import * as inbox from "./inbox.js";
 import * as runs from "./runs.js";
 import { begin, served } from "./session.js";
-import { connect, connection, disconnect, listen } from "./stream.js";
+import { connect, connection, disconnect } from "./stream.js";
+import { loadWords } from "./words.js";
 import { applyTheme, nextTheme, theme } from "./theme.js";
 import { Agents } from "../views/agents.js";
 import { Cost } from "../views/cost.js";
@@ -90,8 +91,8 @@ function App() {
 async function follow() {
 	disconnect();
 	try {
-		const [cursor] = await Promise.all([runs.load(), inbox.load()]);
-		connect(cursor);
+		const [cursor] = await Promise.all([runs.load(), inbox.load(), loadWords()]);
+		connect(cursor, (changes) => (runs.take(changes), inbox.take(changes)));
 	} catch (problem) {
 		if (signedIn.value) sayProblem(problem);
 		if (problem.status === 0) setTimeout(follow, 1000);
@@ -106,8 +107,6 @@ effect(() => {
 // What waits is asked for even then.
 setInterval(() => connection.value === "resting" && inbox.load().catch(() => {}), 20000);
 applyTheme();
-listen(runs.hear);
-listen(inbox.hear);
 effect(() => {
 	project.value;
 	if (signedIn.value && served.value) follow();

@@ -1,108 +1,116 @@
-// The events of the project as they happen. The connection comes back by itself after the last event that was heard, so
-// that nothing is missed or comes twice. Events are handed on once for each picture.
+// Documents of the server as they come. A connection that is lost comes back by itself. Documents are handed on once for each picture.
 import { batch, signal } from "./html.js";
-import { project, send, signedIn } from "./api.js";
+import { project, Problem, send, signedIn } from "./api.js";
 
-export const connection = signal("connecting"); // connecting, live, lost, resting
+export const connection = signal("connecting"); // of the project: connecting, live, lost, resting
 
-const listeners = new Set();
-let source = null; // the AbortController of the request
-let last = 0;
-let waiting = [];
-let drawing = false;
-let timer = 0;
+const RETRY_MS = 700;
+const streams = new Set();
 
-// `hear(events)` gets lists of [number or null, event].
-export function listen(hear) {
-	listeners.add(hear);
-	return () => listeners.delete(hear);
-}
+class Stream {
+	// `address` is asked for the path at each connection. `take` gets lists of documents, `tell` the state, `refused` what the server has against it.
+	constructor(address, { take, tell = () => {}, refused = () => {}, patience }) {
+		Object.assign(this, { address, take, tell, refused, patience, waiting: [], last: null, source: null, timer: 0 });
+		streams.add(this);
+		this.open();
+	}
 
-function hand() {
-	drawing = false;
-	const events = waiting;
-	waiting = [];
-	batch(() => listeners.forEach((hear) => hear(events)));
-}
-
-function take(number, event) {
-	if (number !== null) last = number;
-	waiting.push([number, event]);
-	if (drawing) return;
-	drawing = true;
-	// A page in the background is not drawn, but must still hear.
-	if (document.hidden) setTimeout(hand, 250);
-	else requestAnimationFrame(hand);
-}
-
-export function connect(after) {
-	disconnect();
-	last = after;
-	open();
-}
-
-// Not by EventSource, which cannot send the key.
-async function open() {
-	const own = (source = new AbortController());
-	const params = new URLSearchParams({ after: last });
-	if (project.value) params.set("project", project.value);
-	try {
-		const response = await send("/v1/events?" + params, { signal: own.signal });
-		if (response.ok && source === own) {
-			connection.value = "live";
-			await readEvents(response.body, own);
+	// Not by EventSource, which cannot send the key.
+	async open() {
+		const own = (this.source = new AbortController());
+		this.tell("connecting");
+		try {
+			const response = await send(this.address(this.last), { signal: own.signal });
+			if (response.ok && this.source === own) {
+				this.tell("live");
+				await this.read(response.body, own);
+			} else if (response.status === 404) {
+				this.refused(new Problem(response.status, await response.json()));
+				return;
+			}
+		} catch {
+			// The connection is lost, or nobody wants it any more.
 		}
-	} catch {
-		// The connection is lost, or nobody wants it any more.
+		if (this.source === own && !own.signal.aborted) this.again();
 	}
-	if (source === own && !own.signal.aborted) again();
-}
 
-async function readEvents(body, own) {
-	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-	let unfinished = "";
-	for (;;) {
-		const { done, value } = await reader.read();
-		if (done || source !== own) return;
-		const messages = (unfinished + value).split("\n\n");
-		unfinished = messages.pop();
-		messages.forEach(readMessage);
+	async read(body, own) {
+		const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+		let unfinished = "";
+		for (;;) {
+			const { done, value } = await reader.read();
+			if (done || this.source !== own) return;
+			const messages = (unfinished + value).split("\n\n");
+			unfinished = messages.pop();
+			messages.forEach((message) => this.readMessage(message));
+		}
+	}
+
+	// Server-sent events as our server writes them: each field is one line. Comments and messages with a name are no documents.
+	readMessage(text) {
+		const fields = {};
+		for (const line of text.split("\n")) {
+			const colon = line.indexOf(": ");
+			fields[line.slice(0, colon)] = line.slice(colon + 2);
+		}
+		if (!fields.data || fields.event) return;
+		if (fields.id) this.last = Number(fields.id);
+		this.waiting.push(JSON.parse(fields.data));
+		if (this.waiting.length > 1) return;
+		// A page in the background is not drawn, but must still hear.
+		if (document.hidden) setTimeout(() => this.hand(), 250);
+		else requestAnimationFrame(() => this.hand());
+	}
+
+	hand() {
+		const documents = this.waiting;
+		this.waiting = [];
+		if (this.source) batch(() => this.take(documents));
+	}
+
+	again() {
+		this.source.abort();
+		this.tell("lost");
+		clearTimeout(this.timer);
+		if (signedIn.value) this.timer = setTimeout(() => this.open(), RETRY_MS);
+	}
+
+	// Browsers allow six connections to a server: a page that nobody looks at gives its own back after a while.
+	look() {
+		clearTimeout(this.timer);
+		if (document.hidden) this.timer = setTimeout(() => this.rest(), this.patience);
+		else if (this.source.signal.aborted) this.open();
+	}
+
+	rest() {
+		this.source.abort();
+		this.tell("resting");
+	}
+
+	close() {
+		clearTimeout(this.timer);
+		this.source.abort();
+		this.source = null;
+		streams.delete(this);
 	}
 }
 
-// Server-sent events as our server writes them: each field is one line. Comments and messages with a name are no events of the log.
-function readMessage(text) {
-	const fields = {};
-	for (const line of text.split("\n")) {
-		const colon = line.indexOf(": ");
-		fields[line.slice(0, colon)] = line.slice(colon + 2);
-	}
-	if (fields.data && !fields.event) take(fields.id ? Number(fields.id) : null, JSON.parse(fields.data));
-}
+document.addEventListener("visibilitychange", () => streams.forEach((stream) => stream.look()));
 
-function again() {
-	source.abort();
-	connection.value = "lost";
-	clearTimeout(timer);
-	if (signedIn.value) timer = setTimeout(open, 700);
-}
+let current = null;
 
-// Browsers allow six connections to a server: a page that nobody looks at gives its own back after a while.
-document.addEventListener("visibilitychange", () => {
-	if (!source) return;
-	clearTimeout(timer);
-	if (document.hidden) timer = setTimeout(rest, 60000);
-	else if (connection.value === "resting") open();
-});
-
-function rest() {
-	source.abort();
-	connection.value = "resting";
+// Follow the project after the event number `after`.
+export function connect(after, take) {
+	disconnect();
+	const address = (last) => "/v1/changes?" + new URLSearchParams({ after: last ?? after, ...(project.value && { project: project.value }) });
+	current = new Stream(address, { take, tell: (state) => (connection.value = state), patience: 60000 });
 }
 
 export function disconnect() {
-	clearTimeout(timer);
-	if (source) source.abort();
-	source = null;
+	if (current) current.close();
+	current = null;
 	connection.value = "connecting";
 }
+
+// Follow what one path tells; it begins anew with each connection.
+export const followPath = (address, take, refused) => new Stream(address, { take, refused, patience: 3000 });

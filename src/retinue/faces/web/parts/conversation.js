@@ -1,18 +1,9 @@
-// A conversation on the screen: entries, and the answer that is being written.
-import { clean, html, useEffect, useLayoutEffect, useRef, useState } from "../app/common.js";
+// A conversation on the screen.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../app/common.js";
 import { Entry } from "./entries.js";
-import { Markdown } from "./markdown.js";
 
 export function Entries({ entries, started }) {
 	return html`${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} child=${entry.call && started.get(entry.call.id)} />`)}`;
-}
-
-export function Draft({ partial }) {
-	if (!partial.text && !partial.thinking) return null;
-	return html`<article class="entry answer draft" aria-busy="true">
-		${!partial.text && html`<p class="thinking-now">${clean(partial.thinking.slice(-300))}</p>`}
-		${partial.text && html`<${Markdown} text=${partial.text} />`}
-	</article>`;
 }
 
 // Scrolls with what is added at the end, unless someone has scrolled up to read.

@@ -1,28 +1,27 @@
 // The entries of a conversation as they are drawn.
-import { callLine, Chip, clean, clock, duration, html, link, memo, plural, Status } from "../app/common.js";
+import { Chip, classOf, clean, clock, duration, html, link, MarkedWord, memo, Status } from "../app/common.js";
 import { Diff, looksLikeDiff } from "./diff.js";
 import { Fold, Output } from "./fold.js";
 import { Markdown } from "./markdown.js";
 
-const ORIGINS = { task: "Task", steer: "Said to it", "follow-up": "Said to it", "wrap-up": "Asked to wrap up" };
-
-const SIGNS = { pending: ["·", ""], running: ["●", "live"], finished: ["✓", "ok"], failed: ["✕", "bad"], denied: ["⊘", "bad"] };
-
 function Said({ entry }) {
-	const { origin = "task", by, text } = entry;
-	const head = html`<b>${ORIGINS[origin] || origin}</b>${by && html`<span>from ${by}</span>`}<time>${clock(entry.at)}</time>`;
-	if (["notification", "context", "summary"].includes(origin)) {
-		return html`<${Fold} kind="entry said" head=${head}><${Output} text=${text} /><//>`;
-	}
-	return html`<article class="entry said"><header>${head}</header><div class="plain-text">${clean(text)}</div></article>`;
+	const head = html`<b>${entry.title}</b>${entry.source && html`<span>from ${entry.source}</span>`}<time>${clock(entry.at)}</time>`;
+	if (entry.folded) return html`<${Fold} kind="entry said" head=${head}><${Output} text=${entry.text} /><//>`;
+	return html`<article class="entry said"><header>${head}</header><div class="plain-text">${clean(entry.text)}</div></article>`;
 }
 
-const Answer = ({ entry }) => html`<article class="entry answer"><${Markdown} text=${entry.text} /></article>`;
+function Answer({ entry }) {
+	return html`<article class=${"entry answer" + (entry.open ? " draft" : "")} aria-busy=${entry.open}><${Markdown} text=${entry.text || ""} /></article>`;
+}
 
-const Thought = ({ entry }) =>
-	html`<${Fold} kind="entry thinking" head=${html`<span>Thinking</span>`}><${Markdown} text=${entry.text} /><//>`;
+function Thought({ entry }) {
+	if (entry.open) return html`<article class="entry answer draft" aria-busy="true"><p class="thinking-now">${clean((entry.text || "").slice(-300))}</p></article>`;
+	return html`<${Fold} kind="entry thinking" head=${html`<span>Thinking</span>`}><${Markdown} text=${entry.text} /><//>`;
+}
 
-const Note = ({ entry }) => html`<p class=${`entry note ${entry.tone}`}>${clean(entry.text)}<time>${clock(entry.at)}</time></p>`;
+const Note = ({ entry }) => html`<p class=${`entry note ${classOf(entry.tone)}`}>${clean(entry.text)}<time>${clock(entry.at)}</time></p>`;
+
+const Todos = ({ entry }) => html`<pre class="entry note">${clean(entry.text)}</pre>`;
 
 function Given({ call }) {
 	const given = Object.entries(call.arguments || {});
@@ -39,16 +38,16 @@ function Result({ entry }) {
 }
 
 function Call({ entry, child }) {
-	const [sign, tone] = SIGNS[entry.state];
-	const head = html`<span class=${`sign ${tone}`} title=${entry.state}>${sign}</span>
+	const [sign, tone, word] = entry.mark;
+	const head = html`<span class=${`sign ${classOf(tone)}`} title=${word}>${sign}</span>
 		<b class="tool">${entry.call.name}</b>
-		<span class="line">${callLine(entry.call)}</span>
-		${entry.asks && html`<${Chip} tone="ask">needs you<//>`}
-		${entry.effect && entry.effect.exit_code > 0 && html`<${Chip} tone="bad">exit ${entry.effect.exit_code}<//>`}
-		${entry.took >= 1 && html`<span class="took">${duration(entry.took)}</span>`}`;
-	return html`<${Fold} kind=${`entry call ${entry.state}`} head=${head}>
-			${entry.answered && html`<p class="about">Answered: ${entry.answered}</p>`}
-			${entry.effect && entry.effect.denied && html`<p class="about bad">Denied: ${entry.effect.denied}</p>`}
+		<span class="line">${clean(entry.line || "")}</span>
+		${entry.asks && html`<${Chip} tone="ask">${word}<//>`}
+		${entry.exit_code > 0 && html`<${Chip} tone="bad">exit ${entry.exit_code}<//>`}
+		${entry.duration_ms >= 1000 && html`<span class="took">${duration(entry.duration_ms / 1000)}</span>`}`;
+	return html`<${Fold} kind="entry call" head=${head}>
+			${entry.approval && html`<p class="about">Answered: ${entry.approval}</p>`}
+			${entry.detail && entry.detail.map((text) => html`<p class="about bad">Denied: ${text}</p>`)}
 			<${Given} call=${entry.call} />
 			<${Result} entry=${entry} />
 		<//>
@@ -56,17 +55,12 @@ function Call({ entry, child }) {
 			<span>${child.description || clean(child.task)}</span></a>`}`;
 }
 
-function End({ entry }) {
-	const { outcome } = entry;
-	const row = { state: "ended", ended: outcome.ended };
-	return html`<footer class="entry end">
-		<${Status} row=${row} />
-		<span>${plural(outcome.turns, "turn")}, ${plural(outcome.tool_uses, "call")}, ${duration(outcome.duration_ms / 1000)}</span>
-		${outcome.failure && html`<p class="about bad">${outcome.failure.message} ${outcome.failure.remedy}</p>`}
-		${outcome.notes && outcome.notes.map((note) => html`<p class="about">${clean(note)}</p>`)}
+const End = ({ entry }) => html`<footer class="entry end">
+		<${MarkedWord} mark=${entry.mark} />
+		<span>${entry.text}</span>
+		${entry.detail && entry.detail.map((text) => html`<p class="about">${clean(text)}</p>`)}
 	</footer>`;
-}
 
-const KINDS = { task: Said, said: Said, answer: Answer, thinking: Thought, note: Note, call: Call, end: End };
+const KINDS = { task: Said, message: Said, answer: Answer, thinking: Thought, note: Note, call: Call, todos: Todos, ended: End };
 
 export const Entry = memo(({ entry, child }) => html`<${KINDS[entry.kind]} entry=${entry} child=${child} />`);

@@ -1,30 +1,18 @@
 // One thing that waits for a person, with its answers.
-import { callLine, Chip, clean, duration, html, link, now, typed, useAction, useState } from "../app/common.js";
+import { Chip, clean, html, link, markOf, now, typed, useAction, useState, wait, words } from "../app/common.js";
 import { answer } from "../app/inbox.js";
 import { Diff, looksLikeDiff } from "./diff.js";
 import { Output } from "./fold.js";
 
 const RISKS = { low: "idle", medium: "warn", high: "bad" };
-export const KEYS = { y: "allow", r: "allow-run", a: "allow-agent", A: "always", n: "deny" };
-
-function titleOf(option, item) {
-	const words = {
-		allow: ["Allow once", "this call only"],
-		"allow-run": ["This run", "again in this run and those below it"],
-		"allow-agent": [`Every ${item.agent}`, "in every run of this agent"],
-		always: ["Always", "as a rule in the settings"],
-		deny: ["Deny", "with your words"],
-	};
-	return words[option] || [option, ""];
-}
 
 function Subject({ item }) {
 	const { tool, arguments: given } = item.payload;
 	if (looksLikeDiff(item.detail)) return html`<${Diff} text=${item.detail} />`;
 	if (item.detail) return html`<${Output} text=${item.detail} />`;
 	if (!tool) return null;
-	const line = callLine({ arguments: given });
-	return html`<${Output} text=${line === (given && given.command) ? line : JSON.stringify(given, null, 2)} />`;
+	const isCommand = typeof given.command === "string" && Object.keys(given).length === 1;
+	return html`<${Output} text=${isCommand ? given.command : JSON.stringify(given, null, 2)} />`;
 }
 
 export function ItemCard({ item, current }) {
@@ -33,28 +21,27 @@ export function ItemCard({ item, current }) {
 	const isQuestion = item.kind === "question";
 	const canGive = isQuestion && (message.trim() || item.payload.skip);
 	const give = (choice) => act(() => answer(item, choice, isQuestion ? "" : message));
-	const name = (option) => Object.keys(KEYS).find((key) => KEYS[key] === option);
 	return html`<article class=${"card item" + (current ? " current" : "")} data-item=${item.id}>
 		<header>
 			<h2>${clean(item.title)}</h2>
-			<${Chip} tone="ask">waiting ${duration(now.value - item.created_at)}<//>
+			<${Chip} tone="ask">${markOf({ state: "waiting" })[2]} ${wait(now.value - item.created_at)}<//>
 		</header>
 		<p class="about">
 			<a href=${link("run", item.run_id)}>${item.agent}</a>
 			${item.description && html`<span>${clean(item.description)}</span>`}
 			${item.kind === "approval" && html`<${Chip} tone=${RISKS[item.risk]}>${item.risk} risk<//>`}
 			${item.interrupted && html`<${Chip} tone="warn">the answer counts when it is resumed<//>`}
-			${item.expires_at && html`<span>${item.default} in ${duration(item.expires_at - now.value)}</span>`}
+			${item.expires_at && html`<span>${item.default} in ${wait(item.expires_at - now.value)}</span>`}
 		</p>
 		<${Subject} item=${item} />
 		${item.reason && html`<p class="why"><b>Why you are asked:</b> ${clean(item.reason)}${item.rule && html` “Always” writes the rule <code>${item.rule}</code>.`}</p>`}
 		<form class="answers" onSubmit=${(event) => (event.preventDefault(), canGive && give(message.trim()))}>
 			<div class="options">
 				${item.options.map((option) => {
-					const [word, more] = titleOf(option, item);
+					const { key, short, label } = words.value.choices[option] || { short: option };
 					const tone = option === "deny" ? "danger" : option === "allow" ? "primary" : "";
-					return html`<button type="button" class=${tone} disabled=${busy} title=${more} data-answer=${option} onClick=${() => give(option)}>
-						${word}${name(option) && html`<kbd>${name(option)}</kbd>`}
+					return html`<button type="button" class=${tone} disabled=${busy} title=${label} data-answer=${option} onClick=${() => give(option)}>
+						${short}${key && html`<kbd>${key}</kbd>`}
 					</button>`;
 				})}
 			</div>

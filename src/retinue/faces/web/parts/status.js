@@ -1,30 +1,20 @@
 // How a run stands: a sign and a word, so that it is readable without colour.
 import { html } from "../app/html.js";
+import { words } from "../app/words.js";
 
-const STATES = {
-	completed: ["ok", "✓", "done"],
-	steered: ["ok", "✓", "wrapped up"],
-	aborted: ["bad", "✕", "aborted"],
-	stopped: ["idle", "■", "stopped"],
-	timeout: ["bad", "◷", "timed out"],
-	"over-budget": ["warn", "$", "over budget"],
-	refused: ["bad", "✕", "refused"],
-	error: ["bad", "✕", "failed"],
-	queued: ["idle", "○", "queued"],
-	starting: ["live", "◔", "starting"],
-	running: ["live", "●", "working"],
-	waiting: ["ask", "?", "needs you"],
-	interrupted: ["warn", "⚡", "interrupted"],
-};
+const CLASSES = { dim: "idle", accent: "live", success: "ok", warning: "warn", error: "bad" };
 
-export function statusOf(row) {
-	const [tone, sign, word] = STATES[row.state === "ended" ? row.ended : row.state] || ["idle", "·", row.state];
-	return { tone, sign, word };
-}
+export const classOf = (tone) => CLASSES[tone] || "";
+
+// [sign, tone, word], as every face shows them
+export const markOf = (row) => words.value.states[row.state === "ended" ? row.ended : row.state] || ["·", "dim", row.state];
 
 export function Status({ row, short = false }) {
-	const { tone, sign, word } = statusOf(row);
-	return html`<span class=${`status ${tone}`} title=${word}>
+	return html`<${MarkedWord} mark=${markOf(row)} short=${short} />`;
+}
+
+export function MarkedWord({ mark: [sign, tone, word], short = false }) {
+	return html`<span class=${`status ${classOf(tone)}`} title=${word}>
 		<span class="sign" aria-hidden="true">${sign}</span><span class=${short ? "hidden" : ""}>${word}</span>
 	</span>`;
 }

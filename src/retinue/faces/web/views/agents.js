@@ -1,5 +1,5 @@
 // The agents of the project: what is wrong with their files, and what their models are told.
-import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, typed, useRequest, useState } from "../app/common.js";
+import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, tokenText, typed, useRequest, useState } from "../app/common.js";
 import { Bar } from "../parts/chart.js";
 import { Fold, Output } from "../parts/fold.js";
 
@@ -26,7 +26,7 @@ function Part({ part, all }) {
 function PromptParts({ name }) {
 	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name]);
 	if (!found) return html`<${Loading} problem=${problem} />`;
-	return html`<h2>What its model is told <small>${count(found.tokens.prefix)} tokens with every request, estimated</small></h2>
+	return html`<h2>What its model is told <small>${tokenText(found.tokens.prefix)}s with every request, estimated</small></h2>
 		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
 		${found.parts.map((part) => html`<${Part} part=${part} all=${found.tokens.prefix} />`)}
 		<h2>Tools <small>${found.tools.length}</small></h2>

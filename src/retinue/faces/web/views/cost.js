@@ -1,5 +1,5 @@
 // What runs have used: by agent, model, tree and day.
-import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, spent, tokens, useRequest, useState } from "../app/common.js";
+import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, spent, tokens, tokenText, useRequest, useState } from "../app/common.js";
 import { Bar, Columns, Numbers } from "../parts/chart.js";
 
 const BY = { agent: "Agent", model: "Model", tree: "Tree", day: "Day" };
@@ -20,7 +20,7 @@ function Line({ row, by, most, budget }) {
 
 function Days({ daily: { rows, total } }) {
 	const priced = total.cost_usd !== null;
-	const columns = rows.map((row) => [row.key, priced ? row.cost_usd || 0 : tokens(row), priced ? spent(row.cost_usd) : count(tokens(row)) + " tokens"]).reverse();
+	const columns = rows.map((row) => [row.key, priced ? row.cost_usd || 0 : tokens(row), priced ? spent(row.cost_usd) : tokenText(tokens(row))]).reverse();
 	return html`<h2>${priced ? "Cost" : "Tokens"} of each day</h2><${Columns} rows=${columns} label="By day" />`;
 }
 

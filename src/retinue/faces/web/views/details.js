@@ -92,7 +92,7 @@ function Limit({ kind, limit, found }) {
 	return html`<${Bar} label=${kind} part=${used / limit} text=${`${show(used)} of ${show(limit)}`} />`;
 }
 
-export function RunCost({ row, record }) {
+export function RunCost({ row, story }) {
 	const draw = (found) => {
 		const { budget, spent: usage } = found;
 		const limits = Object.entries(budget);
@@ -102,7 +102,7 @@ export function RunCost({ row, record }) {
 				["New input", count(usage.input)],
 				["Output", count(usage.output)],
 				["From cache", percent(cacheShare(usage))],
-				["In context now", record.talk.context ? count(record.talk.context) : "–"],
+				["In context now", story.context ? count(story.context) : "–"],
 			]} />
 			<h2>Budget</h2>
 			${!limits.length && html`<p class="about">None of its own. Those above it and of the settings hold.</p>`}

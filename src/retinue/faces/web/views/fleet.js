@@ -1,17 +1,18 @@
 // The fleet: every run of the project as a tree, with what each is doing.
-import { address, ago, clean, count, duration, Empty, go, html, Loading, memo, now, plural, sayProblem, Segments, spent, Status, statusOf, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
-import { flatten, LIVE, loaded, loadMore, more, tookOf, treeCosts, version } from "../app/runs.js";
+import { address, ago, clean, count, duration, Empty, go, html, Loading, markOf, memo, now, plural, sayProblem, Segments, spent, Status, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
+import { DONE, flatten, LIVE, loaded, loadMore, more, tookOf, treeCosts, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
 const ROW = 52;
 const TITLES = { all: "All", live: "Working", ask: "Needs you", bad: "Failed", ok: "Done" };
 
-// Filters go by the tone of a status; what waits is working, too.
-function passes(row, filter) {
-	const { tone } = statusOf(row);
-	if (filter === "live") return LIVE.has(row.state);
-	return tone === filter || (filter === "bad" && tone === "warn");
-}
+// What waits is working, too. A run that a person stopped neither failed nor is it done.
+const FILTERS = {
+	live: (row) => LIVE.has(row.state),
+	ask: (row) => row.state === "waiting",
+	bad: (row) => row.state === "interrupted" || (row.state === "ended" && !DONE.has(row.ended) && row.ended !== "stopped"),
+	ok: (row) => DONE.has(row.ended),
+};
 
 function fits(row, words) {
 	const text = `${row.agent} ${row.name || ""} ${row.description} ${row.task} ${row.model} ${row.id}`.toLowerCase();
@@ -19,7 +20,7 @@ function fits(row, words) {
 }
 
 const Row = memo(({ row, cost, depth, below, folded, selected, current, time, fold }) => {
-	const line = row.doing || (row.error ? `${row.ended || row.state}: ${row.error}` : `${plural(row.turns, "turn")}, ${plural(row.tool_uses, "call")}`);
+	const line = row.doing || (row.error ? `${markOf(row)[2]}: ${row.error}` : `${plural(row.turns, "turn")}, ${plural(row.tool_uses, "tool use")}`);
 	return html`<a class=${"row" + (selected ? " selected" : "") + (current ? " current" : "")} href=${"#/run/" + row.id}
 			role="treeitem" aria-level=${depth + 1} aria-selected=${selected} aria-expanded=${below ? !folded : undefined} data-run=${row.id}>
 		<span class="indent" style=${{ width: Math.min(depth, 8) * 16 + "px" }}></span>
@@ -43,7 +44,7 @@ export function Fleet({ selected }) {
 	version.value;
 	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
 	const all = filter === "all";
-	const wanted = all && !words.length ? null : (row) => (all || passes(row, filter)) && fits(row, words);
+	const wanted = all && !words.length ? null : (row) => (all || FILTERS[filter](row)) && fits(row, words);
 	const rows = flatten(wanted, folded);
 	const fold = (id) => {
 		const next = new Set(folded);

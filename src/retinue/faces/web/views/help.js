@@ -1,5 +1,6 @@
 // The keys.
 import { html } from "../app/html.js";
+import { words } from "../app/words.js";
 
 const KEYS = [
 	["1 … 6", "the views"],
@@ -12,15 +13,16 @@ const KEYS = [
 	["s", "say something to the run"],
 	["x", "stop the run (asks first)"],
 	["b", "let its parent go on without it"],
-	["y  r  a  A  n", "allow once, this run, this agent, always; deny"],
 	["Esc", "back"],
 ];
+
+const keys = () => [...KEYS, ...Object.values(words.value.choices).map(({ key, label }) => [key, label])];
 
 export function Help({ close }) {
 	return html`<div class="overlay" onClick=${close}>
 		<div class="card help" role="dialog" aria-label="Keys" onClick=${(event) => event.stopPropagation()}>
 			<header><h2>Keys</h2><button class="plain" aria-label="Close" onClick=${close}>×</button></header>
-			<dl>${KEYS.map(([key, does]) => html`<dt>${key.split("  ").map((each) => html`<kbd>${each}</kbd> `)}</dt><dd>${does}</dd>`)}</dl>
+			<dl>${keys().map(([key, does]) => html`<dt>${key.split("  ").map((each) => html`<kbd>${each}</kbd> `)}</dt><dd>${does}</dd>`)}</dl>
 		</div>
 	</div>`;
 }

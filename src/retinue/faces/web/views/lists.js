@@ -1,5 +1,5 @@
 // Schedules, projects and what was searched for: one list each.
-import { address, ago, Chip, clean, duration, Empty, get, getOfProject, go, html, link, moment, now, Page, plural, project, useRequest } from "../app/common.js";
+import { address, ago, Chip, clean, Empty, get, getOfProject, go, html, link, moment, now, Page, plural, project, useRequest, wait } from "../app/common.js";
 
 function Job({ job }) {
 	return html`<article class=${"card" + (job.enabled ? "" : " off")}>
@@ -7,7 +7,7 @@ function Job({ job }) {
 		<p>${clean(job.prompt)}</p>
 		<p class="about"><b>${job.agent}</b><span>${job.schedule}</span>${job.zone && html`<span>${job.zone}</span>`}</p>
 		<p class="about">
-			<span>${job.next_at ? `next in ${duration(job.next_at - now.value)} (${moment(job.next_at)})` : "nothing is due any more"}</span>
+			<span>${job.next_at ? `next in ${wait(job.next_at - now.value)} (${moment(job.next_at)})` : "nothing is due any more"}</span>
 			${job.last_run_id && html`<a href=${link("run", job.last_run_id)}>last run ${ago(job.last_at, now.value)}</a>`}
 			<span>${plural(job.runs, "run")}</span>${job.skipped > 0 && html`<span>${job.skipped} passed over</span>`}
 		</p>

@@ -1,9 +1,9 @@
 // One run: what it says and does as it happens, and everything else that is known of it.
-import { clean, count, duration, get, go, html, Icon, link, Loading, now, of, plural, sayProblem, spent, Status, titleOf, tokens, useEffect, useKeys, useMemo, useRequest } from "../app/common.js";
+import { clean, duration, get, go, html, Icon, link, Loading, now, of, plural, spent, Status, titleOf, tokens, tokenText, useEffect, useKeys, useMemo, useRequest } from "../app/common.js";
 import { items } from "../app/inbox.js";
-import { RunRecord } from "../app/record.js";
-import { add, childrenByCall, LIVE, partial, run, tookOf, treeCosts, version } from "../app/runs.js";
-import { Draft, Entries, Following } from "../parts/conversation.js";
+import { add, childrenByCall, run, tookOf, treeCosts, version } from "../app/runs.js";
+import { RunStory } from "../app/story.js";
+import { Entries, Following } from "../parts/conversation.js";
 import { ItemCard } from "../parts/item.js";
 import { Controls } from "./controls.js";
 import { Changes, Effects, Prompt, RunCost } from "./details.js";
@@ -20,10 +20,10 @@ const TABS = {
 	cost: ["Cost", RunCost],
 };
 
-function useRecord(id) {
-	const record = useMemo(() => new RunRecord(id), [id]);
-	useEffect(() => () => record.close(), [record]);
-	return record;
+function useStory(id) {
+	const story = useMemo(() => new RunStory(id), [id]);
+	useEffect(() => () => story.close(), [story]);
+	return story;
 }
 
 function Head({ row }) {
@@ -36,27 +36,25 @@ function Head({ row }) {
 				<${Status} row=${row} />
 				${parent && html`<a href=${link("run", parent.id)}>under ${parent.name || parent.agent}</a>`}
 				<span>${row.model}</span><span>${duration(tookOf(row, now.value))}</span><span>${plural(row.turns, "turn")}</span>
-				<span>${count(tokens(row.usage))} tokens</span><span title="With all that it started">${spent(treeCosts.value.get(row.id))}</span>
+				<span>${tokenText(tokens(row.usage))}</span><span title="With all that it started">${spent(treeCosts.value.get(row.id))}</span>
 				<code>${row.id.slice(0, 8)}</code>
 			</p>
 		</div>
 	</header>`;
 }
 
-function Transcript({ record, row }) {
-	const version = record.version.value;
-	const draft = partial(row.id);
+function Transcript({ story, row }) {
+	const entries = story.entries.value;
 	const asked = items.value.filter((item) => item.run_id === row.id);
-	if (!record.loaded) return html`<${Loading} problem=${record.problem.value} />`;
-	const started = childrenByCall(row.id);
-	const mark = `${version} ${draft.text.length} ${draft.thinking.length} ${asked.length}`;
+	if (!story.loaded) return html`<${Loading} problem=${story.problem.value} />`;
+	const last = entries[entries.length - 1];
+	const mark = `${entries.length} ${last && (last.text || "").length} ${asked.length}`;
+	const isQuiet = row.state === "running" && row.doing && !(last && last.open);
 	return html`<${Following} mark=${mark} key=${row.id}>
-		${record.before && html`<button class="more" onClick=${() => record.loadOlder().catch(sayProblem)}>Show earlier events</button>`}
-		<${Entries} entries=${record.talk.entries} started=${started} />
-		${LIVE.has(row.state) && html`<${Draft} partial=${draft} />`}
-		${row.state === "interrupted" && draft.text && html`<${Draft} partial=${draft} />`}
+		${story.earlier && html`<button class="more" onClick=${() => story.loadEarlier()}>Show earlier events</button>`}
+		<${Entries} entries=${entries} started=${childrenByCall(row.id)} />
 		${asked.map((item) => html`<${ItemCard} key=${item.id} item=${item} />`)}
-		${row.state === "running" && !draft.text && row.doing && html`<p class="entry note now live">● ${clean(row.doing)}</p>`}
+		${isQuiet && html`<p class="entry note now live">● ${clean(row.doing)}</p>`}
 	<//>`;
 }
 
@@ -72,15 +70,14 @@ export function RunView({ id, tab }) {
 }
 
 function KnownRun({ row, tab }) {
-	const record = useRecord(row.id);
-	record.version.value;
+	const story = useStory(row.id);
 	const Tab = (TABS[tab] || TABS[""])[1];
 	return html`<section class="run" data-run=${row.id} data-state=${row.state}>
 		<${Head} row=${row} />
 		<nav class="tabs" aria-label="About this run">
 			${Object.entries(TABS).map(([name, [title]]) => html`<a href=${link("run", row.id, name)} aria-current=${tab === name ? "page" : undefined}>${title}</a>`)}
 		</nav>
-		<${Tab} row=${row} record=${record} />
+		<${Tab} row=${row} story=${story} />
 		${Tab === Transcript && html`<${Controls} row=${row} />`}
 	</section>`;
 }

@@ -1,8 +1,8 @@
 // Waiting for you: everything that a run cannot go on without.
-import { Empty, html, plural, useKeys, useState } from "../app/common.js";
+import { Empty, html, plural, useKeys, useState, words } from "../app/common.js";
 import { answer, items } from "../app/inbox.js";
 import { liveCount } from "../app/runs.js";
-import { ItemCard, KEYS } from "../parts/item.js";
+import { ItemCard } from "../parts/item.js";
 
 function AskForNotices() {
 	const [state, setState] = useState("Notification" in window ? Notification.permission : "denied");
@@ -18,7 +18,7 @@ export function Waiting() {
 	const current = Math.min(place, shown.length - 1);
 	const move = (step) => setPlace(Math.max(0, Math.min(shown.length - 1, current + step)));
 	const keys = { j: () => move(1), k: () => move(-1) };
-	for (const [key, choice] of Object.entries(KEYS)) {
+	for (const [choice, { key }] of Object.entries(words.value.choices)) {
 		keys[key] = () => {
 			const item = shown[current];
 			if (!item || !item.options.includes(choice)) return false;

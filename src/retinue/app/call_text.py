@@ -1,0 +1,127 @@
+"""Tool calls in words for people: the tool, and what a call of it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from retinue.app.text import clip, optional
+from retinue.core.messages import ToolCall
+from retinue.core.tool_names import canonical
+
+SUBJECT_CHARACTERS = 100
+
+SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
+_FILE = ("path", "file_path", "filePath", "file")
+_AGENT = ("agent_id", "id", "name", "resume")
+# What a call is about, by its tool: the first of these arguments that is there.
+_SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    "read": _FILE,
+    "write": _FILE,
+    "edit": _FILE,
+    "bash": ("command", "cmd"),
+    "grep": ("pattern", "query", "regex"),
+    "find": ("pattern", "glob", "name"),
+    "get_subagent_result": _AGENT,
+    "steer_subagent": _AGENT,
+    "clear_subagents": _AGENT,
+    "bash_output": ("id", "bash_id"),
+    "ask_user": ("question",),
+    "ask_parent": ("question",),
+    "exit_plan": (),
+    "todo": (),
+    "lsp": ("action", "operation"),
+}
+_ANY_SUBJECT = (*_FILE, "command", "pattern", "query", "url", "description", "prompt", "task", "question", "name")
+# Tools whose names say little to people.
+_WORDS = {
+    "get_subagent_result": "result of agent",
+    "steer_subagent": "message to agent",
+    "list_subagents": "list of agents",
+    "clear_subagents": "forget agents",
+    "bash_output": "output of command",
+    "ask_user": "question",
+    "ask_parent": "question",
+    "exit_plan": "plan",
+    "fetch_content": "fetch",
+    "web_search": "search the web for",
+    "tool_search": "find tools for",
+}
+
+
+def tool_of(call: ToolCall) -> str:
+    """Return the name under which this module knows a tool, whatever the model called it."""
+    if call.name in SPAWNING:
+        return "Agent"
+    names = canonical(call.name)
+    return names[0] if len(names) == 1 else call.name
+
+
+def heading(call: ToolCall) -> str:
+    """Return `grep login in src`: the tool and what the call is about. The text may hold control characters."""
+    tool = tool_of(call)
+    if tool == "Agent":
+        return _agent_heading(call.arguments)
+    return f"{_WORDS.get(tool, call.name)} {subject(call)}".rstrip()
+
+
+def subject(call: ToolCall) -> str:
+    """Return what the call is about on one line: the file and its lines, the command, the pattern and where."""
+    tool, arguments = tool_of(call), call.arguments
+    key = subject_key(tool, arguments)
+    about = "" if key is None else _short(arguments[key])
+    match tool:
+        case "grep" | "find":
+            place = _short(_first(arguments, ("path", "folder")))
+            about += optional(" in {}", "" if place in (".", "./") else place)
+            about += optional(" ({})", _short(_first(arguments, ("glob", "include"))))
+        case "read":
+            about += _range(arguments)
+        case "lsp":
+            about += optional(" {}", _short(_first(arguments, (*_FILE, "query", "symbol"))))
+        case _:
+            pass
+    return about
+
+
+def _agent_heading(arguments: Mapping[str, Any]) -> str:
+    agent = _short(_first(arguments, ("subagent_type", "agent", "agent_type"))) or "Agent"
+    if arguments.get("resume"):
+        agent = f"{agent} (resumed)"
+    return f"{agent} {_short(_first(arguments, ('description', 'task', 'prompt', 'message')))}".rstrip()
+
+
+def _short(value: Any) -> str:
+    return clip(" ".join(str(value or "").split()), SUBJECT_CHARACTERS)
+
+
+def subject_key(tool: str, arguments: Mapping[str, Any]) -> str | None:
+    """Return the argument that says what a call is about."""
+    for key in _SUBJECTS.get(tool, _ANY_SUBJECT):
+        if arguments.get(key):
+            return key
+    if tool in _SUBJECTS:
+        return None
+    # For a tool of a server or a plugin, the first text is the best guess.
+    for key, value in arguments.items():
+        if isinstance(value, str) and value.strip():
+            return key
+    return None
+
+
+def _first(arguments: Mapping[str, Any], names: Iterable[str]) -> Any:
+    for name in names:
+        if arguments.get(name):
+            return arguments[name]
+    return None
+
+
+def _range(arguments: Mapping[str, Any]) -> str:
+    """Return `:10-59` for a part of a file."""
+    first, count = arguments.get("offset"), arguments.get("limit")
+    if not isinstance(first, int) and not isinstance(count, int):
+        return ""
+    start = first if isinstance(first, int) and first > 0 else 1
+    if not isinstance(count, int):
+        return f":{start}-"
+    return f":{start}-{start + max(count, 1) - 1}"
