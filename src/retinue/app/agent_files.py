@@ -40,7 +40,9 @@ from retinue.agents.write import check_name as check_name
 from retinue.agents.write import file_name as file_name
 from retinue.agents.write import write_agent
 from retinue.app.agents import FateView, fates_of, load_catalog, plugin_folders
+from retinue.capabilities.mcp.servers import ServerLint
 from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
+from retinue.engine import open_project
 from retinue.errors import RetinueError, UsageError
 
 if TYPE_CHECKING:
@@ -74,9 +76,6 @@ def lint_agents(
 ) -> LintList:
     """Check agent files: `paths`, or without them all of the project, the user and the project's plugins. With `fix`
     repair what can be repaired without adding rights. `project` returns the one that is open already."""
-    from retinue.capabilities.mcp.servers import ServerLint
-    from retinue.engine import open_project
-
     check = ServerLint(project or (lambda: open_project(cwd)))
     if paths:
         report = lint_paths(paths, fix=fix, check=check)

@@ -12,6 +12,7 @@ from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, AgentTests, CaseFileError, find_test_files, read_test_file
 from retinue.evidence.case_run import Trial as Trial
 from retinue.evidence.case_run import TrialOptions as TrialOptions
+from retinue.evidence.draft import draft_test as draft
 from retinue.evidence.expect import Unmet as Unmet
 from retinue.evidence.suite import AgentScore as AgentScore
 from retinue.evidence.suite import CaseResult as CaseResult
@@ -127,8 +128,6 @@ def _trial(trial: Trial) -> TrialView:
 
 def draft_test(state: Path, row: RunState, agent: str, cwd: Path, target: Path | None) -> tuple[Path, Path]:
     """Write a test of an agent whose expectations are what a past run did. Return its file and its cassette."""
-    from retinue.evidence.draft import draft_test as draft
-
     return draft(state, row, agent, cwd, target, environment())
 
 

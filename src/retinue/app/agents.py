@@ -1,10 +1,10 @@
-"""Which agents there are, what became of each field of their files, and what their models see."""
+"""Which agents there are, and what became of each field of their files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,13 +14,17 @@ from retinue.agents.catalog import LoadedAgent as LoadedAgent
 from retinue.agents.catalog import is_profile
 from retinue.agents.catalog import shadows as shadows
 from retinue.app.text import optional
+from retinue.capabilities.plugins import visible_plugins
 from retinue.core.spec import AgentSpec, Fate, Problem
-from retinue.errors import UnknownAgentError
+from retinue.models.keys import environment
+from retinue.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from retinue.runs.project import Project
+    pass
+
 
 NO_TASK = "(the task)"
+"""The task in a preview of a prompt."""
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
@@ -75,52 +79,9 @@ class AgentDetail(Struct, frozen=True, kw_only=True):
     problems: Sequence[Problem]
 
 
-class PromptPartView(Struct, frozen=True):
-    """A part of the system prompt, with the tokens it is estimated to have."""
-
-    name: str
-    tokens: int
-    characters: int
-    text: str
-
-
-class ToolCost(Struct, frozen=True):
-    """A tool that the agent is offered, with the tokens of its description."""
-
-    name: str
-    tokens: int
-    description: str
-    parameters: Mapping[str, Any]
-
-
-class PromptTokens(Struct, frozen=True):
-    """Estimated tokens of what the model sees. `prefix` is what every request carries."""
-
-    system: int
-    tools: int
-    message: int
-    prefix: int
-
-
-class PromptPreview(Struct, frozen=True):
-    """What the model of an agent would see: its system prompt, whole and in parts, its tools and the first message."""
-
-    name: str
-    system: str
-    parts: list[PromptPartView]
-    tools: list[ToolCost]
-    message: str
-    tokens: PromptTokens
-    notes: Sequence[str]
-
-
 def plugin_folders(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
     """Return the folders of agents that plugins bring, without running any of them; without `own` only those of
     the project."""
-    from retinue.capabilities.plugins import visible_plugins
-    from retinue.models.keys import environment
-    from retinue.settings.load import load_settings
-
     plugins = visible_plugins(cwd, environment(), load_settings(cwd))
     return (plugins if own else plugins.brought).agents
 
@@ -198,46 +159,3 @@ def fate_text(key: str, fate: Fate) -> str:
     """Return what became of a field, such as `kept → max_turns (why)`."""
     to = optional(" → {}", fate.to) if fate.to != key else ""
     return f"{fate.fate}{to}{optional(' ({})', fate.why)}"
-
-
-async def preview_prompt(
-    project: Project, name: str, *, task: str = NO_TASK, as_main: bool = False, under_main: bool = False
-) -> PromptPreview:
-    """Return what the model of an agent would see. `main` is the main agent, unless a file has that name. Raise
-    UnknownAgentError, and LaunchError where a launch would."""
-    from retinue.app.dialogue import main_agent
-    from retinue.core.request import RunRequest
-    from retinue.models.protocol import overhead
-    from retinue.runs.preview import preview
-
-    try:
-        spec = project.catalog().find(name).spec
-    except UnknownAgentError:
-        if name != "main":
-            raise
-        spec, as_main = main_agent(), True
-    above = None
-    if under_main and not as_main:
-        above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
-    text = project.preview_initial_prompt(spec, task)
-    seen = await preview(RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not as_main)), project, above)
-    specs, redact = [tool.spec for tool in seen.tools], project.redactor
-    return PromptPreview(
-        spec.name,
-        redact(seen.system),
-        [PromptPartView(part.name, overhead(part.text, ()), len(part.text), redact(part.text)) for part in seen.parts],
-        [ToolCost(tool.name, overhead("", (tool,)), tool.description, dict(tool.parameters)) for tool in specs],
-        redact(seen.message),
-        PromptTokens(overhead(seen.system, ()), overhead("", specs), overhead(seen.message, ()), seen.tokens),
-        seen.notes,
-    )
-
-
-async def preview_in(
-    cwd: Path, name: str, agents_json: str | None, *, task: str, as_main: bool, under_main: bool
-) -> PromptPreview:
-    """Open the project at `cwd` for one `preview_prompt`."""
-    from retinue.engine import open_project
-
-    project = open_project(cwd, agents_json=agents_json)
-    return await preview_prompt(project, name, task=task, as_main=as_main, under_main=under_main)

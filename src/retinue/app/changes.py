@@ -14,17 +14,24 @@ from msgspec.structs import replace
 
 from retinue.app.feed import Feed
 from retinue.app.text import local_time
+from retinue.capabilities.audit.ledger import Who
 from retinue.capabilities.audit.report import CallEffect as CallEffect
 from retinue.capabilities.audit.report import RunEffects as RunEffects
 from retinue.capabilities.audit.report import WriteStatus, WrittenFile, effects_of
-from retinue.capabilities.audit.undo import FileDiff, Undo, UndoneFile, UndoScope
+from retinue.capabilities.audit.retention import drop_checkpoints
+from retinue.capabilities.audit.shadow import CheckpointError
+from retinue.capabilities.audit.undo import FileDiff, Undo, UndoneFile, UndoScope, undone_event
+from retinue.capabilities.worktree.home import load_records
+from retinue.capabilities.worktree.integrate import BranchQueue
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import Redactor
+from retinue.log.commands import annotate
 from retinue.log.query import LogReader
 from retinue.models.keys import environment
+from retinue.runs.cleanup import DAY, find_expired, prune_log
 
 _PRUNE_SECONDS = 3600.0
 _DAY = "%Y-%m-%d"
@@ -193,8 +200,6 @@ def undo_run(
 
 
 def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | None) -> UndoScope:
-    from retinue.capabilities.audit.ledger import Who
-
     runs = tuple(each.id for each in below)
     if turn is None:
         return UndoScope(Who(row.id, row.agent), 0, runs, 0.0)
@@ -217,8 +222,6 @@ def _explain_worktree(folder: Path, file: UndoneFile) -> UndoneFile:
 
 
 def _place_of_work(folder: Path, run_id: str) -> str:
-    from retinue.capabilities.worktree.integrate import BranchQueue
-
     with LogReader.open(folder) as reader:
         outcome = reader.outcome(run_id)
     if outcome is None or outcome.branch is None:
@@ -230,9 +233,6 @@ def _place_of_work(folder: Path, run_id: str) -> str:
 
 
 def _record(folder: Path, row: RunState, files: list[UndoneFile], turn: int | None, force: bool) -> None:
-    from retinue.capabilities.audit.undo import undone_event
-    from retinue.log.commands import annotate
-
     event = undone_event(files, by="person", turn=turn, forced=force)
     annotate(folder, row.id, event, Redactor(environment()))
 
@@ -243,11 +243,6 @@ def _record(folder: Path, row: RunState, files: list[UndoneFile], turn: int | No
 def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = False) -> PruneReport:
     """Remove what trees of runs have left in which nothing has happened for so many days: checkpoints, long outputs of
     tools, transcript files, and with `events` what they said and read. Runs with a worktree are left alone."""
-    from retinue.capabilities.audit.retention import drop_checkpoints
-    from retinue.capabilities.audit.shadow import CheckpointError
-    from retinue.capabilities.worktree.home import load_records
-    from retinue.runs.cleanup import DAY, find_expired, prune_log
-
     before, checkpoints = time.time() - days * DAY, state / "checkpoints"
     size = _size(checkpoints)
     open_runs = {record.run for record in load_records(state)}

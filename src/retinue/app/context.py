@@ -1,4 +1,4 @@
-"""A conversation as its model gets it, by size, and as Markdown."""
+"""A conversation as its model gets it, by size and as Markdown."""
 
 from __future__ import annotations
 

@@ -21,12 +21,23 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from retinue.agents.catalog import Catalog
 from retinue.app.text import clean, plural
+from retinue.capabilities.permissions import project_rules
+from retinue.capabilities.plugins import PluginExtensions
 from retinue.core.programs import prepare, run
+from retinue.engine import open_project
 from retinue.errors import RetinueError, UsageError
+from retinue.guard.trust import settings_in_effect
+from retinue.http.transport import Transport
+from retinue.log.database import backend_of, log_file
+from retinue.log.query import LogReader
+from retinue.models.build import build_model
 from retinue.models.keys import environment as process_environment
 from retinue.models.providers import Providers
 from retinue.models.select import select_model
+from retinue.settings.places import retinue_home, state_folder
+from retinue.tools.grep import find_ripgrep
 
 if TYPE_CHECKING:
     from retinue.settings.load import Loaded
@@ -85,8 +96,6 @@ class Installation:
 
     @cached_property
     def loaded(self) -> Loaded:
-        from retinue.guard.trust import settings_in_effect
-
         return settings_in_effect(self.cwd, self.environment)
 
 
@@ -121,9 +130,6 @@ def examine(installation: Installation, categories: Iterable[str] = ()) -> Itera
 
 
 def settings(installation: Installation) -> Iterator[Row]:
-    from retinue.capabilities.permissions import project_rules
-    from retinue.engine import open_project
-
     sources = project_rules(open_project(installation.cwd, environment=installation.environment))
     rules = (*sources.refused, *sources.notes)
     warnings = list(rules)
@@ -140,8 +146,6 @@ def settings(installation: Installation) -> Iterator[Row]:
 
 
 def agents(installation: Installation) -> Iterator[Row]:
-    from retinue.agents.catalog import Catalog
-
     catalog = Catalog.load(installation.cwd, environment=installation.environment)
     counts = Counter(entry.spec.source for entry in catalog.agents)
     by_source = ", ".join(f"{number} {source}" for source, number in sorted(counts.items()))
@@ -156,10 +160,6 @@ def agents(installation: Installation) -> Iterator[Row]:
 
 
 def log(installation: Installation) -> Iterator[Row]:
-    from retinue.log.database import backend_of, log_file
-    from retinue.log.query import LogReader
-    from retinue.settings.places import retinue_home, state_folder
-
     home = retinue_home(installation.environment)
     if home.is_dir():
         loose = stat.S_IMODE(home.stat().st_mode) & 0o022
@@ -228,8 +228,6 @@ def git(installation: Installation) -> Iterator[Row]:
 
 
 def ripgrep(installation: Installation) -> Iterator[Row]:
-    from retinue.tools.grep import find_ripgrep
-
     program = find_ripgrep()
     if program is None:
         yield "failure", "ripgrep", "not found, so agents cannot search", "Run: pip install ripgrep"
@@ -252,9 +250,6 @@ def _short(path: Path) -> str:
 
 
 def models(installation: Installation) -> Iterator[Row]:
-    from retinue.http.transport import Transport
-    from retinue.models.build import build_model
-
     settings = installation.loaded.settings
     configured = list(Providers(settings, installation.environment).configured())
     for provider in configured:
@@ -284,9 +279,6 @@ def models(installation: Installation) -> Iterator[Row]:
 
 
 def plugins(installation: Installation) -> Iterator[Row]:
-    from retinue.capabilities.plugins import PluginExtensions
-    from retinue.engine import open_project
-
     extensions = open_project(installation.cwd, environment=installation.environment).part(PluginExtensions)
     found = extensions.plugins
     for problem in found.problems:

@@ -15,6 +15,10 @@ from pathlib import Path
 
 from retinue.app.doctor import Installation, Row
 from retinue.app.text import optional
+from retinue.capabilities.lsp.catalog import find_projects, server_kinds
+from retinue.capabilities.web.base import WebError
+from retinue.capabilities.web.connect import has_network
+from retinue.capabilities.web.search import Search
 from retinue.core.install import install_command
 from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
@@ -29,6 +33,8 @@ from retinue.guard.sandbox.policy import (
     try_out,
     uncovered,
 )
+from retinue.http.transport import Transport
+from retinue.settings.places import retinue_home, state_folder
 
 _LATEST_NEEDED = 6
 _KERNEL = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
@@ -222,10 +228,6 @@ _EXTRA = f"Install it with: {install_command('web')}"
 
 def search(installation: Installation) -> Iterator[Row]:
     """Check which services a search would ask. None is asked here: a key that is there may still be refused."""
-    from retinue.capabilities.web.base import WebError
-    from retinue.capabilities.web.search import Search
-    from retinue.http.transport import Transport
-
     settings = installation.loaded.settings
     if not settings.web_enabled:
         yield "info", "web tools", "switched off by web.enabled"
@@ -256,8 +258,6 @@ def _cannot_import(*modules: str) -> dict[str, str]:
 
 
 def pages(installation: Installation) -> Iterator[Row]:
-    from retinue.capabilities.web.connect import has_network
-
     settings = installation.loaded.settings
     if not settings.web_enabled:
         return
@@ -277,8 +277,6 @@ def pages(installation: Installation) -> Iterator[Row]:
 
 def language_servers(installation: Installation) -> Iterator[Row]:
     """Check which language servers there are, and which are missing for the files of this project."""
-    from retinue.capabilities.lsp.catalog import find_projects, server_kinds
-
     settings = installation.loaded.settings
     if not settings.lsp_enabled:
         yield "info", "tool", "agents may not ask language servers (lsp.enabled)"
@@ -310,8 +308,6 @@ def language_servers(installation: Installation) -> Iterator[Row]:
 
 
 def _confinement(installation: Installation) -> Iterator[Row]:
-    from retinue.guard.sandbox.kernel import why_not
-
     settings = installation.loaded.settings
     if settings.lsp_sandbox == "off":
         detail = "language servers run with your rights, and some run programs of the project"
@@ -346,8 +342,6 @@ def converter(installation: Installation) -> Iterator[Row]:
 
 def results_folder(installation: Installation) -> Iterator[Row]:
     """Check whether what tools find can be kept: a file is written there and removed."""
-    from retinue.settings.places import retinue_home, state_folder
-
     wanted = state_folder(installation.cwd, installation.environment) / "outputs"
     folder = wanted
     while not folder.exists():

@@ -31,7 +31,10 @@ from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
 from retinue.log.inbox import items
 from retinue.log.query import LogReader
+from retinue.loop.finish import check_schema
 from retinue.models.keys import environment as process_environment
+from retinue.runs.cleanup import end_leftovers
+from retinue.settings.load import load_settings
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
@@ -198,8 +201,6 @@ class Feed:
         retinue = await self.retinue()
         common: dict[str, Any] = {"model": order.model, "budget": order.budget, "run_id": run_id, "asked": asked}
         if order.schema is not None:
-            from retinue.loop.finish import check_schema
-
             check_schema(dict(order.schema), "`schema`")
         if order.agent is None:
             refused = [name for name in ("isolation", "name") if getattr(order, name) is not None]
@@ -221,7 +222,6 @@ class Feed:
         row = await self.find(run_id)
         if text.startswith("@") and not verbatim:
             from retinue.runs.messages import addressee
-            from retinue.settings.load import load_settings
 
             loaded = await asyncio.to_thread(load_settings, self.cwd)
             if loaded.settings.agent_mentions != "off":
@@ -243,8 +243,6 @@ class Feed:
     async def stop_runs(self, rows: Sequence[RunState], *, by: str, tree: bool = False) -> list[CommandAnswer]:
         """Stop several runs together. Return one answer for each, also where it is a refusal."""
         if rows and all(row.state == "interrupted" for row in rows):
-            from retinue.runs.cleanup import end_leftovers
-
             ended = "; ".join(await self.read(end_leftovers))
             if ended:
                 return [CommandAnswer(row.id, True, ended) for row in rows]

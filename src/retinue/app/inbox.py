@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
 from retinue.errors import RetinueError
+from retinue.log.inbox import closed, find, items, locate, waiting_ids
+from retinue.log.query import LogReader, everywhere
+from retinue.settings.places import retinue_state
 
 if TYPE_CHECKING:
     from retinue.guard.inbox_service import Approver
@@ -33,9 +36,6 @@ Approve = Callable[[InboxItem], Said | Awaitable[Said]]
 def list_inbox(folder: Path | None, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
     """Return what waits in the project with that state folder, or in all for None, oldest first; with `everything` also
     what was answered, expired or withdrawn."""
-    from retinue.log.inbox import items
-    from retinue.log.query import LogReader, everywhere
-    from retinue.settings.places import retinue_state
 
     def read(reader: LogReader) -> list[InboxRow]:
         return items(reader, everything=everything, limit=limit)
@@ -48,9 +48,6 @@ def list_inbox(folder: Path | None, *, everything: bool = False, limit: int | No
 
 def locate_item(item_id: str, first: Path) -> tuple[Path, InboxItem]:
     """Return an item by its id or the beginning of it, and the state folder it is in: `first` is looked at first."""
-    from retinue.log.inbox import locate
-    from retinue.settings.places import retinue_state
-
     return locate(retinue_state(), item_id, first)
 
 
@@ -65,16 +62,12 @@ class Inbox:
 
     def items(self, *, all: bool = False) -> list[InboxItem]:
         """Return what waits, oldest first; with `all` also what was answered, expired or withdrawn."""
-        from retinue.log.inbox import items
-
         return [each.item for each in items(self._project.log.reader, everything=all)]
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
         """Answer an item by its id or the beginning of it, and return it as it is then. Raise
         UnknownItemError, UsageError for what is no answer to it, and AnsweredError when someone
         else was first."""
-        from retinue.log.inbox import find
-
         item = find(self._project.log.reader, item_id)
         return await self._project.inbox_service.answer(item, InboxAnswer(choice, self._project.redactor(message), by))
 
@@ -121,20 +114,14 @@ class Inbox:
     def rows(self, limit: int | None = None, *, everything: bool = False) -> list[InboxRow]:
         """Return what waits, oldest first, with the state of each run; with `everything` also what was answered,
         expired or withdrawn. `limit` keeps the newest."""
-        from retinue.log.inbox import items
-
         return items(self._project.log.reader, everything=everything, limit=limit)
 
     def waiting_ids(self) -> tuple[str, ...]:
         """Return the ids of what waits, oldest first."""
-        from retinue.log.inbox import waiting_ids
-
         return waiting_ids(self._project.log.reader)
 
     def closed(self, ids: Sequence[str]) -> list[InboxItem]:
         """Return those of the items that do not wait any more."""
-        from retinue.log.inbox import closed
-
         return closed(self._project.log.reader, ids)
 
 

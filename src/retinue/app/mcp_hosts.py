@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from retinue.core.foreign import read_text
 from retinue.errors import StateError
+from retinue.settings.write import replace_file
 
 NAME = "retinue"
 _HOUR = 3600
@@ -122,9 +124,6 @@ def _toml(key: str, entry: dict[str, Any]) -> str:
 def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
     """Add the server to the file of a host. Return False when it was there already. Raise StateError for a file that
     cannot be changed without losing something."""
-    from retinue.core.foreign import read_text
-    from retinue.settings.write import replace_file
-
     try:
         before = read_text(file) if file.exists() else ""
         data = _read(host, before)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from retinue.app.models import KEY_PAGES, ModelInfo, ModelSelection, model_line, view_model
 from retinue.models import inventory, setup
 from retinue.models.inventory import ModelInventory
-from retinue.models.known import PRESETS
+from retinue.models.known import PRESETS, known_model
 from retinue.models.providers import Providers
 from retinue.models.resolve import OFFLINE, Resolver
 from retinue.models.select import select_model
@@ -142,8 +142,6 @@ class ModelWindows:
     def find(self, model: str, project: Project) -> int | None:
         """Return the window of `provider/model` in tokens; None for a provider that is not known."""
         if model and model not in self._windows:
-            from retinue.models.providers import Providers
-
             provider, _, name = model.partition("/")
             providers = Providers(project.settings.settings, project.environment)
             found = providers.get(provider)
@@ -158,8 +156,6 @@ def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> C
 
 
 def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
-    from retinue.models.known import known_model
-
     provider, _, name = model.partition("/")
     said = (overrides.get(model) or overrides.get(name) or {}).get("window")
     if isinstance(said, int) and said > 0:

@@ -15,8 +15,9 @@ from retinue.app.text import optional
 from retinue.errors import RetinueError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.http.address import display_url
+from retinue.http.transport import Transport
 from retinue.models import inventory, setup
-from retinue.models.inventory import ModelInventory
+from retinue.models.inventory import ModelInventory, with_local_window, with_real_window
 from retinue.models.keys import environment, remove_key
 from retinue.models.keys import without_keys as without_keys
 from retinue.models.known import OTHER_NAMES, PRESETS, table_date, table_source
@@ -299,7 +300,6 @@ async def _measured_inventory(found: ModelInventory) -> ModelInventory:
     own = [info for info in found.models if info.provider in servers][:MAX_MEASURED]
     if not own:
         return found
-    from retinue.http.transport import Transport
 
     transport = Transport()
     try:
@@ -311,8 +311,6 @@ async def _measured_inventory(found: ModelInventory) -> ModelInventory:
 
 
 async def _measured(info: ModelInfo, providers: Providers, transport: Transport) -> ModelInfo:
-    from retinue.models.inventory import with_local_window
-
     provider = providers.get(info.provider)
     if provider is None:
         return info
@@ -366,9 +364,6 @@ def has_own_prices(cwd: Path) -> bool:
 async def resolve_model(cwd: Path, query: str | None = None, file_model: str | None = None) -> SelectedModel:
     """Return the model that a name means here, with the window it has where it is served; without `query` the one that
     a run gets. A model is not loaded only to be asked about. Raise UsageError for a name that means none."""
-    from retinue.http.transport import Transport
-    from retinue.models.inventory import with_real_window
-
     loaded, variables = _in_effect(cwd), environment()
     selection = await select_model(query, file_model=file_model, settings=loaded.settings, environment=variables)
     if selection.provider.runs_models:
@@ -470,8 +465,6 @@ async def remove_provider(cwd: Path, name: str) -> RemovedProvider:
 
 async def check_model(cwd: Path, name: str | None = None) -> tuple[TestedModel, Sequence[str]]:
     """Ask a model for one word. Return what it said, and the warnings of its choice."""
-    from retinue.http.transport import Transport
-
     transport = Transport()
     try:
         selection = await select_model(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from retinue.core.programs import TimeoutExpired, prepare, run
+from retinue.guard.git import Git, GitError
 from retinue.tools.content import is_image_file as is_image_file
 
 MOST = 8
@@ -73,8 +74,6 @@ def _parents(path: str) -> list[str]:
 
 
 def _known_to_git(folder: Path) -> list[str]:
-    from retinue.guard.git import Git, GitError
-
     try:
         listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=PATIENCE_SECONDS)
     except GitError:

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from retinue.app.places import locate_run
 from retinue.app.snapshot import take_tree
+from retinue.capabilities.telemetry.attach import send_past
 from retinue.core.delegation import LIVE
 from retinue.core.messages import Message
 from retinue.core.run_state import RunState
@@ -21,9 +22,11 @@ from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_c
 from retinue.evidence.compare import CallPair as CallPair
 from retinue.evidence.compare import Comparison, RunDifference, compare
 from retinue.evidence.compare import RecordingFacts as RecordingFacts
+from retinue.evidence.replay import play_again
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call as describe_call
+from retinue.log.replay import replay
 from retinue.models.keys import environment
 from retinue.settings.places import home
 
@@ -74,8 +77,6 @@ def _export(folder: Path, row: RunState) -> bytes:
 def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace, int]:
     """Send a past run with every run below it as a trace. Return it and the number of runs. Raise StateError where the
     collector takes nothing."""
-    from retinue.capabilities.telemetry.attach import send_past
-
     with LogReader.open(folder) as reader:
         runs = [each.id for each in take_tree(reader, row.id).runs]
         sent = asyncio.run(send_past(reader, runs, environment(), content=content))
@@ -104,8 +105,6 @@ def _report(comparison: Comparison) -> ComparisonReport:
 
 async def replay_cassette(path: Path, cwd: Path, tools: Literal["recorded", "live"]) -> ReplayReport:
     """Play a cassette again with the same answers of the model. `cwd` is where its project is looked for."""
-    from retinue.evidence.replay import play_again
-
     played = await play_again(read_cassette(path), cwd, tools, environment())
     return ReplayReport(_report(played.comparison), played.notes, played.same)
 
@@ -118,8 +117,6 @@ def compare_cassettes(left: Path, right: Path) -> ComparisonReport:
 def recorded_moment(path: Path, seq: int) -> tuple[RecordedMoment, int, int]:
     """Return a recorded run as it stood after the event `seq`, the number of calls so far, and that of its last event.
     Raise UsageError for a number before the first."""
-    from retinue.log.replay import replay
-
     cassette = read_cassette(path)
     events = [event for event in cassette.first.events if event.seq <= seq]
     if not events:

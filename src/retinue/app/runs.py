@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.app.text import status_word
+from retinue.app.worktrees import where_saved
 from retinue.capabilities.questions.attach import todo_line
 from retinue.core.delegation import State
 from retinue.core.events import TodosUpdated, Undone
@@ -114,8 +115,6 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
 def read_ending(folder: Path, row: RunState) -> RunEnding:
     """Return what a run has come to so far."""
-    from retinue.app.worktrees import where_saved
-
     with LogReader.open(folder) as reader:
         outcome = reader.outcome(row.id)
         interrupted = outcome is None and row.state == "interrupted"

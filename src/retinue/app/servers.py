@@ -11,9 +11,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from retinue.app.text import clip
+from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp.catalog import server_kinds
 from retinue.capabilities.mcp.servers import ProjectPool, is_trusted, pool_options, project_servers
 from retinue.engine import open_project
 from retinue.errors import UsageError
+from retinue.tools.processes import CannotStartError
 
 if TYPE_CHECKING:
     from retinue.capabilities.mcp.config import ServerConfig
@@ -124,8 +127,6 @@ async def check_servers(cwd: Path, names: Sequence[str], seconds: float) -> Chec
 
 
 async def _check(config: ServerConfig, project: Project, seconds: float) -> CheckedServer:
-    from retinue.tools.processes import CannotStartError
-
     checked = CheckedServer(**asdict(_facts(config, project)))
     if not checked.trusted:
         return replace(checked, problem=f"it is not trusted: retinue trust add {config.origin}")
@@ -154,9 +155,6 @@ class LanguageServer(Struct, frozen=True):
 
 def list_language_servers(project: Project) -> list[LanguageServer]:
     """Return the kinds that the settings have. It looks for programs: call it in a thread."""
-    from retinue.capabilities.lsp.attach import Languages
-    from retinue.capabilities.lsp.catalog import server_kinds
-
     running: dict[str, list[str]] = {}
     for slot in list(project.part(Languages).pool.slots.values()):
         state = f"failed: {slot.broken}" if slot.connection is None and slot.broken else "running"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from retinue.app.progress import Phase, State
 from retinue.app.retinue import Retinue
+from retinue.capabilities.permissions import project_rules
 from retinue.core.events import Event, ModeChanged, RunResumed, TurnEnded
 from retinue.core.person_prompt import PersonPrompt
 from retinue.runs.record import NEWS_PROMPT, recorded_mode
@@ -304,6 +305,4 @@ class Session:
 
 
 def _mode_of(retinue: Retinue) -> PermissionMode:
-    from retinue.capabilities.permissions import project_rules
-
     return project_rules(retinue.supervisor.project).mode or "default"

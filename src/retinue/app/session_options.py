@@ -17,6 +17,11 @@ from msgspec import Struct, field
 
 from retinue.core.tool_names import entry_problem, split_entries
 from retinue.errors import ConfigurationError, UsageError
+from retinue.guard.permissions.rule import parse_rule
+from retinue.loop.finish import check_schema
+from retinue.settings.load import explain_unknown, flat_names
+from retinue.settings.table import spellings
+from retinue.tools.content import is_image_file
 
 if TYPE_CHECKING:
     from retinue.guard.permissions.rule import Kind
@@ -39,8 +44,6 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 def apply_options(options: SessionOptions, project: Project) -> None:
     """Put the options into the settings of this session. Raise UsageError for a rule or folder and ConfigurationError
     for a setting that cannot be used: a limit that was asked for must not be missing."""
-    from retinue.settings.load import flat_names
-
     flags = dict(flat_names(options.settings))
     _check_names(flags)
     _add(flags, _ALLOW, _checked_rules(options.allowed_tools, "allow"))
@@ -107,9 +110,6 @@ def _add(flags: dict[str, Any], name: str, more: list[str]) -> None:
 
 
 def _check_names(flags: dict[str, Any]) -> None:
-    from retinue.settings.load import explain_unknown
-    from retinue.settings.table import spellings
-
     for name in list(flags):
         row = spellings().get(name)
         if row is not None:
@@ -121,8 +121,6 @@ def _check_names(flags: dict[str, Any]) -> None:
 
 
 def _checked_rules(texts: Sequence[str], kind: Kind) -> list[str]:
-    from retinue.guard.permissions.rule import parse_rule
-
     rules = split_rules(texts)
     for text in rules:
         made = parse_rule(text, kind, source="this session", base="/")
@@ -145,8 +143,6 @@ def _checked_folder(given: str | Path, cwd: Path) -> Path:
 def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
     """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors.
     With `attaches` the path of an image stays as it is, because the image is attached."""
-    from retinue.tools.content import is_image_file
-
     where = "standard input" if value == "-" else value[1:]
     try:
         if value == "-":
@@ -171,8 +167,6 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
     import orjson
-
-    from retinue.loop.finish import check_schema
 
     try:
         schema = orjson.loads(Path(path).expanduser().read_bytes())

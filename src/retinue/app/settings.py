@@ -19,9 +19,9 @@ from retinue.settings.field import Choice, Flag, Number, Origin, Texts, Whole
 from retinue.settings.field import Field as Field
 from retinue.settings.field import Text as TextKind
 from retinue.settings.foreign import foreign_files
+from retinue.settings.load import RETIRED, load_settings, nearest_name, settings_files
 from retinue.settings.load import Explanation as Explanation
 from retinue.settings.load import Loaded as Loaded
-from retinue.settings.load import load_settings, settings_files
 from retinue.settings.load import raw_value as raw_value
 from retinue.settings.places import has_password
 from retinue.settings.table import Settings as Settings
@@ -222,8 +222,6 @@ def find_setting(cwd: Path, name: str) -> tuple[SettingView, Sequence[str]]:
 
 
 def _explain(loaded: Loaded, name: str) -> Explanation:
-    from retinue.settings.load import RETIRED, nearest_name
-
     try:
         return loaded.explain(name)
     except KeyError:

@@ -11,9 +11,22 @@ from msgspec import Struct
 
 from retinue.core.foreign import OPERATOR_RIGHTS
 from retinue.core.request import WorkerView
+from retinue.engine import open_project
+from retinue.engine.carried_files import agents_of, bring_files
 from retinue.engine.cluster_tables import ClusterTables
+from retinue.engine.git_remote import check_url
+from retinue.engine.sender import own_remote
+from retinue.engine.workspace_store import WorkspaceStore
+from retinue.engine.workspaces import collect_branch
 from retinue.errors import StateError, UsageError
-from retinue.settings.places import database_of, database_url, has_password, use_database
+from retinue.guard.git import GitError
+from retinue.guard.sandbox.kernel import can_sandbox
+from retinue.log.postgres import make_project
+from retinue.log.query import LogReader
+from retinue.models.keys import environment
+from retinue.models.providers import Providers
+from retinue.settings.load import load_settings
+from retinue.settings.places import database_of, database_url, has_password, retinue_home, use_database
 
 if TYPE_CHECKING:
     from retinue.core.run_state import RunState
@@ -95,9 +108,6 @@ def _state(worker: WorkerView) -> WorkerState:
 
 def prepare_worker(url: str, options: WorkerOptions) -> None:
     """Check the options of a worker, and make the logs of its projects. Raise UsageError for what cannot be."""
-    from retinue.engine.git_remote import check_url
-    from retinue.log.postgres import make_project
-
     if not set(options.allow) <= set(OPERATOR_RIGHTS):
         raise UsageError(
             f"--allow {','.join(options.allow)} is not known.", remedy=f"There are: {', '.join(OPERATOR_RIGHTS)}."
@@ -123,11 +133,6 @@ async def serve_worker(
 ) -> None:
     """Serve runs until `draining` is set, and then for a while those at work."""
     from retinue.engine.worker import Worker
-    from retinue.guard.sandbox.kernel import can_sandbox
-    from retinue.models.keys import environment
-    from retinue.models.providers import Providers
-    from retinue.settings.load import load_settings
-    from retinue.settings.places import retinue_home
 
     variables, home = environment(), retinue_home()
     # A worker has no project: the settings are the user's own.
@@ -153,14 +158,6 @@ async def serve_worker(
 def fetch_branch(state: Path, row: RunState, cwd: Path, report: Callable[[str], None]) -> str:
     """Bring the branch of a run on another machine into the repository at `cwd`, and return what was done. `report`
     gets a line for each other thing that came with it. Raise UsageError where there is nothing to bring."""
-    from retinue.engine import open_project
-    from retinue.engine.carried_files import agents_of, bring_files
-    from retinue.engine.sender import own_remote
-    from retinue.engine.workspace_store import WorkspaceStore
-    from retinue.engine.workspaces import collect_branch
-    from retinue.guard.git import GitError
-    from retinue.log.query import LogReader
-
     database = database_of(state)
     if database is None:
         raise UsageError("This project's log is a file: no run of it works elsewhere.", remedy="See: RETINUE_DATABASE")

@@ -14,11 +14,16 @@ from retinue.capabilities.worktree.integrate import IntegrationBranch as Integra
 from retinue.capabilities.worktree.integrate import integrate as integrate_plan
 from retinue.capabilities.worktree.save import SavedWork, WorktreeState, list_strangers, sweep
 from retinue.capabilities.worktree.save import list_worktrees as list_states
+from retinue.capabilities.worktree.worktree import source_of
 from retinue.core.delegation import LIVE
+from retinue.engine import open_project
 from retinue.errors import ConfigurationError, LaunchError, UsageError
 from retinue.guard.git import Git, GitError
+from retinue.guard.trust import settings_in_effect, untrusted
 from retinue.log.query import LogReader
 from retinue.models.keys import environment
+from retinue.runs.cleanup import end_leftovers
+from retinue.runs.project import has_git_consent
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
@@ -132,8 +137,6 @@ def clean_worktrees(
 ) -> CleanReport:
     """Save and remove the worktrees that no running agent has. `started` gets what was ended before, and `cleaned`
     each worktree as soon as it is done."""
-    from retinue.runs.cleanup import end_leftovers
-
     done: list[CleanedWorktree] = []
     # Commands that outlived their agents must not write into a folder that is saved and removed.
     with LogReader.open(state) as reader:
@@ -185,10 +188,6 @@ class Integration:
 
     def __init__(self, cwd: Path, onto: str | None = None) -> None:
         """Raise UsageError where there is no repository, and for a target that is no branch."""
-        from retinue.capabilities.worktree.worktree import source_of
-        from retinue.engine import open_project
-        from retinue.runs.project import has_git_consent
-
         try:
             self._git = source_of(cwd, environment(), consented=has_git_consent(open_project(cwd), cwd)).git
         except LaunchError as error:
@@ -246,8 +245,6 @@ class Integration:
     def _configured_check(self) -> str | None:
         """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
         consented to: it must not run, and without it a branch would be merged unchecked."""
-        from retinue.guard.trust import settings_in_effect, untrusted
-
         loaded = settings_in_effect(self._cwd, environment())
         if loaded.settings.integrate_check is None:
             for text in untrusted(loaded, "integrate.check"):

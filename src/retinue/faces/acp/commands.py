@@ -15,6 +15,7 @@ from retinue.core.format import count_tokens, format_cost, format_count
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
+from retinue.faces.acp.asks import BY
 
 if TYPE_CHECKING:
     from retinue.faces.acp.session import AcpSession
@@ -110,8 +111,6 @@ def _money(cost: float | None) -> str:
 async def _inbox(session: AcpSession, rest: str) -> str:
     item_id, _, choice = rest.partition(" ")
     if item_id and choice.strip():
-        from retinue.faces.acp.asks import BY
-
         item = await session.feed.answer(item_id, choice.strip(), by=BY)
         return f"Answered: {item.title}"
     lines = []

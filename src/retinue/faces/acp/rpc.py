@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from retinue.core.encode import plain
 from retinue.errors import RetinueError, UnknownItemError, UnknownRunError, UsageError
 from retinue.faces.acp.pipes import LinePipes, TooLongLine
 
@@ -176,8 +177,6 @@ class RpcConnection:
         try:
             line = _encode(message)
         except (TypeError, ValueError, OverflowError):
-            from retinue.core.encode import plain
-
             line = _encode(plain(message))
         self._pipes.send(line)
 

@@ -7,7 +7,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,18 +15,19 @@ from retinue.app.agents import (
     NO_TASK,
     AgentDetail,
     AgentView,
-    PromptPreview,
     describe_agent,
     fate_text,
     list_agents,
     load_catalog,
-    preview_in,
     tools_text,
 )
 from retinue.app.output import put
 from retinue.app.text import clean, clip, optional, plural
 from retinue.core.spec import AgentSpec
 from retinue.faces.cli.project import add_where, folder, say, write_json
+
+if TYPE_CHECKING:
+    from retinue.app.prompt_preview import PromptPreview
 
 LOOK_FROM = "the folder to look from (default: here)"
 _ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
@@ -173,6 +174,8 @@ def _print_line(label: str, text: str) -> None:
 
 
 def _show_prompt(args: argparse.Namespace) -> int:
+    from retinue.app.prompt_preview import preview_in
+
     preview = asyncio.run(
         preview_in(
             folder(args.cwd), args.name, args.agents, task=args.task, as_main=args.as_main, under_main=args.under_main

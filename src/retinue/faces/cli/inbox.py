@@ -7,6 +7,7 @@ import asyncio
 import time
 
 from retinue.app.approvals import body, closed_text, headline, interrupted_text, when_text
+from retinue.app.feed import Feed
 from retinue.app.inbox import list_inbox, locate_item
 from retinue.app.text import INBOX_MARKS, indent, optional
 from retinue.app.views import InboxList, inbox_view
@@ -78,8 +79,6 @@ def execute_answer(args: argparse.Namespace) -> int:
     ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
     someone else has answered already, and 2 when there is no such item or answer.
     """
-    from retinue.app.feed import Feed
-
     state, item = locate_item(args.item, project(args))
     feed, said = Feed(folder(args.cwd), state), " ".join(args.choice)
     if feed.redact(said) is not said or feed.redact(args.message) is not args.message:

@@ -1,10 +1,6 @@
-"""What commands share: options, the folder and the run they are about, tasks as given, and output.
+"""What all commands share: the parser and its options, the folder and the run that a command is about, and output.
 
-A task, schema or prompt is given as words, `-` or `@file`. Results go to stdout, everything else to stderr.
-
-Options that hold for one call of the program and change no file: rules, folders, servers, settings, a prompt.
-
-What is piped into the program beside a prompt: `git diff | retinue -p "review this"`.
+Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -12,22 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
-import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from retinue.app.output import print_json
 from retinue.app.places import locate_run, state_folder
-from retinue.core.person_prompt import PromptBlock
+from retinue.core.encode import dump
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
-
-if TYPE_CHECKING:
-    from retinue.app.session_options import SessionOptions
-
 
 # Options
 
@@ -176,69 +166,4 @@ def write_json(data: Any, indent: int | None = 2) -> None:
 
 def write_values(document: Any) -> None:
     """Print a document that holds values of the log, such as runs and events, on one line."""
-    from retinue.core.encode import dump
-
     print_json(dump(document))
-
-
-def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """Add them, each under the name that it has in Claude Code; the first two also as pi and others spell them."""
-    _add_list(parser, ("--allowedTools", "--allowed-tools"), "RULE", "needs no question: Edit, 'Bash(npm test:*)'")
-    _add_list(parser, ("--disallowedTools", "--disallowed-tools"), "RULE", "never happens: Write, 'Bash(git push:*)'")
-    _add_list(parser, ("--add-dir",), "DIR", "a folder to work in beside the project")
-    _add_list(parser, ("--mcp-config",), "FILE", "MCP servers of a file such as .mcp.json, or as JSON")
-    parser.add_argument("--settings", metavar="FILE", help="settings of a file, or as JSON, before all others")
-    parser.add_argument("--append-system-prompt", metavar="TEXT", help="put this behind the agent's own prompt")
-
-
-def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: str, help: str) -> None:
-    dest = names[-1].removeprefix("--").replace("-", "_")
-    parser.add_argument(*names, dest=dest, nargs="+", action="extend", default=[], metavar=metavar, help=help)
-
-
-def read_session_flags(args: argparse.Namespace) -> SessionOptions:
-    """Return what was given. Raise UsageError for a file or JSON that cannot be read."""
-    from retinue.app.session_options import SessionOptions, read_object, servers_in
-
-    servers: dict[str, Any] = {}
-    for each in args.mcp_config:
-        servers |= servers_in(read_object(each, "--mcp-config"), "--mcp-config")
-    settings: dict[str, Any] = {}
-    if args.settings is not None:
-        settings = read_object(args.settings, "--settings")
-    return SessionOptions(
-        allowed_tools=tuple(args.allowed_tools),
-        disallowed_tools=tuple(args.disallowed_tools),
-        add_dirs=tuple(args.add_dir),
-        mcp_servers=servers,
-        settings=settings,
-    )
-
-
-_PATIENCE_SECONDS = 3
-"""How long a pipe that nobody closes may stay silent: other programs leave one open without meaning anything."""
-
-
-def read_piped() -> PromptBlock | None:
-    """Return what standard input holds, as a block behind the words of a prompt; None for a terminal, a device such as
-    /dev/null, and a pipe that is empty. Raise UsageError for what is no text."""
-    try:
-        number = sys.stdin.fileno()
-        kind = os.fstat(number).st_mode
-    except (AttributeError, OSError, ValueError):
-        # Standard input is closed.
-        return None
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISREG(kind)):
-        return None
-    if not select.select([number], [], [], _PATIENCE_SECONDS)[0]:
-        say("retinue: standard input is open and nothing comes: going on without it (< /dev/null says so at once)")
-        return None
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"Standard input could not be read as text: {error}.", remedy="Pipe text, or nothing: < /dev/null"
-        ) from error
-    if not text.strip():
-        return None
-    return PromptBlock("standard_input", "stdin", text)

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import select
+import stat
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from retinue.app.documents import Output, delivery_document, refusal_document
 from retinue.app.output import print_json
-from retinue.app.session_options import read_prompt, read_schema, read_task
+from retinue.app.session_options import SessionOptions, read_object, read_prompt, read_schema, read_task, servers_in
+from retinue.core.person_prompt import PersonPrompt, PromptBlock
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
+from retinue.faces.cli.console.progress import drive
+from retinue.faces.cli.console.questions import ask_for_trust, terminal
 from retinue.faces.cli.project import (
     Parser,
     add_cwd,
-    add_session_flags,
     amount,
     count,
     folder,
     positive,
-    read_session_flags,
     say,
 )
 
@@ -114,6 +118,38 @@ def output_of(args: argparse.Namespace) -> Output:
     return "result" if args.json else "text"
 
 
+def add_session_flags(parser: argparse.ArgumentParser) -> None:
+    """Add them, each under the name that it has in Claude Code; the first two also as pi and others spell them."""
+    _add_list(parser, ("--allowedTools", "--allowed-tools"), "RULE", "needs no question: Edit, 'Bash(npm test:*)'")
+    _add_list(parser, ("--disallowedTools", "--disallowed-tools"), "RULE", "never happens: Write, 'Bash(git push:*)'")
+    _add_list(parser, ("--add-dir",), "DIR", "a folder to work in beside the project")
+    _add_list(parser, ("--mcp-config",), "FILE", "MCP servers of a file such as .mcp.json, or as JSON")
+    parser.add_argument("--settings", metavar="FILE", help="settings of a file, or as JSON, before all others")
+    parser.add_argument("--append-system-prompt", metavar="TEXT", help="put this behind the agent's own prompt")
+
+
+def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: str, help: str) -> None:
+    dest = names[-1].removeprefix("--").replace("-", "_")
+    parser.add_argument(*names, dest=dest, nargs="+", action="extend", default=[], metavar=metavar, help=help)
+
+
+def read_session_flags(args: argparse.Namespace) -> SessionOptions:
+    """Return what was given. Raise UsageError for a file or JSON that cannot be read."""
+    servers: dict[str, Any] = {}
+    for each in args.mcp_config:
+        servers |= servers_in(read_object(each, "--mcp-config"), "--mcp-config")
+    settings: dict[str, Any] = {}
+    if args.settings is not None:
+        settings = read_object(args.settings, "--settings")
+    return SessionOptions(
+        allowed_tools=tuple(args.allowed_tools),
+        disallowed_tools=tuple(args.disallowed_tools),
+        add_dirs=tuple(args.add_dir),
+        mcp_servers=servers,
+        settings=settings,
+    )
+
+
 def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
     """Return only what was said on the command line; 0 turns means no limit."""
     limits: dict[str, float | None] = {}
@@ -147,7 +183,6 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
 def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
     """Return the agents of the project. Questions are asked on the terminal, where someone sits at it."""
     from retinue.app.retinue import Retinue
-    from retinue.faces.cli.console.questions import ask_for_trust, terminal
 
     mode = getattr(args, "permission_mode", None)
     trust = args.trust or ask_for_trust(cwd)
@@ -191,6 +226,35 @@ def print_refusal(error: RetinueError, output: Output) -> None:
         print_json(refusal_document(error, output))
 
 
+_PATIENCE_SECONDS = 3
+"""How long a pipe that nobody closes may stay silent: other programs leave one open without meaning anything."""
+
+
+def read_piped() -> PromptBlock | None:
+    """Return what standard input holds, as a block behind the words of a prompt; None for a terminal, a device such as
+    /dev/null, and a pipe that is empty. Raise UsageError for what is no text."""
+    try:
+        number = sys.stdin.fileno()
+        kind = os.fstat(number).st_mode
+    except (AttributeError, OSError, ValueError):
+        # Standard input is closed.
+        return None
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISREG(kind)):
+        return None
+    if not select.select([number], [], [], _PATIENCE_SECONDS)[0]:
+        say("retinue: standard input is open and nothing comes: going on without it (< /dev/null says so at once)")
+        return None
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"Standard input could not be read as text: {error}.", remedy="Pipe text, or nothing: < /dev/null"
+        ) from error
+    if not text.strip():
+        return None
+    return PromptBlock("standard_input", "stdin", text)
+
+
 # Commands
 
 
@@ -219,10 +283,6 @@ def execute_agent(args: argparse.Namespace) -> int:
     What is piped in joins the task. Progress goes to standard error, the answer to standard output. Ctrl-C
     stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
     """
-    from retinue.core.person_prompt import PersonPrompt
-    from retinue.faces.cli.console.progress import drive
-    from retinue.faces.cli.project import read_piped
-
     output = output_of(args)
 
     async def work() -> int:
@@ -300,9 +360,6 @@ def execute_prompt(args: argparse.Namespace) -> int:
     goes to the agent of that name which the run had started: while it works it hears it there, and otherwise
     it goes on and its answer is printed.
     """
-    from retinue.faces.cli.console.progress import drive
-    from retinue.faces.cli.project import read_piped
-
     output = output_of(args)
 
     async def work() -> int:

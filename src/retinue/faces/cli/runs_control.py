@@ -25,6 +25,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.format import relative as undo_path
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
+from retinue.faces.cli.console.progress import drive
 from retinue.faces.cli.project import add_cwd, add_run, add_where, count, folder, locate, project, say, write_values
 from retinue.faces.cli.run import (
     add_limits,
@@ -184,8 +185,6 @@ def execute_resume(args: argparse.Namespace) -> int:
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
         retinue runs resume 3f2a9c1d "Now look at the tests, too"
     """
-    from retinue.faces.cli.console.progress import drive
-
     output = output_of(args)
 
     async def work() -> int:

@@ -14,6 +14,7 @@ from retinue.core.controls import visible
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.faces.cli.console.comparison_report import comparison_lines
+from retinue.faces.cli.console.progress import drive
 from retinue.faces.cli.project import add_cwd, add_run, add_where, count, folder, locate, say, write_json
 from retinue.faces.cli.run import (
     add_limits,
@@ -125,8 +126,6 @@ def execute_fork(args: argparse.Namespace) -> int:
         retinue runs fork 3f2a9c1d --at 12 --edit "Only look in src/"
         retinue runs fork 3f2a9c1d --at 12 --model opus --keep-files
     """
-    from retinue.faces.cli.console.progress import drive
-
     output = output_of(args)
 
     async def work() -> int:

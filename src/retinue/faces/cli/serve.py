@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.app.places import locate_run
 from retinue.app.text import plural
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.faces.cli.project import add_cwd, count, folder, say, write_json
@@ -107,8 +108,6 @@ def execute_open(args: argparse.Namespace) -> int:
         raise StateError("No server of this project is running.", remedy="Start one with: retinue serve")
     run_id = ""
     if args.run is not None:
-        from retinue.app.places import locate_run
-
         _, row = locate_run(args.run, cwd)
         run_id = row.id
     if args.json:

@@ -20,14 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from retinue.app.conversation import farewell
 from retinue.app.output import RESET_TERMINAL, send_control
 from retinue.app.places import newest_run, project_of
+from retinue.app.retinue import Retinue
 from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunState
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError, UsageError
-from retinue.faces.cli.project import add_cwd, add_session_flags, folder, locate, project, read_session_flags, say
-from retinue.faces.cli.run import add_newest, add_trust, newest_conversation
+from retinue.faces.cli.console.questions import ask_for_trust
+from retinue.faces.cli.main import at_terminal, guarded_run
+from retinue.faces.cli.project import add_cwd, folder, locate, project, say
+from retinue.faces.cli.run import add_newest, add_session_flags, add_trust, newest_conversation, read_session_flags
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
@@ -89,8 +93,6 @@ def hosted(work: Callable[[Host | None], int]) -> int:
 
 
 def _child(work: Callable[[Host | None], int], host: Host) -> int:
-    from retinue.faces.cli.main import guarded_run
-
     try:
         code = guarded_run(lambda: work(host))
     except BaseException:  # noqa: BLE001 - this process ends here, whatever it was
@@ -211,8 +213,6 @@ def execute_app(args: argparse.Namespace) -> int:
 
     Inside, F1 shows the keys and /help the commands.
     """
-    from retinue.faces.cli.console.questions import ask_for_trust
-
     _check_terminal("retinue -p 'What to do'")
     if args.newest and args.resume is not None:
         raise UsageError("--continue and --resume exclude each other.", remedy="--continue is the newest conversation.")
@@ -223,8 +223,6 @@ def execute_app(args: argparse.Namespace) -> int:
 
 
 async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | None) -> int:
-    from retinue.app.retinue import Retinue
-
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
     ) as retinue:
@@ -254,8 +252,6 @@ def _find_conversation(retinue: Retinue, wanted: str | None) -> dict[str, Any]:
 
 def _check_terminal(without: str) -> None:
     """Raise UsageError where the app cannot be shown; `without` is the command that needs no terminal."""
-    from retinue.faces.cli.main import at_terminal
-
     if not at_terminal():
         raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: {without}")
     if os.environ.get("TERM") == "dumb":
@@ -288,8 +284,6 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
 
 async def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
     """Leave the last exchange on the ordinary screen, and how to go on with the conversation."""
-    from retinue.app.conversation import farewell
-
     width = shutil.get_terminal_size().columns
     for line in await retinue.supervisor.project.log.read(partial(farewell, run_id=main_id, width=width)):
         say(line)
@@ -317,8 +311,6 @@ def execute_attach(args: argparse.Namespace) -> int:
 
 
 async def _watch(cwd: Path, row: RunState, host: Host | None) -> int:
-    from retinue.app.retinue import Retinue
-
     options = {"resume": row.root_id}
     if row.id != row.root_id:
         options["viewed"] = row.id

@@ -17,6 +17,7 @@ from retinue.core.tool_names import TOOLS, canonical
 from retinue.errors import UnknownAgentError
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RESULT_SCHEMA, schema_with_value
+from retinue.runs.offer import UNLISTED
 
 _PREFIX = "agent_"
 _LONGEST_NAME = 64
@@ -88,8 +89,6 @@ class Offer(Struct, frozen=True):
 
 def _is_extra(entry: LoadedAgent) -> bool:
     """Return whether it is a shipped agent that doubles another one. It can be started by name."""
-    from retinue.runs.offer import UNLISTED
-
     return entry.source == "builtin" and entry.name in UNLISTED["claude"]
 
 

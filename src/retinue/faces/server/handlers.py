@@ -13,7 +13,19 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
-from retinue.app import agent_files, agents, changes, details, history, live_views, models, reports, schedules, views
+from retinue.app import (
+    agent_files,
+    agents,
+    changes,
+    details,
+    history,
+    live_views,
+    models,
+    prompt_preview,
+    reports,
+    schedules,
+    views,
+)
 from retinue.app.doctor import DoctorReport, diagnose
 from retinue.app.feed import Feed, ForkOrder, SpawnOrder
 from retinue.app.projects import Projects
@@ -79,9 +91,9 @@ async def get_lint(call: ApiCall) -> agent_files.LintList:
     return await asyncio.to_thread(agent_files.lint_agents, feed.cwd, project=lambda: project)
 
 
-async def get_agent_prompt(call: ApiCall) -> agents.PromptPreview:
+async def get_agent_prompt(call: ApiCall) -> prompt_preview.PromptPreview:
     feed = await call.projects.feed(call.params.project)
-    return await agents.preview_prompt((await feed.retinue()).supervisor.project, call.params.name)
+    return await prompt_preview.preview_prompt((await feed.retinue()).supervisor.project, call.params.name)
 
 
 async def get_models(call: ApiCall) -> models.OpenAIModelList:

@@ -7,7 +7,18 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from retinue.app import agent_files, agents, changes, history, live_views, models, reports, schedules, views
+from retinue.app import (
+    agent_files,
+    agents,
+    changes,
+    history,
+    live_views,
+    models,
+    prompt_preview,
+    reports,
+    schedules,
+    views,
+)
 from retinue.app.doctor import DoctorReport
 from retinue.app.snapshot import RunList, RunTree
 from retinue.core.run_state import RunState
@@ -86,7 +97,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/agents/{name}/prompt",
         handler="get_agent_prompt",
         help="What the model of an agent would see, with estimated tokens of every part.",
-        result=agents.PromptPreview,
+        result=prompt_preview.PromptPreview,
         params=params.OfAgent,
         errors=(404, 409),
     ),

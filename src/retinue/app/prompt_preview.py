@@ -1,0 +1,95 @@
+"""What the model of an agent sees: its system prompt in parts, its tools and the first message, with their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from retinue.app.agents import NO_TASK
+from retinue.app.dialogue import main_agent
+from retinue.core.request import RunRequest
+from retinue.engine import open_project
+from retinue.errors import UnknownAgentError
+from retinue.models.protocol import overhead
+from retinue.runs.preview import preview
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+
+class PromptPartView(Struct, frozen=True):
+    """A part of the system prompt, with the tokens it is estimated to have."""
+
+    name: str
+    tokens: int
+    characters: int
+    text: str
+
+
+class ToolCost(Struct, frozen=True):
+    """A tool that the agent is offered, with the tokens of its description."""
+
+    name: str
+    tokens: int
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class PromptTokens(Struct, frozen=True):
+    """Estimated tokens of what the model sees. `prefix` is what every request carries."""
+
+    system: int
+    tools: int
+    message: int
+    prefix: int
+
+
+class PromptPreview(Struct, frozen=True):
+    """What the model of an agent would see: its system prompt, whole and in parts, its tools and the first message."""
+
+    name: str
+    system: str
+    parts: list[PromptPartView]
+    tools: list[ToolCost]
+    message: str
+    tokens: PromptTokens
+    notes: Sequence[str]
+
+
+async def preview_prompt(
+    project: Project, name: str, *, task: str = NO_TASK, as_main: bool = False, under_main: bool = False
+) -> PromptPreview:
+    """Return what the model of an agent would see. `main` is the main agent, unless a file has that name. Raise
+    UnknownAgentError, and LaunchError where a launch would."""
+    try:
+        spec = project.catalog().find(name).spec
+    except UnknownAgentError:
+        if name != "main":
+            raise
+        spec, as_main = main_agent(), True
+    above = None
+    if under_main and not as_main:
+        above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
+    text = project.preview_initial_prompt(spec, task)
+    seen = await preview(RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not as_main)), project, above)
+    specs, redact = [tool.spec for tool in seen.tools], project.redactor
+    return PromptPreview(
+        spec.name,
+        redact(seen.system),
+        [PromptPartView(part.name, overhead(part.text, ()), len(part.text), redact(part.text)) for part in seen.parts],
+        [ToolCost(tool.name, overhead("", (tool,)), tool.description, dict(tool.parameters)) for tool in specs],
+        redact(seen.message),
+        PromptTokens(overhead(seen.system, ()), overhead("", specs), overhead(seen.message, ()), seen.tokens),
+        seen.notes,
+    )
+
+
+async def preview_in(
+    cwd: Path, name: str, agents_json: str | None, *, task: str, as_main: bool, under_main: bool
+) -> PromptPreview:
+    """Open the project at `cwd` for one `preview_prompt`."""
+    project = open_project(cwd, agents_json=agents_json)
+    return await preview_prompt(project, name, task=task, as_main=as_main, under_main=under_main)
