@@ -143,21 +143,21 @@ class AnthropicModel(WireModel):
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """A refused signature (after a compaction, say) costs the old thinking, not the run."""
-        said = refusal.said
-        bound = "bound to a different conversation" in said
+        message = refusal.said
+        bound = "bound to a different conversation" in message
         if bound and self._drops_thoughts is None and self._style() == "adaptive" and _may_bind(body):
             self._drops_thoughts = True
             return True
-        if self._drops_thoughts and ("block_binding" in said or _BINDING in said):
+        if self._drops_thoughts and ("block_binding" in message or _BINDING in message):
             # A server in between that does not know it.
             self._drops_thoughts = False
             self.forget_signatures(request)
             return True
-        if "ttl" in said and self._ttl != "5m":
+        if "ttl" in message and self._ttl != "5m":
             # A compatible server that does not know the longer cache.
             self._ttl = "5m"
             return True
-        about_blocks = "signature" in said or ("thinking" in said and "block" in said)
+        about_blocks = "signature" in message or ("thinking" in message and "block" in message)
         return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
 
@@ -340,9 +340,9 @@ class AnthropicReader:
                 cache_read=usage.get("cache_read_input_tokens"),
                 cache_write=usage.get("cache_creation_input_tokens"),
             )
-            kept = usage.get("cache_creation")
-            if isinstance(kept, dict) and isinstance(kept.get("ephemeral_1h_input_tokens"), int):
-                self._draft.long_writes = kept["ephemeral_1h_input_tokens"]
+            written = usage.get("cache_creation")
+            if isinstance(written, dict) and isinstance(written.get("ephemeral_1h_input_tokens"), int):
+                self._draft.long_writes = written["ephemeral_1h_input_tokens"]
 
     def _stop(self, delta: Any) -> None:
         reason = delta.get("stop_reason")

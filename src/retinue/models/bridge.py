@@ -89,14 +89,14 @@ class Codec:
         signed = getattr(part, "id", None) or getattr(part, "signature", None)
         if not signed and not getattr(part, "provider_details", None):
             return None
-        whole: bytes = self._lib.ModelMessagesTypeAdapter.dump_json([self._lib.ModelResponse(parts=[part])])
-        return whole.decode()
+        serialized: bytes = self._lib.ModelMessagesTypeAdapter.dump_json([self._lib.ModelResponse(parts=[part])])
+        return serialized.decode()
 
-    def _restore_parts(self, kept: str | None) -> list[Any]:
-        if not kept or not self.signed:
+    def _restore_parts(self, serialized: str | None) -> list[Any]:
+        if not serialized or not self.signed:
             return []
         try:
-            return list(self._lib.ModelMessagesTypeAdapter.validate_json(kept)[0].parts)
+            return list(self._lib.ModelMessagesTypeAdapter.validate_json(serialized)[0].parts)
         except ValueError:
             return []
 
@@ -197,8 +197,8 @@ class PydanticAIModel:
             self._direct = importlib.import_module("pydantic_ai.direct")
             self._models = importlib.import_module("pydantic_ai.models")
         except ImportError:
-            wanted = name.partition(":")[0] if isinstance(name, str) else info.provider
-            raise MissingExtraError("providers", f"The provider '{wanted}'") from None
+            provider_name = name.partition(":")[0] if isinstance(name, str) else info.provider
+            raise MissingExtraError("providers", f"The provider '{provider_name}'") from None
         self._model = self._infer(name) if isinstance(name, str) else name
         self._codec = Codec(info)
         self._wire = Wire(info.full_name, "", key_variable=_key_variable(name if isinstance(name, str) else info.id))
@@ -340,18 +340,18 @@ def _refuses_thoughts(draft: MessageDraft) -> bool:
     failure = draft.failure
     if failure is None or failure.kind != "invalid_request" or draft.parts:
         return False
-    said = failure.message.lower()
-    return "signature" in said and "thinking" in said
+    message = failure.message.lower()
+    return "signature" in message and "thinking" in message
 
 
-def _missing_library(name: str, said: str) -> ConfigurationError:
+def _missing_library(name: str, reason: str) -> ConfigurationError:
     """Return the failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
-    extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
-    wanted = install_command("providers")
+    extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", reason)
+    command = install_command("providers")
     if extra:
-        wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'"
-    message = f"pydantic-ai lacks a library for '{name}': {' '.join(said.split())[:300]}"
-    return ConfigurationError(message, remedy=f"Install it with: {wanted}")
+        command = f"pip install 'pydantic-ai-slim[{extra[1]}]'"
+    message = f"pydantic-ai lacks a library for '{name}': {' '.join(reason.split())[:300]}"
+    return ConfigurationError(message, remedy=f"Install it with: {command}")
 
 
 class _Reader:

@@ -1,14 +1,13 @@
-"""From a selection to a model that can be asked, with fallbacks. Only this module knows the classes.
+"""Builds the model that a selection names, with its fallbacks. Only this module knows the model classes.
 
-The chain of fallbacks is what the agent's file names in `fallback_models` after the chosen model, and
-then the setting `fallbackModels`. The next model is asked when the retries of the one before are used
-up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend limit,
-a model that does not exist. It stays for the rest of the run, and the change is announced. The wire
-formats translate thinking and call ids of the earlier model, as for any foreign turn. A wrong key,
-an invalid request and a full window stay failures, because another model would not help. The caller
-may veto a change: then the next model of the chain is asked, or the failure stays.
+The fallbacks are the models that the agent's file names in `fallback_models` after the chosen one, then those of the
+setting `fallbackModels`. The next one takes over when the retries of the one before are used up (overload, errors, no
+connection), and at once when retries cannot help: a refusal, a spend limit, a model that does not exist. It stays for
+the rest of the run, and the change is announced. The wire formats translate thinking and call ids of the earlier
+model. A wrong key, an invalid request and a full window remain failures, because another model would not help. The
+caller may veto a change: then the next fallback is asked, or the failure remains.
 
-Models that a program brings along as objects: a `ScriptedModel` in a test, or one that it wrote itself.
+A program may also bring its own model objects: a `ScriptedModel` in a test, or a model class of its own.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ def build_model(selection: ModelSelection, transport: Transport, *, gate_for: Ga
         return _single(selection, transport, gate_for)
 
     chain = [selection, *selection.fallbacks]
-    hurried = [each._replace(attempts=min(each.attempts, ATTEMPTS)) for each in chain[:-1]]
-    others = [partial(_single, each, transport, gate_for) for each in (*hurried[1:], chain[-1])]
+    hurried = [model._replace(attempts=min(model.attempts, ATTEMPTS)) for model in chain[:-1]]
+    others = [partial(_single, model, transport, gate_for) for model in (*hurried[1:], chain[-1])]
     return Fallback(_single(hurried[0], transport, gate_for), others)
 
 
@@ -227,16 +226,16 @@ class ProgramModels:
                 f"{type(model).__name__} is no model.",
                 remedy="Give the name of a model, or an object with `info` (a ModelInfo) and `stream`.",
             )
-        for name, known in self._models.items():
-            if known.inner is model:
+        for name, existing in self._models.items():
+            if existing.inner is model:
                 return name
         number, id = 2, info.id
         while f"{info.provider}/{id}" in self._models:
             id = f"{info.id}-{number}"
             number += 1
-        made = ProgramModel(model, replace(info, id=id))
-        self._models[made.info.full_name] = made
-        return made.info.full_name
+        brought = ProgramModel(model, replace(info, id=id))
+        self._models[brought.info.full_name] = brought
+        return brought.info.full_name
 
     def get(self, name: str) -> ProgramModel | None:
         return self._models.get(name.strip())

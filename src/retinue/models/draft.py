@@ -267,28 +267,28 @@ class MessageDraft:
             stop = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
         failure = self.failure
         if stop == "refusal" and failure is None:
-            said = "".join(self.refusal).strip()
-            failure = Failure("refused", said or f"{self.info.full_name} declined to answer.")
+            refusal_text = "".join(self.refusal).strip()
+            failure = Failure("refused", refusal_text or f"{self.info.full_name} declined to answer.")
         return Finished(AssistantMessage(content, stop, usage, self.info.full_name, failure))
 
     def _content(self, *, calls: bool) -> tuple[Text | Thinking | ToolCall, ...]:
         content: list[Text | Thinking | ToolCall] = []
         used: set[str] | None = None
         for part in self.parts:
-            whole = part.arguments if isinstance(part, CallDraft) else "".join(part.pieces)
+            text = part.arguments if isinstance(part, CallDraft) else "".join(part.pieces)
             if isinstance(part, TextDraft):
-                if whole or part.signature:
-                    content.append(Text(whole, part.signature))
+                if text or part.signature:
+                    content.append(Text(text, part.signature))
             elif isinstance(part, ThinkingDraft):
-                if whole or part.signature or part.redacted:
-                    content.append(Thinking(whole, part.signature, part.redacted, self.info.provider))
+                if text or part.signature or part.redacted:
+                    content.append(Thinking(text, part.signature, part.redacted, self.info.provider))
             elif calls:
                 if used is None:
                     used = _ids(self.taken)
-                arguments, broken = parse_arguments(whole)
+                arguments, broken = parse_arguments(text)
                 if self.stop == "length" and part is self.parts[-1] and not arguments:
                     # Cut off before its first argument: it must not run as it is.
-                    broken = whole
+                    broken = text
                 content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
         return tuple(content)
 

@@ -277,15 +277,15 @@ def takes_level(provider: str, model: str, level: Level) -> bool:
     return bool(efforts.values) or bool(efforts.on)
 
 
-def nearest(values: Collection[str], wanted: str) -> str | None:
+def nearest(values: Collection[str], effort: str) -> str | None:
     """Return the lowest of `values` at or above `wanted`, else the highest; None without any."""
-    found = None
-    for place, value in enumerate(ORDER):
+    best = None
+    for index, value in enumerate(ORDER):
         if value in values:
-            found = value
-            if place >= ORDER.index(wanted):
+            best = value
+            if index >= ORDER.index(effort):
                 break
-    return found
+    return best
 
 
 def effort_for(provider: str, model: str, level: Level) -> str | None:

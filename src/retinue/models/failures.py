@@ -209,8 +209,8 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
     if status < 300:
         return Failure("invalid_request", f"{wire.name} answered {status} without an answer.", _BASE_URL, status)
     if status < 400:
-        place = wire.scrub(display_url(headers.get("location", "elsewhere")))
-        message = f"{wire.name} answered {status}: moved to {place}."
+        address = wire.scrub(display_url(headers.get("location", "elsewhere")))
+        message = f"{wire.name} answered {status}: moved to {address}."
         return Failure("invalid_request", message, _BASE_URL, status)
     text = wire.scrub(said)
     message = f"{wire.name} answered {status}" + (f": {text}" if text else ".")
@@ -230,24 +230,24 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
 
 def from_error(wire: Wire, error: Any) -> Failure:
     """Return the failure for an error object in the middle of a stream that began well."""
-    said, words, details = _parts(error)
+    message, words, details = _parts(error)
     status = None
     if isinstance(error, dict) and isinstance(error.get("code"), int) and 400 <= error["code"] < 600:
         status = error["code"]
-    text = wire.scrub(said or words)
-    failure = _failure(wire, f"{wire.name} broke off: {text or 'without a reason'}", status, said, words, details)
+    text = wire.scrub(message or words)
+    failure = _failure(wire, f"{wire.name} broke off: {text or 'without a reason'}", status, message, words, details)
     if failure.transient:
-        return replace(failure, retry_after=retry_after({}, details, None, said))
+        return replace(failure, retry_after=retry_after({}, details, None, message))
     return failure
 
 
 def from_transport(wire: Wire, error: TransportError) -> Failure:
     """No answer at all, or one that stopped on the way."""
-    place = display_url(wire.url)
+    address = display_url(wire.url)
     text = wire.scrub(error.message)
     match error.problem:
         case "refused":
-            remedy = f"Start the server, or correct the base URL of '{wire.provider}' ({place})."
+            remedy = f"Start the server, or correct the base URL of '{wire.provider}' ({address})."
             return Failure("dropped", text, remedy)
         case "proxy":
             remedy = "Correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or name the host in NO_PROXY."
@@ -279,11 +279,11 @@ _BLOCKED = (
 )
 
 
-def _failure(wire: Wire, message: str, status: int | None, said: str, words: str, details: Any) -> Failure:
+def _failure(wire: Wire, message: str, status: int | None, text: str, words: str, details: Any) -> Failure:
     """Return the failure: its kind by status and words, its remedy by the cause that the provider names."""
-    everything = f"{said} {words} {_flat(details)}".lower()
+    everything = f"{text} {words} {_flat(details)}".lower()
     cause = _find_cause(everything)
-    kind = _kind(status, said.lower(), words)
+    kind = _kind(status, text.lower(), words)
     if cause is not None and cause.kind is not None and kind != "context_overflow":
         kind = cause.kind
     key = wire.key_variable or _KEY_VARIABLES.get(wire.provider) or f"the key of '{wire.provider}'"
@@ -307,11 +307,11 @@ def _find_cause(text: str) -> Cause | None:
 def _remedy(wire: Wire, kind: FailureKind, key: str) -> str:
     match kind:
         case "authentication":
-            known = wire.key_variable or _KEY_VARIABLES.get(wire.provider)
-            remedy = f"Set {key} to a valid key." if known else f"Check {key}."
+            variable = wire.key_variable or _KEY_VARIABLES.get(wire.provider)
+            remedy = f"Set {key} to a valid key." if variable else f"Check {key}."
             if other := OTHER_REGION.get(wire.provider):
-                place = f"providers.{wire.provider}.baseUrl"
-                remedy += f" A key of {display_url(other)} works only there: set it as {place}."
+                setting = f"providers.{wire.provider}.baseUrl"
+                remedy += f" A key of {display_url(other)} works only there: set it as {setting}."
             return remedy
         case "quota":
             return f"The account behind {key} may not spend more: add credit, raise its limit, or use another key."
@@ -327,7 +327,7 @@ def _remedy(wire: Wire, kind: FailureKind, key: str) -> str:
             return ""
 
 
-def _kind(status: int | None, said: str, words: str) -> FailureKind:
+def _kind(status: int | None, message: str, words: str) -> FailureKind:
     """Return the kind by status; by words where several things share a status, or none came."""
     if status == 429:
         return "rate_limit"
@@ -335,10 +335,10 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
         return "quota"
     if status in (401, 403, 407):
         return "authentication"
-    if status == 413 or any(phrase in said or phrase in words for phrase in OVERFLOW):
+    if status == 413 or any(phrase in message or phrase in words for phrase in OVERFLOW):
         # Groq says 413 "… on tokens per minute (TPM): Limit 6000, Requested 7193 …" to one that never fits.
-        found = re.search(r"limit (\d+).*?requested (\d+)", said)
-        if "tokens per minute" in said and found is not None and int(found[2]) <= int(found[1]):
+        match = re.search(r"limit (\d+).*?requested (\d+)", message)
+        if "tokens per minute" in message and match is not None and int(match[2]) <= int(match[1]):
             return "rate_limit"
         return "context_overflow"
     if status in (404, 405, 501):
@@ -400,6 +400,6 @@ def _read(body: bytes) -> tuple[str, str, Any]:
 def _parts(error: Any) -> tuple[str, str, Any]:
     if not isinstance(error, dict):
         return (str(error) if error is not None else ""), "", None
-    said = error.get("message") or error.get("detail") or error.get("msg") or error.get("error") or ""
+    message = error.get("message") or error.get("detail") or error.get("msg") or error.get("error") or ""
     words = " ".join(str(error[key]) for key in ("type", "code", "status") if error.get(key) is not None)
-    return str(said), words.lower(), error.get("details") or error.get("metadata")
+    return str(message), words.lower(), error.get("details") or error.get("metadata")

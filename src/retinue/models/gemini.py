@@ -221,9 +221,9 @@ class GeminiReader:
     def _part(self, part: Any) -> None:
         draft, signature = self._draft, part.get("thoughtSignature")
         if call := part.get("functionCall"):
-            made = draft.add_call(call.get("id"), call.get("name"))
-            made.give(call.get("args"))
-            made.signature = signature
+            draft_call = draft.add_call(call.get("id"), call.get("name"))
+            draft_call.give(call.get("args"))
+            draft_call.signature = signature
         elif part.get("thought"):
             draft.thinking(part.get("text") or "")
         elif "text" in part:
@@ -236,19 +236,19 @@ class GeminiReader:
             # A part that is nothing else goes back as it came.
             draft.add_text().signature = signature
 
-    def _stop(self, reason: str, said: str) -> None:
-        said = self._wire.scrub(said)
+    def _stop(self, reason: str, message: str) -> None:
+        message = self._wire.scrub(message)
         name = self._draft.info.full_name
         self._draft.stop = "length" if reason in ("MAX_TOKENS", "CONTINUATION") else "end"
         self._continues = reason == "CONTINUATION"
         if reason in _REFUSALS:
-            self._refuse(said or f"it stopped for {reason}")
+            self._refuse(message or f"it stopped for {reason}")
         elif reason in _GARBLED:
             self._draft.fail(
-                Failure("malformed", f"{name} garbled its tool call ({reason}){': ' if said else '.'}{said}")
+                Failure("malformed", f"{name} garbled its tool call ({reason}){': ' if message else '.'}{message}")
             )
         elif reason == "OTHER" and not self._draft.parts:
-            self._draft.fail(Failure("server", f"{name} stopped without an answer or a reason. {said}".rstrip()))
+            self._draft.fail(Failure("server", f"{name} stopped without an answer or a reason. {message}".rstrip()))
 
     def _refuse(self, why: str) -> None:
         self._draft.stop = "refusal"

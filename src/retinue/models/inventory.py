@@ -116,14 +116,14 @@ def _ids(body: bytes) -> tuple[str, ...] | None:
     entries = answer.get("data") or answer.get("models") or []
     if not isinstance(entries, list):
         return None
-    found = []
+    ids = []
     for entry in entries:
         name = None
         if isinstance(entry, dict):
             name = entry.get("id") or entry.get("name")
         if isinstance(name, str) and name.isprintable() and name:
-            found.append(name.removeprefix("models/"))
-    return tuple(found)
+            ids.append(name.removeprefix("models/"))
+    return tuple(ids)
 
 
 Tell = Callable[[str, float], None]
@@ -209,14 +209,14 @@ def _with_window(info: ModelInfo, window: int) -> ModelInfo:
 async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell, *, load: bool) -> int | None:
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
-        found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
-        if found is None and load:
+        status = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        if status is None and load:
             await _load(root, model, provider, transport, tell)
-            found = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
-        if found is None:
+            status = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
+        if status is None:
             shown = await _get(f"{root}/api/show", provider, transport, body={"model": model})
-            found = _find_parameter(shown, "num_ctx")
-        return found
+            status = _find_parameter(shown, "num_ctx")
+        return status
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     for key in ("max_model_len", "max_input_tokens"):
         if window := _whole(listed.get(key)):
@@ -290,11 +290,11 @@ async def _get(
                 opened = await transport.post(url, {**headers, "content-type": "application/json"}, orjson.dumps(body))
             async with opened as response:
                 data = await response.body(MAX_BYTES)
-                found = orjson.loads(data) if response.status == 200 else {}
+                document = orjson.loads(data) if response.status == 200 else {}
     except (TransportError, TimeoutError, OSError, orjson.JSONDecodeError):
         return {}
-    if isinstance(found, dict):
-        return found
+    if isinstance(document, dict):
+        return document
     return {}
 
 

@@ -1,32 +1,26 @@
-"""Keys that `retinue models add` keeps for the user: in the system's keyring, else in a file only its owner can read.
+"""The keys of model servers and search services: stored, read from the environment, hidden from every child process.
 
-`keys.json` in RETINUE_HOME says for each provider where its key is and for which address it was given: it is sent
-nowhere else, whatever a project's settings name. A key in the environment or in the settings comes first. The keyring
-is used by the library `keyring`, where it is installed and its backend is a real keyring; backends that write
-plain files are not, because ours has the better permissions.
+`retinue models add` keeps a key in the system's keyring, otherwise in `keys.json` in RETINUE_HOME, which only its
+owner can read. The file records for each provider the address that the key was given for, and the key is sent to no
+other address, whatever a project's settings name. A key in the environment or in the settings comes first. The
+library `keyring` is used where its backend is a real keyring; a backend that writes plain files is not used, because
+our file has stricter permissions.
 
-**What it does not protect.** The file is not encrypted: programs of the same user can read it. Agents cannot:
-their walls hide RETINUE_HOME, and stored keys are redacted like those of the environment.
+Other processes can read the environment that a process was started with, even after it deleted a variable: `ps eww`,
+`/proc/PID/environ`. Therefore the program (`retinue …`) removes the keys from its environment when it starts and, on
+Linux, overwrites them in the block that `/proc/PID/environ` shows. Inside another program (`Retinue()`) the
+environment belongs to that program and is not changed; child processes get it without the keys. Keys are the
+variables of the known providers, RETINUE_DATABASE, and those that the user's own settings name (`apiKeyEnv`).
+`sandbox.passEnvironment` passes one on by name.
 
-Keys of model servers and search services, and the URL of the database: read by Retinue, hidden from every program it
-starts.
+Tokens of Vertex, Entra and many companies are valid for an hour, so a provider's entry may instead name a program
+(`apiKeyHelper`, a list of words, no shell) that prints the key, or an entry of the keyring (`apiKeyKeyring`,
+`SERVICE/ACCOUNT`). Such a key is used for five minutes, and requested once more when the server refuses it. Only the
+user's own settings may name a helper, because the user would not notice one that a project names.
 
-Anyone who can look at a process sees the environment it was started with, even after it deleted a
-variable: `ps eww`, `/proc/PID/environ`. So the program (`retinue …`) takes the keys out of its
-environment when it starts and, on Linux, overwrites them in the block that `/proc/PID/environ` shows. Inside another
-program (`Retinue()`) the environment belongs to that program and stays as it is; child processes get
-it without the keys.
-
-A key is one of the variables of the known providers, RETINUE_DATABASE, or one that the user's own settings name
-(`apiKeyEnv`). `sandbox.passEnvironment` passes one on by name. Tokens of Vertex, Entra and many
-companies live for an hour, so a provider's entry may instead name a program (`apiKeyHelper`, its
-words as a list, no shell) that prints the key, or an entry of the keyring (`apiKeyKeyring`,
-`SERVICE/ACCOUNT`). Such a key is used for five minutes, and asked for again once when the server
-refuses it. Only the user's own settings may name a helper: one that a project names would start
-without anyone knowing.
-
-**What it does not protect.** The shell that `retinue` was started from keeps its variables. A
-program of the same user that may read our memory finds the keys there.
+**What this does not protect.** The file is not encrypted: other programs of the same user can read it. Agents cannot:
+their sandbox hides RETINUE_HOME, and stored keys are redacted like those of the environment. The shell that started
+`retinue` keeps its variables, and a program of the same user that may read our memory finds the keys there.
 """
 
 from __future__ import annotations
@@ -74,23 +68,23 @@ def keys_file(environment: Mapping[str, str]) -> Path:
 
 def stored_keys(environment: Mapping[str, str]) -> dict[str, StoredKey]:
     """Return what is stored, by provider. An entry that cannot be read is left out."""
-    found = {}
+    keys = {}
     for name, entry in read_object(keys_file(environment)).data.items():
         if isinstance(entry, dict):
             values = {field: str(entry.get(field) or "") for field in StoredKey._fields}
             stored = StoredKey(**values)
             if stored.key or stored.keyring:
-                found[name] = stored
-    return found
+                keys[name] = stored
+    return keys
 
 
 def secret_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the stored keys as variables, for the part that hides secrets by the names of variables."""
-    found = {}
+    variables = {}
     for name, stored in stored_keys(environment).items():
         if stored.key:
-            found[f"{name.upper()}_STORED_API_KEY"] = stored.key
-    return found
+            variables[f"{name.upper()}_STORED_API_KEY"] = stored.key
+    return variables
 
 
 def store_key(provider: str, key: str, origin: str, environment: Mapping[str, str]) -> str:
@@ -239,13 +233,13 @@ def named_variables(entry: Mapping[str, Any]) -> list[str]:
     return named
 
 
-def without_keys(given: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
+def without_keys(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
     """Return `given` for a program that we start: without keys, but for those that the user passes on."""
-    found = {}
-    for name, value in given.items():
+    variables = {}
+    for name, value in environment.items():
         if name not in _names or name in passed:
-            found[name] = value
-    return found
+            variables[name] = value
+    return variables
 
 
 class KeysInEnvironment:
@@ -367,7 +361,7 @@ async def _run_helper(argv: tuple[str, ...], name: str) -> str:
         raise KeyHelperError(f"{name} cannot be started: {getattr(error, 'strerror', None) or error}") from None
     try:
         async with asyncio.timeout(LONGEST_SECONDS):
-            out, said = await process.communicate()
+            out, complaint = await process.communicate()
     except TimeoutError:
         raise KeyHelperError(f"{name} gave no key in {LONGEST_SECONDS:g} seconds") from None
     finally:
@@ -375,7 +369,7 @@ async def _run_helper(argv: tuple[str, ...], name: str) -> str:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        why = " ".join(said.decode("utf-8", "replace").split())[:300]
+        why = " ".join(complaint.decode("utf-8", "replace").split())[:300]
         raise KeyHelperError(f"{name} ended with {process.returncode}" + (f": {why}" if why else ""))
     return out[:_MOST_BYTES].decode("utf-8", "replace").strip()
 
@@ -388,14 +382,14 @@ async def _read_keyring(helper: KeyHelper) -> str:
     except ImportError:
         return await _run_helper(_keyring_program(service, account), helper.name)
     try:
-        found = await asyncio.to_thread(library.get_password, service, account)
+        password = await asyncio.to_thread(library.get_password, service, account)
     except Exception as error:  # noqa: BLE001 - every backend of the library raises its own
         why = " ".join(str(error).split()).partition(". ")[0][:200]
-        said = f"{type(error).__name__}: {why}" if why else type(error).__name__
-        raise KeyHelperError(f"{helper.name} cannot be read ({said})") from None
-    if not isinstance(found, str):
+        reason = f"{type(error).__name__}: {why}" if why else type(error).__name__
+        raise KeyHelperError(f"{helper.name} cannot be read ({reason})") from None
+    if not isinstance(password, str):
         raise KeyHelperError(f"{helper.name} is not there; store it with: keyring set {service} {account}")
-    return found.strip()
+    return password.strip()
 
 
 def _keyring_program(service: str, account: str) -> tuple[str, ...]:

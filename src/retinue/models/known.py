@@ -1,13 +1,13 @@
-"""Model servers that need no description: their address, key variable, wire format and quirks.
+"""The providers and models that are known without asking anyone.
 
-`{"ollama": {}}` under `providers` in settings, or just a model named `ollama/…`, is enough. `Quirks`
-say how a server differs from the one whose format it speaks.
+Presets hold the address, key variable, wire format and quirks of a server: `{"ollama": {}}` under `providers` in
+settings, or a model named `ollama/…`, is enough. `Quirks` describe how a server differs from the one whose format it
+speaks.
 
-What is known of models without asking anyone: windows, output limits, thinking, prices.
-
-The facts are data (`known_models.json`, dated; `tools/update_known_models.py` rewrites it) and
-the user's settings overrule them. A model that is not in the table is not an error: it gets what
-all its known siblings can do, and no price, because unknown must not read as free.
+Windows, output limits, thinking and prices of models are data (`known_models.json`, dated;
+`tools/update_known_models.py` rewrites it), and the user's settings overrule them. A model that is not in the table
+is not an error: it gets the abilities that all its known siblings share, and no price, because unknown must not read
+as free.
 """
 
 from __future__ import annotations
@@ -82,20 +82,20 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:
-        known = cls.__annotations__
-        given: dict[str, Any] = {}
+        types = cls.__annotations__
+        values: dict[str, Any] = {}
         for key, value in data.items():
             name = "".join(f"_{c.lower()}" if c.isupper() else c for c in str(key)).replace("-", "_")
-            if name not in known:
-                names = ", ".join(known)
+            if name not in types:
+                names = ", ".join(types)
                 raise ConfigurationError(f"There is no quirk '{key}'.", remedy=f"Known: {names}.")
             if value is None:
                 continue
-            wanted = _wanted_type(str(known[name]))
-            if not isinstance(value, wanted):
-                raise ConfigurationError(f"The quirk '{key}' cannot be {value!r}.", remedy=f"Use {_NAMES[wanted]}.")
-            given[name] = value
-        return cls(**given)
+            expected = _wanted_type(str(types[name]))
+            if not isinstance(value, expected):
+                raise ConfigurationError(f"The quirk '{key}' cannot be {value!r}.", remedy=f"Use {_NAMES[expected]}.")
+            values[name] = value
+        return cls(**values)
 
 
 _NAMES: dict[type, str] = {bool: "true or false", str: "a text", int: "a whole number", Mapping: "an object"}
@@ -276,18 +276,18 @@ def routed_models() -> Iterator[str]:
 def known_model(provider: str, model: str) -> ModelInfo | None:
     """Return what is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
     name has the facts of the plain one and stays as it was given, since it pins a snapshot."""
-    found = _find(provider, model)
-    if found is None:
+    match = _find(provider, model)
+    if match is None:
         return None
-    return _info(provider, *found)
+    return _info(provider, *match)
 
 
 def describe_model(provider: str, model: str) -> ModelInfo:
     """Never fails. A model of another maker (`openrouter/anthropic/claude-…`) takes that model's
     abilities without its price; an unknown one what all of its siblings have in common."""
-    found = known_model(provider, model)
-    if found is not None:
-        return found
+    info = known_model(provider, model)
+    if info is not None:
+        return info
     elsewhere = known_elsewhere(model)
     if elsewhere is not None:
         return replace(elsewhere, provider=provider, id=model, prices=None)
@@ -296,8 +296,8 @@ def describe_model(provider: str, model: str) -> ModelInfo:
 
 def wants_responses(model: str) -> bool:
     """Return True for a model that thinks and uses tools together only through the Responses API."""
-    found = _find("openai", model)
-    return bool(found and found[1].get("responses"))
+    match = _find("openai", model)
+    return bool(match and match[1].get("responses"))
 
 
 def makers_id(model: str) -> str:
@@ -310,11 +310,11 @@ def makers_id(model: str) -> str:
 def describe_bridged(provider: str, name: str) -> ModelInfo:
     """Return what is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
     abilities of the same model at its maker, without a price."""
-    found = known_elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
-    if found is None:
+    info = known_elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
+    if info is None:
         return ModelInfo(provider, name)
-    reads = found.images and name.partition(":")[0] in _READING_BRIDGES
-    return replace(found, provider=provider, id=name, prices=None, documents=reads)
+    reads = info.images and name.partition(":")[0] in _READING_BRIDGES
+    return replace(info, provider=provider, id=name, prices=None, documents=reads)
 
 
 def takes_responses(model: str) -> bool:
@@ -386,17 +386,17 @@ def known_elsewhere(model: str) -> ModelInfo | None:
     """Return what is known of the same model at its maker, by the last part of a path, without an Ollama tag."""
     bare = model.rpartition("/")[2].partition(":")[0]
     for provider in _table()["providers"]:
-        found = known_model(provider, bare) or known_model(provider, model)
-        if found is not None:
-            return found
+        info = known_model(provider, bare) or known_model(provider, model)
+        if info is not None:
+            return info
     return None
 
 
 def _from_siblings(provider: str, model: str) -> ModelInfo:
     words = re.split(r"[-._:/ ]", model.lower())
-    known = list(known_models(provider))
+    siblings = list(known_models(provider))
     for length in range(len(words) - 1, 0, -1):
-        family = [info for info in known if re.split(r"[-._:/ ]", info.id.lower())[:length] == words[:length]]
+        family = [info for info in siblings if re.split(r"[-._:/ ]", info.id.lower())[:length] == words[:length]]
         if family:
             return ModelInfo(
                 provider,
@@ -406,7 +406,7 @@ def _from_siblings(provider: str, model: str) -> ModelInfo:
                 thinking=all(info.thinking for info in family) or _thinks_by_name(provider, model),
                 images=all(info.images for info in family),
             )
-    window = UNKNOWN.window if known else UNKNOWN_WINDOW_ELSEWHERE
+    window = UNKNOWN.window if siblings else UNKNOWN_WINDOW_ELSEWHERE
     return replace(UNKNOWN, provider=provider, id=model, window=window)
 
 
@@ -426,5 +426,5 @@ def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
 
 
 def _prices(values: list[Any]) -> Prices:
-    taken, given, read, write = (*values, None, None)[:4]
-    return Prices(taken, given, read, write)
+    taken, output, read, write = (*values, None, None)[:4]
+    return Prices(taken, output, read, write)

@@ -184,13 +184,13 @@ class Limiter:
         return self._prefixes.setdefault(key, Prefix())
 
     def state(self) -> LimiterState:
-        places: list[asyncio.Future[Failure | None] | asyncio.Future[bool]] = [place for _, place, _ in self._queue]
+        turns: list[asyncio.Future[Failure | None] | asyncio.Future[bool]] = [turn for _, turn, _ in self._queue]
         for prefix in self._prefixes.values():
-            places += prefix.followers
+            turns += prefix.followers
         return LimiterState(
             provider=self._provider,
             in_flight=self._in_flight,
-            waiting=sum(not place.done() for place in places),
+            waiting=sum(not turn.done() for turn in turns),
             limit=None if self._limit == math.inf else int(self._limit),
             held_seconds=max(self._held_until - self._clock.monotonic(), 0.0),
         )
@@ -218,13 +218,13 @@ class Limiter:
                 return None
             if prefix.leader is None and self._clock.monotonic() >= prefix.warm_until:
                 prefix.leader = gate
-        place: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._queue, (number, place, gate))
+        turn: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (number, turn, gate))
         self._admit()
         try:
-            return await place
+            return await turn
         except asyncio.CancelledError:
-            if place.cancelled() or place.result() is not None:
+            if turn.cancelled() or turn.result() is not None:
                 self._end_lead(gate)
                 self._admit()
             else:
@@ -279,8 +279,8 @@ class Limiter:
             self._timer = None
         now = self._clock.monotonic()
         while self._queue:
-            _, place, gate = self._queue[0]
-            if not place.done():
+            _, turn, gate = self._queue[0]
+            if not turn.done():
                 delay = self._delay(now)
                 if delay is None:
                     return
@@ -291,7 +291,7 @@ class Limiter:
                     self._timer = self._clock.call_later(delay, self._admit)
                     return
                 self._grant(gate, now)
-                place.set_result(None)
+                turn.set_result(None)
             heapq.heappop(self._queue)
 
     def _refuse_queue(self, seconds: float) -> None:
@@ -302,9 +302,9 @@ class Limiter:
             "Resume the run then, or use another key or model.",
             retry_after=seconds,
         )
-        for _, place, gate in queue:
-            if not place.done():
-                place.set_result(failure)
+        for _, turn, gate in queue:
+            if not turn.done():
+                turn.set_result(failure)
             self._end_lead(gate, ask=True)
 
     # Coming out

@@ -241,8 +241,8 @@ class OpenAIChatModel(WireModel):
                 yield part
 
     def _as_responses(self) -> WireModel:
-        given, named = self._given
-        return OpenAIResponsesModel(*given, **named)
+        arguments, named = self._given
+        return OpenAIResponsesModel(*arguments, **named)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         quirks = self._quirks
@@ -289,19 +289,19 @@ class OpenAIChatModel(WireModel):
         """Servers of reasoning models either want the reasoning back or do not want it, and say
         so by refusing: the other way is tried once. Mistral's order of roles is learned in the same
         way, since its models also stand behind gateways."""
-        said = refusal.said
-        if _ROLE_ORDER.search(said) and not self._assistant_after_tools:
+        message = refusal.said
+        if _ROLE_ORDER.search(message) and not self._assistant_after_tools:
             self._assistant_after_tools = True
             return True
-        if "v1/responses" in said or "responses api" in said:
+        if "v1/responses" in message or "responses api" in message:
             # "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions.
             # Please use /v1/responses instead." (pipecat#4043, litellm#34569)
             self._wants_responses = True
             return False
-        if "reasoning_content" in said and not self._field_learned:
+        if "reasoning_content" in message and not self._field_learned:
             self._field_learned = True
-            wanted = any(word in said for word in ("must be passed", "missing", "required"))
-            if wanted or self._field is None:
+            is_required = any(word in message for word in ("must be passed", "missing", "required"))
+            if is_required or self._field is None:
                 self._field, self._field_required = "reasoning_content", True
             else:
                 self._field, self._field_required = None, False

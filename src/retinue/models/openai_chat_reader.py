@@ -53,13 +53,13 @@ class ThinkTags:
             else:
                 self.done = True
                 return "", text
-        thought, found, rest = text.partition(_CLOSE)
-        if found:
+        thought, closing, remainder = text.partition(_CLOSE)
+        if closing:
             self._inside, self._closed = False, True
-            return thought, self._begin_text(rest)
-        kept = _partial_end(text)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept], ""
+            return thought, self._begin_text(remainder)
+        incomplete = _partial_end(text)
+        self._held = text[len(text) - incomplete :]
+        return text[: len(text) - incomplete], ""
 
     def _begin_text(self, piece: str) -> str:
         """The answer begins after the empty lines that follow the closing tag."""
@@ -103,11 +103,11 @@ _MINIMAX_CODES = {1002: "rate_limit", 1004: "authentication", 1008: "insufficien
 def _minimax_error(event: Any) -> dict[str, Any] | None:
     """MiniMax says some errors in an answer with status 200: `{"base_resp": {"status_code": 2049,
     "status_msg": "invalid api key"}}` (MiniMax-01#37, MiniMax-M2.5#18)."""
-    said = event.get("base_resp")
-    if not isinstance(said, dict) or not said.get("status_code"):
+    status = event.get("base_resp")
+    if not isinstance(status, dict) or not status.get("status_code"):
         return None
-    code = _MINIMAX_CODES.get(said["status_code"], str(said["status_code"]))
-    return {"message": said.get("status_msg") or "an error without words", "code": code}
+    code = _MINIMAX_CODES.get(status["status_code"], str(status["status_code"]))
+    return {"message": status.get("status_msg") or "an error without words", "code": code}
 
 
 class ChatReader:
@@ -243,15 +243,15 @@ class ChatReader:
 
     def _stop(self, choice: Any) -> None:
         reason = str(choice["finish_reason"])
-        if rest := self._tags.rest():
-            self._draft.text(rest)
+        if remainder := self._tags.rest():
+            self._draft.text(remainder)
         # Z.ai.
         if reason == "model_context_window_exceeded":
             self._draft.fail_full()
             return
         if reason in _BROKEN:
-            said = choice.get("error") or {"type": reason, "message": f"it stopped with '{reason}'"}
-            self._draft.fail(from_error(self._wire, said))
+            error = choice.get("error") or {"type": reason, "message": f"it stopped with '{reason}'"}
+            self._draft.fail(from_error(self._wire, error))
             return
         self._draft.stop = _STOPS.get(reason, "end")
         if self._draft.stop == "refusal" and not self._draft.refusal:

@@ -97,8 +97,8 @@ def _reasoning(part: Thinking) -> list[Any]:
         item = orjson.loads(part.signature or "")
     except orjson.JSONDecodeError:
         return []
-    whole = isinstance(item, dict) and item.get("type") == "reasoning" and item.get("encrypted_content")
-    if whole:
+    is_complete = isinstance(item, dict) and item.get("type") == "reasoning" and item.get("encrypted_content")
+    if is_complete:
         return [item]
     return []
 
@@ -137,11 +137,11 @@ class OpenAIResponsesModel(WireModel):
         """Reasoning that this key, organisation or gateway cannot read costs the old thinking,
         not the run (`invalid_encrypted_content`, codex#8119; "Item 'rs_…' not found",
         opencode#7724)."""
-        said = refusal.said
-        unreadable = "invalid_encrypted_content" in said or (
-            "encrypted content" in said and "not supported" not in said
+        message = refusal.said
+        unreadable = "invalid_encrypted_content" in message or (
+            "encrypted content" in message and "not supported" not in message
         )
-        missing = "item 'rs_" in said or 'item "rs_' in said or "item with id 'rs_" in said
+        missing = "item 'rs_" in message or 'item "rs_' in message or "item with id 'rs_" in message
         if (unreadable or missing) and self.forget_signatures(request):
             self._repairs.said.append("cannot read its earlier reasoning any more: it goes on without it")
             return True

@@ -1,13 +1,11 @@
-"""The whole contract between Retinue and a language model.
+"""The contract between Retinue and a language model.
 
-A model is anything with `info` and `stream`. A stream yields parts and ends with exactly one
-`Finished`; failure is a `Finished` whose message has `stop == "error"` and a `failure`. Nothing
-but cancellation is ever raised, so neither the loop nor a wrapper needs a try block.
+A model is anything with `info` and `stream`. A stream yields parts and ends with exactly one `Finished`; failure is a
+`Finished` whose message has `stop == "error"` and a `failure`. Only cancellation is ever raised, so neither the loop
+nor a wrapper needs a try block.
 
-The functions at the end price a request, and build pieces of request bodies that several wire formats
-share.
-
-How full the model's window is: what the provider counted, plus an estimate of what came since.
+The functions at the end price a request, build pieces of request bodies that several wire formats share, and estimate
+how full the model's window is: the provider's count, plus an estimate of what was added since.
 """
 
 from __future__ import annotations
@@ -171,16 +169,16 @@ def short_id(id: str, length: int) -> str:
 def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
     """Return the parts a model can take: no empty text, and words in place of images it cannot see and
     of documents it cannot read."""
-    kept: list[Content] = []
+    contents: list[Content] = []
     for part in parts:
         if isinstance(part, Text):
             if part.text:
-                kept.append(part)
+                contents.append(part)
         elif isinstance(part, Image):
-            kept.append(part if info.images else Text(UNSEEN))
+            contents.append(part if info.images else Text(UNSEEN))
         else:
-            kept.append(part if info.documents else Text(UNREAD.format(name=part.name)))
-    return kept
+            contents.append(part if info.documents else Text(UNREAD.format(name=part.name)))
+    return contents
 
 
 def joined_text(parts: Iterable[object]) -> str:

@@ -1,11 +1,10 @@
-"""One model server: its address, wire format and key, from its preset, its entry in settings and the environment.
+"""The model servers that can be used from here: built in, well known, or described in settings.
 
-A key is only ever taken from where the user put it, and only sent to where the user sends it: a
-provider that comes from a project's files may neither name a variable nor get a key at an address
-of its own, this machine included, until someone has consented to the file, or a cloned repository
-could collect keys. Until then it works without one, and says so. Nothing here prints a key.
-
-The model servers that can be used from here: built in, well known, or described in settings.
+A provider is its address, wire format and key, taken from its preset, its entry in settings and the environment. A
+key is only taken from where the user put it, and only sent to where the user sends it. A provider that comes from a
+project's files may neither name a variable nor get a key at an address of its own, this machine included, until the
+user has consented to the file; otherwise a cloned repository could collect keys. Until then it works without a key,
+and a note says so. Nothing in this module prints a key.
 """
 
 from __future__ import annotations
@@ -267,7 +266,7 @@ class ProviderMaker:
         headers = {}
         for name, value in self.entry.get("headers", {}).items():
             named = named_variables({"headers": {name: value}})
-            missing = [each for each in named if not self.environment.get(each)]
+            missing = [variable for variable in named if not self.environment.get(variable)]
             if named and not self.origin.believed:
                 self.notes.append(self._withheld(named[0]))
             elif missing:
@@ -291,8 +290,8 @@ class ProviderMaker:
         named = self._named_variable()
         if has_key or not (named or (self.preset.needs_key and not custom)):
             return None
-        wanted = [str(named).strip("${}")] if named else list(self.preset.keys)
-        return f"'{self.name}' has no key: set {' or '.join(wanted)}{self._ignored_helper}"
+        variables = [str(named).strip("${}")] if named else list(self.preset.keys)
+        return f"'{self.name}' has no key: set {' or '.join(variables)}{self._ignored_helper}"
 
 
 _OWN_SERVER = Preset("openai", "", needs_key=False)
@@ -315,20 +314,20 @@ class Providers:
 
     def get(self, name: str) -> Provider | None:
         """Return the provider of that id, in any spelling, or None for an unknown one."""
-        wanted = name.strip().lower()
-        if wanted not in self.described:
-            wanted = OTHER_NAMES.get(wanted, wanted)
-        if wanted not in self._made:
-            self._made[wanted] = self._make(wanted)
-        return self._made[wanted]
+        key = name.strip().lower()
+        if key not in self.described:
+            key = OTHER_NAMES.get(key, key)
+        if key not in self._made:
+            self._made[key] = self._make(key)
+        return self._made[key]
 
     @cached_property
     def described(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
         """The entries of settings by lower-case id, with the id as written."""
-        found = {}
+        entries = {}
         for name, entry in self.settings.providers.items():
-            found[name.strip().lower()] = (name, entry)
-        return found
+            entries[name.strip().lower()] = (name, entry)
+        return entries
 
     @cached_property
     def stored(self) -> Mapping[str, StoredKey]:
@@ -345,12 +344,12 @@ class Providers:
 
     def unnamed_servers(self) -> list[Provider]:
         """Return the well-known servers of this machine, at their usual addresses, that nobody has named."""
-        found = []
+        servers = []
         for name, preset in PRESETS.items():
             provider = self.get(name)
             if provider is not None and not preset.needs_key and not self._is_set_up(name, provider):
-                found.append(provider)
-        return found
+                servers.append(provider)
+        return servers
 
     def describe_foreign_servers(self) -> list[str]:
         """Return a sentence for each server of another user at a usual port of this machine."""
@@ -374,23 +373,23 @@ class Providers:
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
         """Every model that can be named loosely: what the configured providers are known to have."""
-        found: list[ModelInfo] = []
+        infos: list[ModelInfo] = []
         for provider in self.configured():
-            found += self.models_of(provider)
-        return tuple(found)
+            infos += self.models_of(provider)
+        return tuple(infos)
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
         """Return what `provider` offers: its entry's list, else what it said, else the table; and what settings add."""
-        known = list(provider.listed)
-        if not known:
-            known = [self.info(provider, model) for model in self._names_of(provider)]
-        have = {info.id for info in known}
+        infos = list(provider.listed)
+        if not infos:
+            infos = [self.info(provider, model) for model in self._names_of(provider)]
+        have = {info.id for info in infos}
         prefix = f"{provider.id}/".lower()
         for name in self.settings.models:
             model = name[len(prefix) :]
             if name.lower().startswith(prefix) and model and model not in have:
-                known.append(self.info(provider, model))
-        return tuple(known)
+                infos.append(self.info(provider, model))
+        return tuple(infos)
 
     def _names_of(self, provider: Provider) -> Iterator[str]:
         served = self.served(provider)
@@ -457,17 +456,17 @@ class Providers:
         origin = self.settings.origin(f"providers.{written}") if name in self.described else DEFAULT
         # OpenAI has two ids for one key.
         stored = self.stored.get(name) or self.stored.get(name.removesuffix("-responses"))
-        made = ProviderMaker(name, preset, entry, origin, self.environment, stored).make()
+        provider = ProviderMaker(name, preset, entry, origin, self.environment, stored).make()
         listed = []
         for item in entry.get("models", ()):
-            info = self._read_listed(made, item)
+            info = self._read_listed(provider, item)
             if info.id:
                 listed.append(info)
-        return made._replace(listed=tuple(listed))
+        return provider._replace(listed=tuple(listed))
 
-    def _read_listed(self, made: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
+    def _read_listed(self, provider: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
         model = item if isinstance(item, str) else item.get("id", "")
-        info = self.info(made, model)
+        info = self.info(provider, model)
         if isinstance(item, str):
             return info
         return with_overrides(info, item)

@@ -8,8 +8,6 @@ model is meant, and a name that fits models of several families is refused with 
 The scope (`scopeModels`) is `enabledModels` of the settings, of which pi's files are a layer. Only
 exact `provider/id` entries of available models limit the choice. A list without any such entry refuses
 the launch, because it was written to limit and cannot.
-
-From a written name to a model of a provider: exact ids, loose names, new models, embedded ones.
 """
 
 from __future__ import annotations
@@ -65,20 +63,20 @@ def match_models(query: str, available: Sequence[ModelInfo]) -> list[ModelInfo]:
 
 def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
     """Return the model whose `provider/id` is the query to the letter, capitals aside."""
-    wanted = query.lower()
+    name = query.lower()
     for info in available:
-        if info.full_name.lower() == wanted:
+        if info.full_name.lower() == name:
             return info
     return None
 
 
 def version(model: str) -> tuple[int, ...]:
     """Return the version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
-    found = []
+    numbers = []
     for part in _SPLIT.split(same_name(model)):
         if part.isdecimal() and len(part) < 6:
-            found.append(int(part))
-    return tuple(found)
+            numbers.append(int(part))
+    return tuple(numbers)
 
 
 def same_model(query: str, model: str) -> bool:
@@ -98,26 +96,26 @@ def variants(query: str) -> list[str]:
     """Spellings of other programs that stand for the same name, the name itself first:
     `id@provider` (CodingCode), `Name (copilot)` (GitHub Copilot), `sonnet[1m]` and `opusplan`
     (Claude Code), and the ids of Bedrock and Vertex."""
-    found = [query.strip()]
-    model, at, provider = found[0].rpartition("@")
+    spellings = [query.strip()]
+    model, at, provider = spellings[0].rpartition("@")
     if at and model and provider and not _DATE.fullmatch(provider):
-        found.append(f"{provider}/{model}")
-    plain = re.sub(r"\s*\([^()]*\)$|\[1m\]$", "", found[0])
+        spellings.append(f"{provider}/{model}")
+    plain = re.sub(r"\s*\([^()]*\)$|\[1m\]$", "", spellings[0])
     plain = _CLAUDE_CODE.get(plain.lower(), plain)
-    if plain and plain != found[0]:
-        found.append(plain)
+    if plain and plain != spellings[0]:
+        spellings.append(plain)
     if makers_id(plain) != plain and "/" not in plain:
-        found.append(makers_id(plain))
-    return found
+        spellings.append(makers_id(plain))
+    return spellings
 
 
 def alternatives(*names: str) -> list[str]:
     """Return what agent files write to mean "the first of these that there is": `a, b` and `a | 'b'`."""
-    found: dict[str, None] = {}
+    choices: dict[str, None] = {}
     for part in re.split(r"[,|]", ",".join(names)):
-        found[part.strip(" \t'\"")] = None
-    found.pop("", None)
-    return list(found)
+        choices[part.strip(" \t'\"")] = None
+    choices.pop("", None)
+    return list(choices)
 
 
 def split_thinking(query: str) -> tuple[str, str | None]:
@@ -131,10 +129,10 @@ def split_thinking(query: str) -> tuple[str, str | None]:
 def not_found(query: str, available: Iterable[ModelInfo], hint: str = "") -> UnknownModelError:
     """Return the error of a name that matches nothing: what is nearest, then what there is."""
     # Of a family the newest stands first in what is available, and is the one to suggest.
-    given = list(dict.fromkeys(info.full_name for info in available))
-    names = sorted(given)
+    full_names = list(dict.fromkeys(info.full_name for info in available))
+    names = sorted(full_names)
     remedy = [hint] if hint else []
-    near = nearest_names(query, given)
+    near = nearest_names(query, full_names)
     if near:
         remedy.append(f"Did you mean {' or '.join(near)}?")
     remedy.append("Available models:")
@@ -150,55 +148,55 @@ def nearest_names(query: str, names: Sequence[str]) -> list[str]:
 
     spellings: dict[str, str] = {}
     for name in names:
-        whole = same_name(name)
-        for part in (whole, whole.partition("/")[2], whole.rpartition("/")[2]):
+        full = same_name(name)
+        for part in (full, full.partition("/")[2], full.rpartition("/")[2]):
             spellings.setdefault(part, name)
             # `claude-sonet` is near to `claude-sonnet`, and only then to `claude-sonnet-5-5`.
             spellings.setdefault(re.sub(r"[-:]\d[-\d:b]*$", "", part), name)
     close = get_close_matches(same_name(query.strip()), spellings, n=6, cutoff=0.7)
-    return list(dict.fromkeys(spellings[each] for each in close))[:3]
+    return list(dict.fromkeys(spellings[spelling] for spelling in close))[:3]
 
 
 def _words(name: str) -> set[str]:
-    found = set()
+    words = set()
     for word in _SPLIT.split(same_name(name)):
         if word and not _DATE.fullmatch(word):
-            found.add(word)
-    return found
+            words.add(word)
+    return words
 
 
 def _best_matches(query: str, available: Sequence[ModelInfo]) -> list[ModelInfo]:
     """Return the models that fit a name in the best of five ways: the whole id, words of the id, a part of the id,
     a part of the display name, parts of all of these in any order."""
-    wanted, words = same_name(query), _words(query)
+    name, words = same_name(query), _words(query)
     for fits in (_is_id, _has_words, _is_part_of_id, _is_part_of_name, _has_parts):
-        matches = [info for info in available if fits(wanted, words, info)]
+        matches = [info for info in available if fits(name, words, info)]
         if matches and fits is _is_id:
             return matches[:1]
         if matches:
             return matches
-        if len(wanted) < MIN_PART_CHARACTERS:
+        if len(name) < MIN_PART_CHARACTERS:
             return []
     return []
 
 
-def _is_id(wanted: str, words: set[str], info: ModelInfo) -> bool:
-    return wanted in (same_name(info.id), same_name(info.full_name))
+def _is_id(name: str, words: set[str], info: ModelInfo) -> bool:
+    return name in (same_name(info.id), same_name(info.full_name))
 
 
-def _has_words(wanted: str, words: set[str], info: ModelInfo) -> bool:
+def _has_words(name: str, words: set[str], info: ModelInfo) -> bool:
     return bool(words) and words <= _words(info.id)
 
 
-def _is_part_of_id(wanted: str, words: set[str], info: ModelInfo) -> bool:
-    return wanted in same_name(info.full_name)
+def _is_part_of_id(name: str, words: set[str], info: ModelInfo) -> bool:
+    return name in same_name(info.full_name)
 
 
-def _is_part_of_name(wanted: str, words: set[str], info: ModelInfo) -> bool:
-    return wanted in same_name(info.name)
+def _is_part_of_name(name: str, words: set[str], info: ModelInfo) -> bool:
+    return name in same_name(info.name)
 
 
-def _has_parts(wanted: str, words: set[str], info: ModelInfo) -> bool:
+def _has_parts(name: str, words: set[str], info: ModelInfo) -> bool:
     if not any(len(word) >= MIN_PART_CHARACTERS for word in words):
         return False
     texts = [same_name(text) for text in (info.id, info.name, info.provider)]
@@ -207,8 +205,8 @@ def _has_parts(wanted: str, words: set[str], info: ModelInfo) -> bool:
 
 def _of_one_version(query: str, matches: list[ModelInfo]) -> list[ModelInfo]:
     """Return the matches of the version that a name has, if there are any."""
-    wanted = version(query)
-    same = [info for info in matches if version(info.id)[: len(wanted)] == wanted]
+    asked_version = version(query)
+    same = [info for info in matches if version(info.id)[: len(asked_version)] == asked_version]
     return same or matches
 
 
@@ -259,10 +257,10 @@ def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> ModelScope
     in."""
     if not settings.scope_models or not settings.enabled_models:
         return ModelScope()
-    wanted = {entry.lower() for entry in settings.enabled_models}
+    entries = {entry.lower() for entry in settings.enabled_models}
     allowed = set()
     for info in available:
-        if info.full_name.lower() in wanted:
+        if info.full_name.lower() in entries:
             allowed.add(info.full_name)
     if not allowed:
         raise ConfigurationError(
@@ -323,15 +321,15 @@ class Resolver:
             return self._find_embedded(query.strip())
         spellings = variants(query)
         for name in spellings:
-            found = self._of_provider(name)
-            if found is not None:
-                return found
+            resolved = self._of_provider(name)
+            if resolved is not None:
+                return resolved
         plain, level = split_thinking(query)
         if level is not None:
-            found = self.find(plain)
-            if found is None:
+            resolved = self.find(plain)
+            if resolved is None:
                 return None
-            return found._replace(thinking=found.thinking or level)
+            return resolved._replace(thinking=resolved.thinking or level)
         for name in spellings:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
             info = self._same_id(name.partition("/")[2])
@@ -430,9 +428,9 @@ class Resolver:
         exact = find_exact(f"{provider.id}/{model}", provider.listed)
         if exact is not None:
             return ResolvedName(exact, provider)
-        known = known_model(provider.id, model)
-        if known is not None:
-            return ResolvedName(self.providers.info(provider, known.id), provider)
+        known_info = known_model(provider.id, model)
+        if known_info is not None:
+            return ResolvedName(self.providers.info(provider, known_info.id), provider)
         if split_thinking(model)[1] is not None:
             return None
         offered = self.providers.models_of(provider)
@@ -467,9 +465,9 @@ class Resolver:
         return provider is not None and provider.problem is None and self._is_of_others(provider, model.strip())
 
     def _same_id(self, model: str) -> ModelInfo | None:
-        wanted = same_name(model.strip())
+        name = same_name(model.strip())
         for info in self.providers.models:
-            if wanted and same_name(info.id) == wanted:
+            if name and same_name(info.id) == name:
                 return info
         return None
 
@@ -515,9 +513,9 @@ class Resolver:
             return ResolvedName(OFFLINE, EMBEDDED["offline"])
         if name.startswith("offline"):
             return None
-        wanted = query.partition("/")[2].strip()
+        model_name = query.partition("/")[2].strip()
         if name.startswith(BRIDGE):
-            if ":" not in wanted:
+            if ":" not in model_name:
                 return None
-            return ResolvedName(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
+            return ResolvedName(self.providers.overridden(describe_bridged(BRIDGE, model_name)), EMBEDDED[BRIDGE])
         return None

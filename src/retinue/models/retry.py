@@ -1,19 +1,16 @@
-"""Retries of requests that failed for a passing reason, and the wait a server asks for.
+"""Retries requests that failed for a passing reason, and adapts requests that a server does not accept.
 
-A run of hours must survive a deploy, an overload or a network outage of minutes, so retries go on
-for about ten minutes in all. A server that never answered this conversation is given up much sooner: then its
-address is wrong, or it is not running. The server's own Retry-After is honoured, with jitter on top.
-Requests to models have no side effects, so a retry repeats none; text that was already shown is
-passed on with the announcement, so that a display can strike it out and nobody loses it.
+A run of hours must survive a deploy, an overload or a network outage of minutes, so retries continue for about ten
+minutes in all. A server that never answered this conversation is given up much sooner: its address is wrong, or it is
+not running. The server's Retry-After is honoured, with jitter on top. Requests to models have no side effects, so a
+retry repeats none; text that was already shown is passed on with the announcement, so that a display can strike it
+out.
 
-Learning what a server does not accept.
-
-Models and compatible servers differ in the optional parameters they take and in their values, and
-new ones appear faster than any table. When a request is refused and the refusal names an optional
-parameter of it, a refused *value* steps to the nearest one that is supported, and a refused
-*parameter* is left out. That holds for one run and model, and is said; only what concerns the
-shape of requests, never their meaning, is shared by all runs. A refusal that names nothing
-optional stays a failure.
+Models and compatible servers differ in the optional parameters they take and in their values, and new ones appear
+faster than any table. When a refusal names an optional parameter of the request, a refused *value* steps to the
+nearest one that is supported, and a refused *parameter* is left out. This applies to one run and model, and is
+announced; only what concerns the shape of requests, never their meaning, is shared by all runs. A refusal that names
+nothing optional remains a failure.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ _PROSE = rf"(?:try again|retry|wait)[^\d.]{{0,24}}((?:{_AMOUNT}\s*)+)"
 
 
 def retry_after(
-    headers: Mapping[str, str], details: Any = None, now: float | None = None, said: str = ""
+    headers: Mapping[str, str], details: Any = None, now: float | None = None, message: str = ""
 ) -> float | None:
     """Seconds from now, never negative; None if the server did not say. `headers` have
     lower-case names; `details` is the list in a Google error; `said` is its prose, the only place
@@ -58,7 +55,7 @@ def retry_after(
         _http_date(headers.get("retry-after"), now),
         _google(details),
         _resets(headers, now),
-        _prose(said),
+        _prose(message),
     ):
         if seconds is not None:
             return max(0.0, seconds)
@@ -96,12 +93,12 @@ def _google(details: Any) -> float | None:
     return None
 
 
-def _prose(said: str) -> float | None:
-    found = re.search(_PROSE, said[:2000], re.IGNORECASE)
-    if found is None:
+def _prose(message: str) -> float | None:
+    match = re.search(_PROSE, message[:2000], re.IGNORECASE)
+    if match is None:
         return None
     total = 0.0
-    for number, unit in re.findall(_AMOUNT, found[1], re.IGNORECASE):
+    for number, unit in re.findall(_AMOUNT, match[1], re.IGNORECASE):
         word = unit.lower()
         short = "ms" if word.startswith(("ms", "milli")) else word[0]
         total += float(number) * _UNITS[short]
@@ -152,10 +149,10 @@ def duration(text: str) -> float | None:
             number += character
         else:
             unit += character
-    rest = number.rstrip("\0")
-    if rest:
+    unparsed = number.rstrip("\0")
+    if unparsed:
         if not total:
-            return _number(rest)
+            return _number(unparsed)
         return None
     if text.strip():
         return total
@@ -398,9 +395,9 @@ def read_refusal(body: bytes, message: str) -> RequestRefusal:
         error = data.get("error", data)
     if not isinstance(error, dict):
         return RequestRefusal(message)
-    said = error.get("message") or error.get("detail") or message
+    text = error.get("message") or error.get("detail") or message
     param, code = error.get("param"), error.get("code")
-    return RequestRefusal(str(said), param if isinstance(param, str) else "", code if isinstance(code, str) else "")
+    return RequestRefusal(str(text), param if isinstance(param, str) else "", code if isinstance(code, str) else "")
 
 
 class SharedLessons:
@@ -431,11 +428,11 @@ class Repairs:
         return self._rename(body, refusal.said) or self._step(body, refusal) or self._leave_out(body, refusal)
 
     def apply(self, body: dict[str, Any]) -> dict[str, Any]:
-        for place, steps in self._steps.items():
-            holder = _holder(body, place)
-            if holder is not None and str(holder[place[-1]]).lower() in steps:
-                value = steps[str(holder[place[-1]]).lower()]
-                holder[place[-1]] = value.upper() if place == _GEMINI_LEVEL else value
+        for path, steps in self._steps.items():
+            holder = _holder(body, path)
+            if holder is not None and str(holder[path[-1]]).lower() in steps:
+                value = steps[str(holder[path[-1]]).lower()]
+                holder[path[-1]] = value.upper() if path == _GEMINI_LEVEL else value
         for name in (*self._left_out, *self._shared.left_out):
             body.pop(name, None)
             if "generationConfig" in body:
@@ -445,8 +442,8 @@ class Repairs:
                 body[new] = body.pop(old)
         return body
 
-    def _rename(self, body: dict[str, Any], said: str) -> bool:
-        if "max_completion_tokens" not in said or self._shared.renamed:
+    def _rename(self, body: dict[str, Any], message: str) -> bool:
+        if "max_completion_tokens" not in message or self._shared.renamed:
             return False
         for old, new in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
             if old in body:
@@ -457,12 +454,12 @@ class Repairs:
     # ---------------------------------------------------------------- values
     def _step(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Replace an effort that the model does not have by the nearest one it has."""
-        for place in (*_EFFORTS, _GEMINI_LEVEL):
-            holder = _holder(body, place)
-            if holder is None or not _about_value(place, str(holder[place[-1]]), refusal):
+        for path in (*_EFFORTS, _GEMINI_LEVEL):
+            holder = _holder(body, path)
+            if holder is None or not _about_value(path, str(holder[path[-1]]), refusal):
                 continue
-            value = str(holder[place[-1]]).lower()
-            refused = self._refused.setdefault(place, set())
+            value = str(holder[path[-1]]).lower()
+            refused = self._refused.setdefault(path, set())
             if value in refused:
                 return False
             refused.add(value)
@@ -470,7 +467,7 @@ class Repairs:
             other = nearest(offered - refused, value)
             if other is None:
                 return False
-            steps = self._steps.setdefault(place, {})
+            steps = self._steps.setdefault(path, {})
             for before, after in steps.items():
                 if after == value:
                     steps[before] = other
@@ -494,44 +491,46 @@ class Repairs:
         return False
 
 
-def _holder(body: dict[str, Any], place: Iterable[str]) -> dict[str, Any] | None:
+def _holder(body: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:
     """Return the object that holds the last name of `place`, if it is there."""
-    *path, last = place
-    found: Any = body
+    *path, last = keys
+    holder: Any = body
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, dict) and last in found:
-        return found
+        holder = holder.get(name) if isinstance(holder, dict) else None
+    if isinstance(holder, dict) and last in holder:
+        return holder
     return None
 
 
-def _about_value(place: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:
+def _about_value(path: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:
     """Return whether a refusal is about the value at `place`, not about the field as such. OpenAI:
     "Unsupported value: 'none' is not supported with the 'gpt-6.1-sol' model", `param`
     reasoning.effort (codex#6647); OpenRouter: "Reasoning is mandatory for this endpoint"."""
-    said = refusal.said
-    if refusal.param and _plain(refusal.param) == _plain(".".join(place)):
-        return "value" in said or bool(_list_supported(said)) or _is_quoted(value.lower(), said)
-    if value == "none" and "reasoning is mandatory" in said:
+    message = refusal.said
+    if refusal.param and _plain(refusal.param) == _plain(".".join(path)):
+        return "value" in message or bool(_list_supported(message)) or _is_quoted(value.lower(), message)
+    if value == "none" and "reasoning is mandatory" in message:
         return True
     words = ("effort", "reasoning", "thinking")
     return (
-        any(word in said for word in words) and _is_quoted(value.lower(), said) and bool(re.search(_OBJECTIONS, said))
+        any(word in message for word in words)
+        and _is_quoted(value.lower(), message)
+        and bool(re.search(_OBJECTIONS, message))
     )
 
 
-def _is_quoted(value: str, said: str) -> bool:
-    return re.search(rf"['\"`]{re.escape(value)}['\"`]", said) is not None
+def _is_quoted(value: str, message: str) -> bool:
+    return re.search(rf"['\"`]{re.escape(value)}['\"`]", message) is not None
 
 
-def _list_supported(said: str) -> frozenset[str]:
+def _list_supported(message: str) -> frozenset[str]:
     """Return the values that a refusal lists: "Supported values are: 'low', 'medium', and 'high'."."""
-    found = re.search(
-        r"(?:supported values|supported efforts|one of|please use|expected|allowed values)(.{0,160})", said
+    match = re.search(
+        r"(?:supported values|supported efforts|one of|please use|expected|allowed values)(.{0,160})", message
     )
-    if found is None:
+    if match is None:
         return frozenset()
-    return frozenset(ORDER).intersection(re.findall(r"[a-z]+", found[1]))
+    return frozenset(ORDER).intersection(re.findall(r"[a-z]+", match[1]))
 
 
 def _objects_to(name: str, refusal: RequestRefusal) -> bool:
@@ -541,15 +540,15 @@ def _objects_to(name: str, refusal: RequestRefusal) -> bool:
         first = re.split(r"[.\[]", refusal.param)[0]
         if _plain(first) == _plain(name):
             return True
-    said = refusal.said
-    if not re.search(_OBJECTIONS, said):
+    message = refusal.said
+    if not re.search(_OBJECTIONS, message):
         return False
-    if any(other in said for other in _ALSO_CALLED.get(name, ())):
+    if any(other in message for other in _ALSO_CALLED.get(name, ())):
         return True
     if name in ("include", "reasoning", "thinking"):
         field = rf"(?:['\"`]{name}[\w.\[\]]*['\"`]|\b{name}[.:\[]|parameters?:? {name}\b|\b{name} parameter|^{name}\b)"
-        return re.search(field, said) is not None
-    return _plain(name) in _plain(said)
+        return re.search(field, message) is not None
+    return _plain(name) in _plain(message)
 
 
 def _plain(text: str) -> str:

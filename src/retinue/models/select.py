@@ -71,7 +71,7 @@ async def select_model(
     With `small` a run for which nobody named a model gets the small model of the provider, if there is one, and
     falls back to what it would have got."""
     chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport, program_models)
-    found = (
+    selection = (
         await chooser.from_file(file_model, fallbacks, query)
         or await chooser.from_call(query)
         or chooser.from_parent(parent)
@@ -86,9 +86,9 @@ async def select_model(
             why="no model is named, no key is set and no server answers",
         )
     )
-    if small and found.source not in ("file", "call"):
-        found = await chooser.small_beside(found)
-    return await chooser.finish(found, query)
+    if small and selection.source not in ("file", "call"):
+        selection = await chooser.small_beside(selection)
+    return await chooser.finish(selection, query)
 
 
 class _Chooser:
@@ -115,27 +115,27 @@ class _Chooser:
         because only models that are there can be meant; all others where it means nothing yet."""
         if not self.resolver.is_whole(name):
             await ask_named_servers(self.providers, self.transport)
-        found = self.resolver.find(name)
-        if found is None and not self.providers.asked:
+        resolved = self.resolver.find(name)
+        if resolved is None and not self.providers.asked:
             await ask_servers(self.providers, self.transport)
-            found = self.resolver.find(name)
-        return found
+            resolved = self.resolver.find(name)
+        return resolved
 
     async def require(self, name: str, why: str = "") -> ResolvedName:
-        found = await self.find(name)
-        if found is None:
+        resolved = await self.find(name)
+        if resolved is None:
             raise self.resolver.unknown(name, why)
-        return found
+        return resolved
 
     async def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> ModelSelection | None:
         if model is None or model in INHERITING:
             return None
         names = alternatives(model, *fallbacks)
-        for place, name in enumerate(names):
-            found = await self.find(name)
-            if found is not None:
-                self.later = names[place + 1 :]
-                selection = make_selection(found, "file", f'the agent\'s file asks for "{name}"')
+        for index, name in enumerate(names):
+            resolved = await self.find(name)
+            if resolved is not None:
+                self.later = names[index + 1 :]
+                selection = make_selection(resolved, "file", f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
                     selection = selection._replace(notes=(before, *selection.notes))
@@ -163,10 +163,10 @@ class _Chooser:
     def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
             return None
-        found = self.resolver.find(parent.full_name)
-        if found is None:
+        resolved = self.resolver.find(parent.full_name)
+        if resolved is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        inherited = make_selection(found, "parent", "inherited from the run it is started from")
+        inherited = make_selection(resolved, "parent", "inherited from the run it is started from")
         return inherited._replace(notes=(), warnings=())
 
     async def from_environment(self) -> ModelSelection | None:
@@ -190,10 +190,10 @@ class _Chooser:
                 continue
             info = await default_of(self.providers, provider, self.transport)
             if info is not None:
-                said = f"{provider.key_source} is set"
+                reason = f"{provider.key_source} is set"
                 if provider.key_source != provider.key_variable:
-                    said = f"there is {provider.key_source}"
-                return make_selection(ResolvedName(info, provider), "key", f"no model is named, and {said}")
+                    reason = f"there is {provider.key_source}"
+                return make_selection(ResolvedName(info, provider), "key", f"no model is named, and {reason}")
         return None
 
     def _not_first_choice(self, provider: Provider) -> bool:
@@ -240,7 +240,7 @@ class _Chooser:
         attempts = 1
         if self.settings.retry_enabled:
             attempts = self.settings.retry_max_attempts
-        fallbacks = tuple(each._replace(attempts=attempts) for each in selection.fallbacks)
+        fallbacks = tuple(fallback._replace(attempts=attempts) for fallback in selection.fallbacks)
         selection = selection._replace(
             attempts=attempts, fallbacks=fallbacks, warnings=(*selection.warnings, *warnings)
         )
@@ -254,20 +254,20 @@ class _Chooser:
             return selection
         chosen = list(selection.fallbacks)
         notes: list[str] = []
-        taken = {each.info.full_name for each in (selection, *chosen)}
+        taken = {one.info.full_name for one in (selection, *chosen)}
         for name in names:
-            found = await self.find(name)
-            if found is None:
+            resolved = await self.find(name)
+            if resolved is None:
                 reason = self.resolver.problem(name)
                 notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))
-            elif found.info.full_name not in taken:
-                other = make_selection(found, "settings", f"{selection.info.full_name} cannot answer")
+            elif resolved.info.full_name not in taken:
+                other = make_selection(resolved, "settings", f"{selection.info.full_name} cannot answer")
                 if self.settings.scope_models and self._check_scope(other, None):
-                    notes.append(f"the fallback {found.info.full_name} is not among the enabled models")
-                elif found.info.prices is None and selection.info.prices is not None:
-                    notes.append(f"the fallback {found.info.full_name} has no known price and is left out")
+                    notes.append(f"the fallback {resolved.info.full_name} is not among the enabled models")
+                elif resolved.info.prices is None and selection.info.prices is not None:
+                    notes.append(f"the fallback {resolved.info.full_name} has no known price and is left out")
                 else:
-                    taken.add(found.info.full_name)
+                    taken.add(resolved.info.full_name)
                     chosen.append(other._replace(attempts=selection.attempts))
         return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
@@ -317,16 +317,16 @@ def _is_cheaper(info: ModelInfo, other: ModelInfo) -> bool:
     return info.prices.input < other.prices.input
 
 
-def make_selection(found: ResolvedName, source: Source, why: str) -> ModelSelection:
+def make_selection(resolved: ResolvedName, source: Source, why: str) -> ModelSelection:
     return ModelSelection(
-        info=found.info,
-        provider=found.provider,
+        info=resolved.info,
+        provider=resolved.provider,
         source=source,
         why=why,
-        thinking=found.thinking,
-        model=found.model,
-        notes=(found.note,) if found.note else (),
-        warnings=(found.warning,) if found.warning else (),
+        thinking=resolved.thinking,
+        model=resolved.model,
+        notes=(resolved.note,) if resolved.note else (),
+        warnings=(resolved.warning,) if resolved.warning else (),
     )
 
 

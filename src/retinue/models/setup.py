@@ -93,8 +93,8 @@ class AddedProvider(NamedTuple):
 
 def provider_name(name: str) -> str:
     """Return the id that a provider has here."""
-    wanted = name.strip().lower()
-    return OTHER_NAMES.get(wanted, wanted)
+    key = name.strip().lower()
+    return OTHER_NAMES.get(key, key)
 
 
 def preset_of(name: str) -> Preset | None:
@@ -162,20 +162,20 @@ def _without_variable(failure: Failure) -> str:
 
 def _candidate(name: str, key: str, url: str, settings: Settings, environment: Mapping[str, str]) -> Provider:
     """Return the provider as it will be once key and address are kept."""
-    wanted = provider_name(name)
-    preset = preset_of(wanted)
-    described = dict(Providers(settings, environment).described.get(wanted, (wanted, {}))[1])
+    provider_id = provider_name(name)
+    preset = preset_of(provider_id)
+    described = dict(Providers(settings, environment).described.get(provider_id, (provider_id, {}))[1])
     if preset is None and not url and not described.get("baseUrl"):
         raise UsageError(
             f"There is no provider '{name}'.",
             remedy=f"Known: {', '.join([*KEY_PAGES, *_local_names()])}. For another server add --url ADDRESS.",
         )
-    if "/" in wanted or not wanted:
+    if "/" in provider_id or not provider_id:
         raise UsageError(f"'{name}' cannot be the name of a provider.", remedy="Use a word, such as my-server.")
     if url:
         described["baseUrl"] = url
     provider = ProviderMaker(
-        wanted, preset or Preset("openai", "", needs_key=False), described, Origin("user"), environment
+        provider_id, preset or Preset("openai", "", needs_key=False), described, Origin("user"), environment
     ).make()
     if url and normal_url(provider.api, url) != provider.base_url and preset is not None and preset.urls:
         names = " or ".join(preset.urls)
@@ -198,13 +198,13 @@ async def _model_of(
     if model:
         info = providers.info(provider, model.removeprefix(f"{provider.id}/"))
     else:
-        found = await default_of(providers, provider, transport)
-        if found is None:
+        default = await default_of(providers, provider, transport)
+        if default is None:
             raise CheckError(
                 f"'{provider.id}' does not say which models it has at {display_url(provider.base_url)}.",
                 remedy="Check that it runs and that the address is right, or name a model: --model ID",
             )
-        info = found
+        info = default
     return make_selection(ResolvedName(info, provider), "call", "it is being set up")
 
 

@@ -59,26 +59,26 @@ _gemini_cache: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 def portable_schema(parameters: Mapping[str, Any]) -> PortableSchema:
     """Return `parameters` in the form that all providers accept. The same object becomes the same
     result without work, because every turn sends every tool."""
-    known = _cache.get(id(parameters))
-    if known is not None and known[0] is parameters:
-        return known[1]
-    made = _make(parameters)
+    cached = _cache.get(id(parameters))
+    if cached is not None and cached[0] is parameters:
+        return cached[1]
+    portable = _make(parameters)
     if len(_cache) >= _MOST_CACHED:
         _cache.clear()
-    _cache[id(parameters)] = (parameters, made)
-    return made
+    _cache[id(parameters)] = (parameters, portable)
+    return portable
 
 
 def gemini_parameters(parameters: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the portable schema in Gemini's dialect; None for a tool without parameters."""
-    known = _gemini_cache.get(id(parameters))
-    if known is None or known[0] is not parameters:
+    cached = _gemini_cache.get(id(parameters))
+    if cached is None or cached[0] is not parameters:
         schema = _walk(portable_schema(parameters).parameters, _for_gemini, 0)
         if len(_gemini_cache) >= _MOST_CACHED:
             _gemini_cache.clear()
-        known = _gemini_cache[id(parameters)] = (parameters, schema)
-    if known[1].get("properties") or known[1].get("additionalProperties"):
-        return known[1]
+        cached = _gemini_cache[id(parameters)] = (parameters, schema)
+    if cached[1].get("properties") or cached[1].get("additionalProperties"):
+        return cached[1]
     return None
 
 
@@ -157,8 +157,8 @@ def _merged_properties(out: Mapping[str, Any], variants: list[dict[str, Any]]) -
 
 
 def _require(out: dict[str, Any], names: Iterable[str]) -> None:
-    wanted = dict.fromkeys((*_names(out.get("required")), *names))
-    required = [name for name in wanted if name in _properties(out)]
+    all_required = dict.fromkeys((*_names(out.get("required")), *names))
+    required = [name for name in all_required if name in _properties(out)]
     if required:
         out["required"] = required
     else:
@@ -193,21 +193,21 @@ def _follow_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dic
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return dict(schema)
-        found: Any = root
+        target: Any = root
         for step in reference.removeprefix("#").strip("/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, Mapping) and step else found
-        if not isinstance(found, Mapping) or found is schema:
-            found = {}
+            target = target.get(name) if isinstance(target, Mapping) and step else target
+        if not isinstance(target, Mapping) or target is schema:
+            target = {}
         beside = dict(schema)
         del beside["$ref"]
-        properties = {**_properties(found), **_properties(beside)}
-        schema = {**found, **beside}
+        properties = {**_properties(target), **_properties(beside)}
+        schema = {**target, **beside}
         if properties:
             schema["properties"] = properties
-    left = dict(schema)
-    left.pop("$ref", None)
-    return left
+    others = dict(schema)
+    others.pop("$ref", None)
+    return others
 
 
 # ------------------------------------------------------------------ the whole tree
@@ -278,9 +278,9 @@ _KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = schema.get("properties")
-    if isinstance(found, Mapping):
-        return found
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        return properties
     return {}
 
 

@@ -259,10 +259,10 @@ class WireModel:
     # ---------------------------------------------------------------- small parts
     @property
     def _sends_cache_key(self) -> bool:
-        wanted = self._quirks.cache_key
-        if wanted is None:
+        setting = self._quirks.cache_key
+        if setting is None:
             return self._info.provider in _KEYED
-        return wanted
+        return setting
 
     def cache_key(self, request: ModelRequest) -> str:
         """Name the conversation, so that its requests reach the machine that has its beginning
@@ -278,8 +278,8 @@ class WireModel:
 
     def _notes(self) -> list[Noted]:
         """Return what was learned since the last time, for people."""
-        said, self._repairs.said = self._repairs.said, []
-        return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in said]
+        messages, self._repairs.said = self._repairs.said, []
+        return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in messages]
 
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept": "text/event-stream", "user-agent": "retinue"}

@@ -16,7 +16,6 @@ import mimetypes
 import os
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -95,14 +94,14 @@ class ConvertContentTool(BuiltinTool):
         except OSError as error:
             return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
 
-        path, url = given.optional_text("path"), given.optional_text("url")
+        path, url = arguments.optional_text("path"), arguments.optional_text("url")
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
-        most = min(given.whole("maxContentChars", "max_content_chars", least=1) or MOST_CHARACTERS, MOST_CHARACTERS)
-        offset = given.whole("offset") or 0
-        seconds = min((given.number("timeoutMs", "timeout_ms") or SECONDS * 1000) / 1000, SECONDS)
+        most = min(arguments.whole("maxContentChars", "max_content_chars", least=1) or MOST_CHARACTERS, MOST_CHARACTERS)
+        offset = arguments.whole("offset") or 0
+        seconds = min((arguments.number("timeoutMs", "timeout_ms") or SECONDS * 1000) / 1000, SECONDS)
         if seconds <= 0:
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
         if context.tool_timeout is not None:
@@ -131,21 +130,23 @@ class ConvertContentTool(BuiltinTool):
 
         # A page may have changed since its first part was read, so a URL is not fetched again for the next part.
         if url is not None and offset:
-            known = recall_converted(file_of_converted(context.outputs, key_of_url(url)))
-            if known is not None:
-                return known
+            cached = recall_converted(file_of_converted(context.outputs, key_of_url(url)))
+            if cached is not None:
+                return cached
         give_up = time.monotonic() + seconds
         document = await self._opened(path, url, context, seconds)
         with document.resources:
-            kept = file_of_converted(context.outputs, document.key)
-            if path is not None and (known := recall_converted(kept)):
-                return document.about, known[1]
+            file = file_of_converted(context.outputs, document.key)
+            if path is not None and (cached := recall_converted(file)):
+                return document.about, cached[1]
             async with self._slots:
                 # Waiting for a slot counts: the call as a whole has `seconds`.
-                left = max(give_up - time.monotonic(), 0.05)
-                found = await convert(document, context, seconds=left, memory=MOST_MEMORY, confine=self._confine)
-        await asyncio.to_thread(keep_converted, kept, document.about, found)
-        return document.about, found
+                remaining = max(give_up - time.monotonic(), 0.05)
+                converted = await convert(
+                    document, context, seconds=remaining, memory=MOST_MEMORY, confine=self._confine
+                )
+        await asyncio.to_thread(keep_converted, file, document.about, converted)
+        return document.about, converted
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
 
@@ -159,16 +160,16 @@ class ConvertContentTool(BuiltinTool):
 
 
 def _shown(about: About, converted: Converted, offset: int, most: int, seconds: float) -> ToolOutput:
-    whole = converted.text
-    part = whole[offset : offset + most]
-    end = offset + len(part)
-    truncated = end < len(whole) or converted.cut
+    markdown = converted.text
+    window = markdown[offset : offset + most]
+    end = offset + len(window)
+    truncated = end < len(markdown) or converted.cut
     text = "(no text)"
-    if part:
-        text = _framed(part, about)
-    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(whole)}", text]
-    if end < len(whole):
-        lines.append(f"[{len(whole) - end:,} more characters; continue with offset {end}]")
+    if window:
+        text = _framed(window, about)
+    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(markdown)}", text]
+    if end < len(markdown):
+        lines.append(f"[{len(markdown) - end:,} more characters; continue with offset {end}]")
     elif converted.cut:
         lines.append(_CUT)
     metadata: dict[str, Any] = {
@@ -182,7 +183,7 @@ def _shown(about: About, converted: Converted, offset: int, most: int, seconds: 
     value = {
         "source": about.source,
         "provider": PROVIDER,
-        "content": part,
+        "content": window,
         "truncated": truncated,
         "metadata": metadata,
     }
@@ -264,26 +265,26 @@ class SourceDocument(Struct, frozen=True):
 def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
     """Open a file of the workspace, or raise ConvertError. The file is read: call this in a thread."""
     try:
-        place = confine(text, context)
+        path = confine(text, context)
     except ToolError as error:
         raise ConvertError("INVALID_INPUT", str(error)) from None
     with ExitStack() as stack:
         try:
-            with spot(place) as where:
-                file = stack.enter_context(os.fdopen(open_regular(where, place), "rb"))
+            with spot(path) as where:
+                file = stack.enter_context(os.fdopen(open_regular(where, path), "rb"))
         except (FileNotFoundError, NotADirectoryError):
-            raise ConvertError("FILE_NOT_FOUND", f"{place.shown} does not exist.") from None
+            raise ConvertError("FILE_NOT_FOUND", f"{path.shown} does not exist.") from None
         except ToolError as error:
             raise ConvertError("FILE_NOT_FOUND", str(error)) from None
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise ConvertError("FILE_TOO_LARGE", _too_large(place.shown, most))
-        name = place.path.name
+            raise ConvertError("FILE_TOO_LARGE", _too_large(path.shown, most))
+        name = path.path.name
         digest = hashlib.file_digest(file, "sha256")
         # The same bytes under another ending may be converted as another kind.
         digest.update(_extension(name).encode())
         file.seek(0)
-        about = About(place.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
+        about = About(path.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
         return SourceDocument(about, file, stack.pop_all(), digest.hexdigest())
 
 
@@ -304,6 +305,8 @@ async def open_url(url: str, download: Download | None, context: ToolContext, mo
 
 
 def _downloaded(url: str, fetched: Fetched) -> SourceDocument:
+    from tempfile import TemporaryFile  # not before a document is downloaded: it imports much
+
     with ExitStack() as stack:
         # A file without a name cannot be left behind, however this process ends.
         file = stack.enter_context(tempfile.TemporaryFile())
@@ -365,16 +368,16 @@ async def convert(
     confine: Callable[[], Confinement | None] = lambda: None,
 ) -> Converted:
     """Convert a document, or raise ConvertError. `confine` returns a sandbox for this one program, closed with it."""
-    said, complaints = bytearray(), bytearray()
+    answer, complaints = bytearray(), bytearray()
 
     def receive(stream: int, data: bytes) -> None:
         into, most = complaints, MOST_COMPLAINT
         if stream == 1:
-            into, most = said, MOST_OUTPUT
+            into, most = answer, MOST_OUTPUT
         # One byte more than is allowed, so that `_parsed` can tell an answer that is too long.
         into.extend(data[: max(0, most + 1 - len(into))])
 
-    wanted = {
+    options = {
         "extension": document.about.extension,
         "mimetype": document.about.mimetype,
         "name": document.about.name,
@@ -383,10 +386,10 @@ async def convert(
         "most": MOST_TEXT,
     }
     # Neither variables of Python (-E) nor the working folder (-P) may decide what the program imports.
-    argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START, json.dumps(wanted)]
+    argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START, json.dumps(options)]
     # The keys in our environment are not for a parser of foreign documents.
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT") if name in os.environ}
-    environment = {**kept, **_ONE_THREAD}
+    variables = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT") if name in os.environ}
+    environment = {**variables, **_ONE_THREAD}
     box = await in_thread(confine)
     try:
         clearance: Clearance = "inside" if box is not None else "own"
@@ -407,18 +410,18 @@ async def convert(
         if box is not None:
             # Shielded, because a cancelled call must not leave the sandbox's folders behind.
             await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(box.close)))
-    return _understood(document, ended, bytes(said), bytes(complaints), seconds)
+    return _understood(document, ended, bytes(answer), bytes(complaints), seconds)
 
 
 def _understood(
-    document: SourceDocument, ended: ProcessEnd, said: bytes, complaints: bytes, seconds: float
+    document: SourceDocument, ended: ProcessEnd, output: bytes, complaints: bytes, seconds: float
 ) -> Converted:
     # At its limit of processor time the kernel ends the program with SIGXCPU (24) or SIGKILL (9).
     if ended.timed_out or ended.code in (-24, -9):
         raise ConvertError(
             "CONVERT_TIMEOUT", f"converting {document.about.name} took longer than {seconds:g} s.", document.about.hosts
         )
-    answer = _parsed(said)
+    answer = _parsed(output)
     if answer is None:
         last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
         why = f"the converter ended with code {ended.code}"
@@ -431,12 +434,12 @@ def _understood(
     return Converted(str(answer.get("text", "")), str(answer.get("title", "")), answer.get("cut") is True)
 
 
-def _parsed(said: bytes) -> dict[str, Any] | None:
+def _parsed(output: bytes) -> dict[str, Any] | None:
     """Return None for anything but one whole answer: the process that writes it is not trusted."""
-    if len(said) > MOST_OUTPUT:
+    if len(output) > MOST_OUTPUT:
         return None
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
     except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None

@@ -68,12 +68,12 @@ def parse_target(url: str) -> Target:
     # The plain space is the only blank that counts as printable.
     if not text.isprintable() or " " in text:
         raise _invalid(url, "it holds blanks, control characters or characters that do not show")
-    scheme, mark, rest = text.partition(":")
+    scheme, mark, remainder = text.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise _invalid(url, "it has no scheme; give the whole URL, such as https://example.com/page")
     if scheme.lower() not in DEFAULT_PORTS:
         raise FetchError("UNSUPPORTED_PROTOCOL", f"'{_display(url)}' cannot be fetched: only http and https URLs can.")
-    if not rest.startswith("//") or "\\" in text:
+    if not remainder.startswith("//") or "\\" in text:
         raise _invalid(url, "what follows the scheme must be // and a host, without backslashes")
     try:
         parts = urlsplit(text)
@@ -101,14 +101,14 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | Non
     if "@" in netloc:
         raise _invalid(url, "it holds a user name or password; leave them out")
     if netloc.startswith("["):
-        name, bracket, rest = netloc[1:].partition("]")
+        name, bracket, remainder = netloc[1:].partition("]")
         try:
             ip = IPv6Address(name)
         except ValueError:
             raise _invalid(url, f"[{name[:60]}] is no IPv6 address") from None
-        if not bracket or "%" in name or (rest and not rest.startswith(":")):
+        if not bracket or "%" in name or (remainder and not remainder.startswith(":")):
             raise _invalid(url, "its IPv6 address is malformed")
-        return str(ip), ip, _port(url, rest.removeprefix(":"), scheme)
+        return str(ip), ip, _port(url, remainder.removeprefix(":"), scheme)
     name, _, port = netloc.partition(":")
     host = _ascii(url, name)
     # Resolvers take a name whose last label is a number for an IPv4 address, in octal and hexadecimal as well.
@@ -154,11 +154,11 @@ def _invalid(url: str, why: str) -> FetchError:
 def _display(url: str) -> str:
     """Return a URL fit for a message: printable, short, without a user name or password."""
     text = "".join(sign if sign.isprintable() else "\ufffd" for sign in url.strip()[:300])
-    before, mark, rest = text.partition("://")
-    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    before, mark, remainder = text.partition("://")
+    authority = re.split(r"[/?#]", remainder, maxsplit=1)[0]
     if "@" in authority:
-        rest = "…@" + rest[authority.rindex("@") + 1 :]
-    text = before + mark + rest
+        remainder = "…@" + remainder[authority.rindex("@") + 1 :]
+    text = before + mark + remainder
     return text if len(text) <= 120 else text[:119] + "…"
 
 
@@ -273,8 +273,8 @@ class AllowedHosts:
 
 def _split(entry: str) -> tuple[str, str]:
     if entry.startswith("["):
-        name, _, rest = entry[1:].partition("]")
-        return name, rest.removeprefix(":")
+        name, _, remainder = entry[1:].partition("]")
+        return name, remainder.removeprefix(":")
     name, colon, port = entry.rpartition(":")
     # More than one colon means an IPv6 address without brackets, which has no port.
     if colon and port.isdigit() and ":" not in name:

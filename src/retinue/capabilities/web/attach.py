@@ -106,33 +106,33 @@ class WebSearchTool(WebTool):
     }
     ignored = frozenset({"explanation", "description"})
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        queries = [query[:_LONGEST] for query in texts(given, "query", "queries")][:MOST_QUERIES]
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        queries = [query[:_LONGEST] for query in texts(arguments, "query", "queries")][:MOST_QUERIES]
         if not queries:
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
         web = self.web()
-        wanted = given.number("numResults")
+        number = arguments.number("numResults")
         count = web.limits.results
-        if wanted is not None:
-            count = max(1, min(int(wanted), count))
+        if number is not None:
+            count = max(1, min(int(number), count))
         context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
-        made = await web.search().run(queries, count)
-        found, hosts = made.found, made.hosts
-        if given.flag("includeContent"):
+        outcome = await web.search().run(queries, count)
+        found, hosts = outcome.found, outcome.hosts
+        if arguments.flag("includeContent"):
             found, more = await _with_pages(web, found, context)
             hosts = tuple(dict.fromkeys((*hosts, *more)))
         answer = web.store(context).add("search", found)
-        text = show_search(answer, found, made.provider, made.notes)
-        effect = ToolEffect(hosts=hosts, provider=made.provider)
+        text = show_search(answer, found, outcome.provider, outcome.notes)
+        effect = ToolEffect(hosts=hosts, provider=outcome.provider)
         return ToolOutput((Text(text),), effect=effect, value=as_value(answer))
 
 
 async def _with_pages(
-    web: Web, found: tuple[StoredQuery, ...], context: ToolContext
+    web: Web, queries: tuple[StoredQuery, ...], context: ToolContext
 ) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
     """Add the text of their pages to the first results. Pages that cannot be fetched, and pages that the rules of the
     run do not allow, are left out."""
-    urls = dict.fromkeys(result.url for result in results_of(found))
+    urls = dict.fromkeys(result.url for result in results_of(queries))
     allowed = [url for url in urls if context.reach(url) is None][:_READ_PAGES]
     done = await web.pages(allowed, context.reach)
     pages = {url: page for url, page, _ in done if isinstance(page, Result)}
@@ -144,14 +144,14 @@ async def _with_pages(
             return result
         return replace(result, content=page.content, truncated=page.truncated, content_type=page.content_type)
 
-    return tuple(replace(each, results=tuple(map(add_page, each.results))) for each in found), hosts
+    return tuple(replace(query, results=tuple(map(add_page, query.results))) for query in queries), hosts
 
 
 def _hosts(done: list[tuple[str, Result | FetchError, tuple[str, ...]]]) -> tuple[str, ...]:
-    found: list[str] = []
+    hosts: list[str] = []
     for _, _, contacted in done:
-        found += contacted
-    return tuple(dict.fromkeys(found))
+        hosts += contacted
+    return tuple(dict.fromkeys(hosts))
 
 
 class FetchContentTool(WebTool):
@@ -177,14 +177,14 @@ class FetchContentTool(WebTool):
     }
     ignored = frozenset({"prompt", "format", "raw", "timeout", "description", "explanation"})
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        if given.find("responseId") is not None:
-            return recall(given, self.web(), context)
-        urls = texts(given, "url", "urls")
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        if arguments.find("responseId") is not None:
+            return recall(arguments, self.web(), context)
+        urls = texts(arguments, "url", "urls")
         if not urls or len(urls) > MOST_URLS:
             asked = f"{len(urls)} were given" if urls else "none was given"
             raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MOST_URLS}; {asked}.')
-        offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
+        offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
         web = self.web()
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
         done = await web.pages(urls, context.reach)
@@ -207,10 +207,10 @@ class FetchContentTool(WebTool):
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
 
-def _make_error(failures: list[FetchError], hosts: tuple[str, ...], kept: StoredAnswer | None) -> WebError:
+def _make_error(failures: list[FetchError], hosts: tuple[str, ...], stored: StoredAnswer | None) -> WebError:
     message = " ".join(dict.fromkeys(error.message for error in failures))
-    if kept is not None:
-        message += f' The other pages were fetched: fetch_content with responseId "{kept.id}" has them.'
+    if stored is not None:
+        message += f' The other pages were fetched: fetch_content with responseId "{stored.id}" has them.'
     limited = any(error.problem == "RATE_LIMITED" for error in failures)
     return WebError(failures[0].code, message, hosts=hosts, limited=limited)
 
@@ -232,35 +232,35 @@ class GetSearchContentTool(WebTool):
     }
     aliases: ClassVar[Aliases] = {"responseId": ("response_id", "id"), "offset": ("start",)}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        return recall(given, self.web(), context)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        return recall(arguments, self.web(), context)
 
 
-def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
+def recall(arguments: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     """Show the results of an earlier search or fetch of the run, by its `responseId`. Nothing is fetched."""
-    identifier = given.optional_text("responseId")
+    identifier = arguments.optional_text("responseId")
     if identifier is None:
         raise WebError("INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.')
     store = web.store(context)
     answer = store.get(identifier.strip())
     if answer is None:
         raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
-    offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
-    found = _queries(given, answer)
-    results = _results(given, found)
+    offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
+    queries = _queries(arguments, answer)
+    results = _results(arguments, queries)
     # A result of a search has a text of its own only if its page was read with `includeContent`.
     if answer.kind == "search" and (results is None or not any(result.content for result in results)):
         if results is not None:
-            found = _only(found, results)
-        return ToolOutput((Text(show_search(answer, found)),), value=as_value(answer))
+            queries = _only(queries, results)
+        return ToolOutput((Text(show_search(answer, queries)),), value=as_value(answer))
     if results is None:
-        results = results_of(found)
+        results = results_of(queries)
     most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
     return ToolOutput((Text(show_pages(answer, results, offset=offset, most=most)),), value=as_value(answer))
 
 
-def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
-    query, index = given.optional_text("query"), given.whole("queryIndex", "query_index")
+def _queries(arguments: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
+    query, index = arguments.optional_text("query"), arguments.whole("queryIndex", "query_index")
     queries = [each.query for each in answer.found]
     if query is not None:
         chosen = tuple(each for each in answer.found if each.query.strip().lower() == query.strip().lower())
@@ -274,15 +274,15 @@ def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
     return answer.found
 
 
-def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] | None:
+def _results(arguments: Arguments, queries: tuple[StoredQuery, ...]) -> list[Result] | None:
     """Return the results that are asked for; None when all are."""
-    url, index = given.optional_text("url"), given.whole("urlIndex", "url_index")
-    every = results_of(found)
+    url, index = arguments.optional_text("url"), arguments.whole("urlIndex", "url_index")
+    every = results_of(queries)
     urls = [result.url for result in every]
     if url is not None:
         # A page may be named by the URL that was asked for or by the one that it was redirected to.
-        wanted = url.strip().rstrip("/")
-        chosen = [result for result in every if wanted in (result.url.rstrip("/"), result.source.rstrip("/"))]
+        address = url.strip().rstrip("/")
+        chosen = [result for result in every if address in (result.url.rstrip("/"), result.source.rstrip("/"))]
         if not chosen:
             raise _not_found(f"The response has no page '{url}'.", urls)
         return chosen[:1]
@@ -293,13 +293,13 @@ def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] |
     return None
 
 
-def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
-    kept = []
-    for each in found:
-        some = tuple(result for result in each.results if result in results)
+def _only(queries: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
+    matching = []
+    for query in queries:
+        some = tuple(result for result in query.results if result in results)
         if some:
-            kept.append(replace(each, results=some))
-    return tuple(kept)
+            matching.append(replace(query, results=some))
+    return tuple(matching)
 
 
 def _not_found(what: str, choices: list[str]) -> WebError:

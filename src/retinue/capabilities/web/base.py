@@ -59,11 +59,11 @@ class StoredAnswer(Struct, frozen=True):
     found: tuple[StoredQuery, ...]
 
 
-def results_of(found: Sequence[StoredQuery]) -> list[Result]:
+def results_of(queries: Sequence[StoredQuery]) -> list[Result]:
     """Return the results of all queries, in order."""
     every: list[Result] = []
-    for each in found:
-        every += each.results
+    for query in queries:
+        every += query.results
     return every
 
 
@@ -101,19 +101,19 @@ class Store:
 
     def ids(self) -> list[str]:
         """Return the ids of all answers, the newest first."""
-        found: list[tuple[int, str]] = []
+        entries: list[tuple[int, str]] = []
         with suppress(OSError):
             for entry in os.scandir(self._folder):
                 if entry.name.endswith(".json") and not entry.name.startswith("."):
-                    found.append((entry.stat().st_mtime_ns, entry.name.removesuffix(".json")))
-        return [name for _, name in sorted(found, reverse=True)]
+                    entries.append((entry.stat().st_mtime_ns, entry.name.removesuffix(".json")))
+        return [name for _, name in sorted(entries, reverse=True)]
 
 
 def as_value(answer: StoredAnswer) -> dict[str, Any]:
     """Return the answer for programs: names in camelCase, without empty values."""
 
     def plain(result: Result) -> dict[str, Any]:
-        given = {
+        fields = {
             "url": result.url,
             "title": result.title,
             "snippet": result.snippet,
@@ -122,7 +122,7 @@ def as_value(answer: StoredAnswer) -> dict[str, Any]:
             "contentType": result.content_type,
             "parseWarning": result.warning,
         }
-        data: dict[str, Any] = {name: value for name, value in given.items() if value}
+        data: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if answer.kind == "fetch":
             data["truncated"] = result.truncated
         return data
@@ -182,29 +182,29 @@ def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, most
 
 
 def _remarks(answer: StoredAnswer, result: Result, end: int) -> list[str]:
-    found = []
+    remarks = []
     if result.warning:
-        found.append(f"[{result.warning}]")
+        remarks.append(f"[{result.warning}]")
     if end < len(result.content):
         where = f'get_search_content with responseId "{answer.id}", url "{result.url}", offset {end}'
-        found.append(f"[{len(result.content) - end:,} more characters; continue with {where}]")
+        remarks.append(f"[{len(result.content) - end:,} more characters; continue with {where}]")
     elif result.truncated:
-        found.append("[The page is longer; the rest was cut off when it was fetched.]")
-    return found
+        remarks.append("[The page is longer; the rest was cut off when it was fetched.]")
+    return remarks
 
 
 def show_search(
-    answer: StoredAnswer, found: tuple[StoredQuery, ...], provider: str = "", notes: tuple[str, ...] = ()
+    answer: StoredAnswer, queries: tuple[StoredQuery, ...], provider: str = "", notes: tuple[str, ...] = ()
 ) -> str:
     head = f"responseId: {answer.id}"
     if provider:
         head += f" (searched with {provider})"
     parts = [head, NOTE]
-    for each in found:
+    for query in queries:
         lines: list[str] = []
-        for number, result in enumerate(each.results, 1):
+        for number, result in enumerate(query.results, 1):
             lines += _lines(number, result)
-        parts.append(frame_untrusted("\n".join(lines) or "No results.", source=f"web search: {each.query}"))
+        parts.append(frame_untrusted("\n".join(lines) or "No results.", source=f"web search: {query.query}"))
     parts += [f"[{note}]" for note in notes]
     return "\n\n".join(parts)
 
@@ -254,17 +254,17 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
+def texts(arguments: Arguments, one: str, many: str, *others: str) -> list[str]:
     """Return the texts given under either name, trimmed and without duplicates, in order."""
-    single = given.find(one, *others)
-    several = given.find(many)
-    found: list[str] = []
+    single = arguments.find(one, *others)
+    several = arguments.find(many)
+    values: list[str] = []
     for value in (single, several):
         if value is None:
             continue
         for text in _as_list(value):
             if not isinstance(text, str):
-                raise given.wrong(many, "a list of texts", text)
+                raise arguments.wrong(many, "a list of texts", text)
             if text.strip():
-                found.append(text.strip())
-    return list(dict.fromkeys(found))
+                values.append(text.strip())
+    return list(dict.fromkeys(values))

@@ -44,8 +44,8 @@ class Pin(Struct, frozen=True):
 
 async def system_resolver(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))
 
 
 def check_target(target: Target, allowed: AllowedHosts) -> bool:
@@ -70,14 +70,14 @@ async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_
     PRIVATE_NETWORK_BLOCKED, DNS_RESOLUTION_FAILED, NETWORK_ERROR."""
     exempt = check_target(target, allowed)
     if target.ip is not None:
-        found = [str(target.ip)]
+        resolved = [str(target.ip)]
     else:
         # Without a route the resolver would only time out. An exempted host may be reachable all the same.
         if not exempt and resolve is system_resolver and not has_network():
             raise FetchError("NETWORK_ERROR", "There is no network: this machine has no route to the internet.")
-        found = await _look_up(target, resolve)
-    addresses: list[IpAddress] = list(filter(None, map(connectable, found)))
-    if not addresses or len(addresses) != len(found):
+        resolved = await _look_up(target, resolve)
+    addresses: list[IpAddress] = list(filter(None, map(connectable, resolved)))
+    if not addresses or len(addresses) != len(resolved):
         raise FetchError("DNS_RESOLUTION_FAILED", f"The name {target.host} leads to no usable address.")
     if not exempt:
         for ip in addresses:
@@ -209,9 +209,11 @@ async def _through(proxy: str, address: Address, ip: IpAddress, tls: ssl.SSLCont
     )
     host = f"[{ip}]" if ip.version == 6 else str(ip)
     try:
-        said = await connection.ask_for_tunnel(host, authorization)
-        if said:
-            raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}.")
+        refusal = await connection.ask_for_tunnel(host, authorization)
+        if refusal:
+            raise FetchError(
+                "NETWORK_ERROR", f"The proxy {display_url(proxy)} {refusal} when asked for {address.origin}."
+            )
         return await connection.enter_tunnel(_tls_for(address, tls)[0])
     except BaseException:
         connection.abort()

@@ -59,12 +59,12 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
     parts = []
     if about:
         parts.append(about)
-    for each in entries[:_MOST_ENTRIES]:
-        head = _text(each, "title") or "(no title)"
-        when = _text(each, "pubDate", "published", "updated", "date")
+    for element in entries[:_MOST_ENTRIES]:
+        head = _text(element, "title") or "(no title)"
+        when = _text(element, "pubDate", "published", "updated", "date")
         if when:
             head += f" ({when})"
-        lines = [f"- {head}", _link(each), _text(each, "description", "summary")]
+        lines = [f"- {head}", _link(element), _text(element, "description", "summary")]
         parts.append("\n  ".join(filter(None, lines)))
     if len(entries) > _MOST_ENTRIES:
         parts.append(f"… {len(entries) - _MOST_ENTRIES} more entries")
@@ -72,7 +72,7 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
 
 
 def _site_map(root: ElementTree.Element) -> str:
-    urls = [(each.text or "").strip() for each in _find_elements(root, "loc")]
+    urls = [(element.text or "").strip() for element in _find_elements(root, "loc")]
     text = f"Site map with {len(urls):,} addresses\n\n" + "\n".join(urls[:500])
     if len(urls) > 500:
         text += f"\n… {len(urls) - 500} more"
@@ -80,7 +80,7 @@ def _site_map(root: ElementTree.Element) -> str:
 
 
 def _find_elements(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    return (each for each in root.iter() if _name(each) == name)
+    return (element for element in root.iter() if _name(element) == name)
 
 
 def _text(element: ElementTree.Element, *names: str) -> str:
@@ -149,8 +149,8 @@ def summarise_linked(data: Any) -> str:
         nodes = data.get("@graph", [data])
     if not isinstance(nodes, list):
         nodes = [nodes]
-    found = [_node(node) for node in nodes[:10] if isinstance(node, Mapping)]
-    return "\n\n".join(filter(None, found))
+    nodes_read = [_node(node) for node in nodes[:10] if isinstance(node, Mapping)]
+    return "\n\n".join(filter(None, nodes_read))
 
 
 def _node(node: Mapping[str, Any]) -> str:
@@ -179,10 +179,10 @@ def _shorten(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _shorten(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        kept = [_shorten(inner) for inner in value[:_MOST_ITEMS]]
+        shortened = [_shorten(inner) for inner in value[:_MOST_ITEMS]]
         if len(value) > _MOST_ITEMS:
-            kept.append(f"… {len(value) - _MOST_ITEMS} more items")
-        return kept
+            shortened.append(f"… {len(value) - _MOST_ITEMS} more items")
+        return shortened
     return value
 
 
@@ -254,19 +254,19 @@ def read_html(page: str, url: str) -> HtmlText:
     if len(parts) > _MOST_TAGS + 1:
         page = "<".join(parts[:-1])
         warnings.append(f"Only its first {_MOST_TAGS:,} tags were read.")
-    whole = _convert(page, url)
-    title = _title_of(whole)
-    data = _structured_data(whole)
+    conversion = _convert(page, url)
+    title = _title_of(conversion)
+    data = _structured_data(conversion)
     text = _extract_main_part(page, url)
     if len(text) < _SHORT:
-        full = _text_of(whole, url)
+        full = _text_of(conversion, url)
         if len(full) < _ALMOST_EMPTY:
-            whole = _convert(page, url, furniture=True)
-            full = _text_of(whole, url)
+            conversion = _convert(page, url, furniture=True)
+            full = _text_of(conversion, url)
         # Of small pages trafilatura often returns bare lines of text, navigation included: the whole page reads better.
         if len(full) > len(text) / 2:
             text = full
-            if "depth_limit_exceeded" in (str(found.kind) for found in whole.warnings):
+            if "depth_limit_exceeded" in (str(warning.kind) for warning in conversion.warnings):
                 warnings.append(f"What stands more than {_MOST_DEPTH} elements deep was left out.")
     if len(text) < _SHORT:
         text = "\n\n".join(filter(None, (text, data)))
@@ -303,12 +303,12 @@ def _extract_main_part(page: str, url: str) -> str:
     if page.count("<") > _MOST_TAGS_EXTRACTED:
         return ""
     try:
-        found = extract(
+        extracted = extract(
             page, url=url, output_format="markdown", include_links=True, include_tables=True, favor_recall=True
         )
     except Exception:  # noqa: BLE001 - whatever a foreign page makes it do, the whole page is there
         return ""
-    return found or ""
+    return extracted or ""
 
 
 def _missing_extra(url: str) -> FetchError:
@@ -319,7 +319,7 @@ def _missing_extra(url: str) -> FetchError:
     )
 
 
-def _text_of(whole: ConversionResult, url: str) -> str:
+def _text_of(conversion: ConversionResult, url: str) -> str:
     """Return the Markdown without what costs tokens and says nothing: titles of links, links within the page."""
     here = url.partition("#")[0] + "#"
 
@@ -329,23 +329,23 @@ def _text_of(whole: ConversionResult, url: str) -> str:
             return text
         return f"[{text}]({target})"
 
-    text = _FRONT_MATTER.sub("", whole.content or "", count=1)
+    text = _FRONT_MATTER.sub("", conversion.content or "", count=1)
     return _LINK.sub(shorten, text).strip()
 
 
-def _title_of(whole: ConversionResult) -> str:
-    title = whole.metadata.document.title
+def _title_of(conversion: ConversionResult) -> str:
+    title = conversion.metadata.document.title
     if not title:
-        title = next((header.text for header in whole.metadata.headers if header.level == 1), "")
+        title = next((header.text for header in conversion.metadata.headers if header.level == 1), "")
     return " ".join(title.split())[:_LONGEST_TITLE]
 
 
-def _structured_data(whole: ConversionResult) -> str:
+def _structured_data(conversion: ConversionResult) -> str:
     """Return what a page tells machines about itself, for pages that tell people nothing."""
-    found = []
-    for block in whole.metadata.structured_data[:_MOST_BLOCKS]:
+    objects = []
+    for block in conversion.metadata.structured_data[:_MOST_BLOCKS]:
         try:
-            found.append(summarise_linked(json.loads(re.sub(r"[\x00-\x1f]+", " ", block.raw_json))))
+            objects.append(summarise_linked(json.loads(re.sub(r"[\x00-\x1f]+", " ", block.raw_json))))
         except (ValueError, RecursionError):
             continue
-    return "\n\n".join(filter(None, found))
+    return "\n\n".join(filter(None, objects))

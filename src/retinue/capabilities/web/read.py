@@ -51,11 +51,11 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
     for bom, name in _BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace").removeprefix("\ufeff"), None
-    said = _PARAMETER.findall(header)[:1]
+    charsets = _PARAMETER.findall(header)[:1]
     declared = _DECLARED.search(body[:4096])
     if declared is not None:
-        said.append(declared[1].decode("ascii"))
-    for name in filter(None, map(_codec, said)):
+        charsets.append(declared[1].decode("ascii"))
+    for name in filter(None, map(_codec, charsets)):
         text = _strict(body, name, truncated)
         if text is not None:
             return text, None
@@ -68,8 +68,8 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
         return text, "Some characters of it are broken."
     guess = _guess(body)
     warning = f"Read as {guess}."
-    if said:
-        warning = f"It is not in the encoding it claims ({said[0]}); read as {guess}."
+    if charsets:
+        warning = f"It is not in the encoding it claims ({charsets[0]}); read as {guess}."
     return body.decode(guess, "replace"), warning
 
 
@@ -150,8 +150,8 @@ _BINARY_STARTS = (
 
 def media_type(header: str) -> str:
     """Return the type alone, such as `text/html`; an empty text for a header of another form."""
-    found = header.partition(";")[0].strip().lower()
-    return found if _MEDIA_TYPE.fullmatch(found) else ""
+    media = header.partition(";")[0].strip().lower()
+    return media if _MEDIA_TYPE.fullmatch(media) else ""
 
 
 def detect(header: str, url: str, body: bytes) -> Kind:
@@ -236,13 +236,13 @@ def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Read
         text = text[:MOST_CHARACTERS]
         warning = " ".join(filter(None, (warning, f"Only its first {MOST_CHARACTERS:,} characters were read.")))
     try:
-        title, found, problem = _convert(kind, text, url)
+        title, content, problem = _convert(kind, text, url)
     except ValueError as error:
         what = "It was cut off, so it" if truncated else "It"
         problem = f"{what} could not be read as {kind} ({str(error)[:200]}); shown as text."
         return Readable("text", plain(text), "", " ".join(filter(None, (warning, problem))))
     warning = " ".join(filter(None, (warning, problem))) or None
-    return Readable(kind, clean(found), " ".join(clean(title).split()), warning)
+    return Readable(kind, clean(content), " ".join(clean(title).split()), warning)
 
 
 def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:

@@ -129,13 +129,13 @@ class Search:
         contacted: list[str] = []
         for searcher in self.order():
             try:
-                found = await self._ask(searcher, queries, count)
+                outcome = await self._ask(searcher, queries, count)
             except WebError as error:
                 problems.append(error)
                 contacted += error.hosts
                 continue
             hosts = tuple(dict.fromkeys([*contacted, searcher.host]))
-            return Made(found, searcher.name, hosts, tuple(map(str, problems)))
+            return Made(outcome, searcher.name, hosts, tuple(map(str, problems)))
         first = problems[0]
         raise WebError(
             first.code,
@@ -155,8 +155,8 @@ class Search:
 
         async def one(query: str) -> list[Result]:
             work = searcher.search(query, count)
-            found: list[Result] = await in_time(searcher.name, searcher.host, self._seconds, work)
-            return found[:count]
+            results: list[Result] = await in_time(searcher.name, searcher.host, self._seconds, work)
+            return results[:count]
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -48,7 +48,7 @@ class Searcher(Protocol):
         ...
 
 
-def failure(provider: str, host: str, status: int, said: str = "") -> WebError:
+def failure(provider: str, host: str, status: int, message: str = "") -> WebError:
     """Return the error for a status of a service."""
     match status:
         case 401 | 403:
@@ -60,8 +60,8 @@ def failure(provider: str, host: str, status: int, said: str = "") -> WebError:
         case _:
             code, what = "WEB_SEARCH_FAILED", "did not understand the request"
     text = f"{provider} {what} (status {status})"
-    if said:
-        text += f": {said}"
+    if message:
+        text += f": {message}"
     return WebError(code, f"{text}.", hosts=(host,), provider=provider, limited=status == 429)
 
 
@@ -92,12 +92,12 @@ class HttpSearcher:
         return await self._ask(f"{self._base}{path}", headers, json.dumps(body).encode())
 
     async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> Any:
-        given = {"accept": "application/json", **headers}
+        all_headers = {"accept": "application/json", **headers}
         try:
             if body is None:
-                answer = await self._transport.get(url, given)
+                answer = await self._transport.get(url, all_headers)
             else:
-                answer = await self._transport.post(url, {"content-type": "application/json", **given}, body)
+                answer = await self._transport.post(url, {"content-type": "application/json", **all_headers}, body)
             async with answer:
                 data = await answer.body(_MOST_BYTES)
         except TransportError as error:
@@ -187,13 +187,13 @@ class DuckDuckGo:
         except TimeoutException:
             raise self._error("WEB_SEARCH_TIMEOUT", f"it did not answer in {self._seconds:g} seconds") from None
         except DDGSException as error:
-            said = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             # The library raises an error for a search without results.
-            if "no results" in said.lower():
+            if "no results" in message.lower():
                 return []
-            if any(word in said.lower() for word in _NO_WAY):
+            if any(word in message.lower() for word in _NO_WAY):
                 raise self._error("NETWORK_ERROR", "it cannot be reached; check the network") from None
-            raise self._error("WEB_SEARCH_FAILED", said[:200]) from None
+            raise self._error("WEB_SEARCH_FAILED", message[:200]) from None
         except Exception as error:  # noqa: BLE001 - the library lets errors of its HTTP client through
             raise self._error("WEB_SEARCH_FAILED", f"{type(error).__name__}: {str(error)[:200]}") from None
 
@@ -246,11 +246,11 @@ class Native(HttpSearcher):
         return _of_gemini(await self.post(path, body, {"x-goog-api-key": self._key}))
 
 
-def _choose_provider(providers: Providers, wanted: str | None) -> tuple[Provider | None, str]:
+def _choose_provider(providers: Providers, chosen: str | None) -> tuple[Provider | None, str]:
     """Return the provider to ask and its model: the model that was named, or a small one of the first provider that
     has a key."""
-    if wanted:
-        name, _, model = wanted.partition("/")
+    if chosen:
+        name, _, model = chosen.partition("/")
         # The request made here is one of the Responses API.
         if name == "openai":
             name = "openai-responses"
@@ -294,22 +294,22 @@ def _of_openai(data: Any) -> Iterator[Mapping[str, Any]]:
 def _of_gemini(data: Any) -> Iterator[Mapping[str, Any]]:
     for candidate in _list(data, "candidates"):
         grounding = candidate.get("groundingMetadata")
-        said: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for support in _list(grounding, "groundingSupports"):
             segment = support.get("segment")
             text = segment.get("text", "") if isinstance(segment, Mapping) else ""
             for index in support.get("groundingChunkIndices") or ():
-                said.setdefault(index, text)
+                texts.setdefault(index, text)
         for number, chunk in enumerate(_list(grounding, "groundingChunks")):
             source = chunk.get("web")
             if isinstance(source, Mapping):
-                yield {"url": source.get("uri"), "title": source.get("title"), "snippet": said.get(number, "")}
+                yield {"url": source.get("uri"), "title": source.get("title"), "snippet": texts.get(number, "")}
 
 
 def _list(data: Any, name: str) -> list[Mapping[str, Any]]:
     if not isinstance(data, Mapping):
         return []
-    found = data.get(name)
-    if not isinstance(found, list):
+    values = data.get(name)
+    if not isinstance(values, list):
         return []
-    return [each for each in found if isinstance(each, Mapping)]
+    return [value for value in values if isinstance(value, Mapping)]

@@ -66,10 +66,10 @@ class Politeness:
         hosts = self._hosts.setdefault(loop, {})
         if len(hosts) > _MOST_HOSTS:
             hosts.clear()
-        found = hosts.setdefault(host, _Host(self.at_once))
-        async with found.room:
-            start = max(loop.time(), found.next_at)
-            found.next_at = start + self.delay
+        state = hosts.setdefault(host, _Host(self.at_once))
+        async with state.room:
+            start = max(loop.time(), state.next_at)
+            state.next_at = start + self.delay
             if start > loop.time():
                 await asyncio.sleep(start - loop.time())
             yield
@@ -126,10 +126,10 @@ class Fetcher:
     ) -> Fetched:
         first = target.host
         for _ in range(MOST_REDIRECTS + 1):
-            found = await self._one(target, most, accept, hosts, clock)
-            if isinstance(found, Fetched):
-                return found
-            target = follow(target, found)
+            answer = await self._one(target, most, accept, hosts, clock)
+            if isinstance(answer, Fetched):
+                return answer
+            target = follow(target, answer)
             if target.host != first:
                 reason = permit(target.full_url)
                 if reason is not None:
@@ -142,11 +142,11 @@ class Fetcher:
         """Make one request. Return the answer, or the location of a redirect."""
         check_target(target, self.allowed)
         loop = asyncio.get_running_loop()
-        left = (clock.when() or loop.time()) - loop.time()
+        remaining = (clock.when() or loop.time()) - loop.time()
         # The clock stands still while other requests to the host have their turn.
         clock.reschedule(None)
         async with self._politeness.turn(target.host):
-            clock.reschedule(loop.time() + left)
+            clock.reschedule(loop.time() + remaining)
             pinned = await pin(target, self.allowed, self._resolve)
             hosts.append(target.host)
             connection = await self._open_connection(pinned)
@@ -320,12 +320,12 @@ class Web:
 
 
 def _read(fetched: Fetched, most: int) -> Result:
-    found = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
+    page = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
     return Result(
         url=fetched.url,
-        title=found.title[:300],
-        content=found.text[:most],
-        truncated=fetched.truncated or len(found.text) > most,
-        content_type=found.kind,
-        warning=found.warning or "",
+        title=page.title[:300],
+        content=page.text[:most],
+        truncated=fetched.truncated or len(page.text) > most,
+        content_type=page.kind,
+        warning=page.warning or "",
     )
