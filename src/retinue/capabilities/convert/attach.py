@@ -309,7 +309,7 @@ def _downloaded(url: str, fetched: Fetched) -> SourceDocument:
 
     with ExitStack() as stack:
         # A file without a name cannot be left behind, however this process ends.
-        file = stack.enter_context(tempfile.TemporaryFile())
+        file = stack.enter_context(TemporaryFile())
         file.write(fetched.body)
         file.flush()
         file.seek(0)
