@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.memory.attach import BYTES, LINES, Memory, advice, cut_index, read_index
+from retinue.capabilities.memory.attach import MAX_INDEX_BYTES, MAX_INDEX_LINES, Memory, advice, cut_index, read_index
 from retinue.capabilities.memory.store import (
     MANIFEST,
     MemoryArchive,
@@ -137,23 +137,23 @@ def test_F04_a_link_at_any_level_is_refused(where, tmp_path, level):
 def test_F05_an_index_is_bounded_by_lines_and_by_bytes():
     many = "\n".join(f"line {number}" for number in range(250)).encode()
     shown = cut_index(many).split("\n")
-    assert len(shown) == LINES + 1
-    assert shown[LINES - 1] == "line 199"
+    assert len(shown) == MAX_INDEX_LINES + 1
+    assert shown[MAX_INDEX_LINES - 1] == "line 199"
     assert "truncated at 200 lines" in shown[-1]
-    assert cut_index("\n".join(["x"] * LINES).encode()).count("\n") == LINES - 1
+    assert cut_index("\n".join(["x"] * MAX_INDEX_LINES).encode()).count("\n") == MAX_INDEX_LINES - 1
     wide = b"\n".join([b"y" * 1000] * 60)
     assert "truncated at 25 KB" in cut_index(wide)
-    assert len(cut_index(wide)) < BYTES + 200
-    single = "ä" * BYTES
+    assert len(cut_index(wide)) < MAX_INDEX_BYTES + 200
+    single = "ä" * MAX_INDEX_BYTES
     assert "truncated at 25 KB" in cut_index(single.encode())
-    assert len(cut_index(single.encode()).encode()) < BYTES + 200
+    assert len(cut_index(single.encode()).encode()) < MAX_INDEX_BYTES + 200
 
 
 @given(st.binary(max_size=3000).map(lambda data: data * 20))
 def test_F05_any_bytes_give_a_bounded_text(data):
     text = cut_index(data)
-    assert len(text.split("\n")) <= LINES + 1
-    assert len(text.encode()) <= BYTES * 3 + 200  # bytes that are no text become three each
+    assert len(text.split("\n")) <= MAX_INDEX_LINES + 1
+    assert len(text.encode()) <= MAX_INDEX_BYTES * 3 + 200  # bytes that are no text become three each
 
 
 def test_the_index_is_measured_when_it_is_written():

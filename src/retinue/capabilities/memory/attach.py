@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 
-LINES = 200
-BYTES = 25_000
+MAX_INDEX_LINES = 200
+MAX_INDEX_BYTES = 25_000
 
 
 def read_index(folder: SafeDir) -> str:
     """Return the beginning of MEMORY.md, with a note where it was cut; empty when the file is missing, is a
     link, or cannot be read."""
     try:
-        data = read(folder, INDEX, most=BYTES * 8)
+        data = read(folder, INDEX, most=MAX_INDEX_BYTES * 8)
     except OSError:
         return ""
     return cut_index(data)
@@ -50,20 +50,17 @@ def cut_index(data: bytes) -> str:
     """Return at most 200 lines and 25 KB, cut between lines where that is possible."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").strip()
     lines = text.split("\n")
-    kept, size = 0, 0
-    for line in lines[:LINES]:
+    count, size = 0, 0
+    for line in lines[:MAX_INDEX_LINES]:
         size += len(line.encode()) + 1
-        if size > BYTES:
+        if size > MAX_INDEX_BYTES:
             break
-        kept += 1
-    if kept == len(lines):
+        count += 1
+    if count == len(lines):
         return text
-    if kept == 0:
-        start = text.encode()[:BYTES].decode("utf-8", "ignore")
-        return f"{start}\n... (truncated at 25 KB: shorten {INDEX}, and move details into files of their own)"
-    limit = f"{LINES} lines" if kept == LINES else "25 KB"
-    note = f"... (truncated at {limit}: shorten {INDEX}, and move details into files of their own)"
-    return "\n".join([*lines[:kept], note])
+    beginning = "\n".join(lines[:count]) or text.encode()[:MAX_INDEX_BYTES].decode("utf-8", "ignore")
+    limit = f"{MAX_INDEX_LINES} lines" if count == MAX_INDEX_LINES else "25 KB"
+    return f"{beginning}\n... (truncated at {limit}: shorten {INDEX}, and move details into files of their own)"
 
 
 def advice(data: bytes) -> str:
@@ -71,13 +68,14 @@ def advice(data: bytes) -> str:
     lines, size = len(data.split(b"\n")), len(data)
     if data.endswith(b"\n") or not data:
         lines -= 1
-    if lines > LINES or size > BYTES:
+    if lines > MAX_INDEX_LINES or size > MAX_INDEX_BYTES:
         return (
-            f"{INDEX} now has {lines} lines and {size:,} bytes. Only the first {LINES} lines and {BYTES:,} bytes are "
-            "shown to you next time. Rewrite it shorter now: one line for each thing, details in files of their own."
+            f"{INDEX} now has {lines} lines and {size:,} bytes. Only the first {MAX_INDEX_LINES} lines and "
+            f"{MAX_INDEX_BYTES:,} bytes are shown to you next time. Rewrite it shorter now: one line for each thing, details in files of their own."
         )
-    if lines > LINES * 0.9 or size > BYTES * 0.9:
-        return f"{INDEX} is nearly full ({lines} of {LINES} lines, {size:,} of {BYTES:,} bytes). Shorten it soon."
+    if lines > MAX_INDEX_LINES * 0.9 or size > MAX_INDEX_BYTES * 0.9:
+        used = f"{lines} of {MAX_INDEX_LINES} lines, {size:,} of {MAX_INDEX_BYTES:,} bytes"
+        return f"{INDEX} is nearly full ({used}). Shorten it soon."
     return ""
 
 
@@ -120,21 +118,15 @@ class Memory(Struct, frozen=True):
         text = shipped(name).replace("{{scope}}", _SCOPES[self.scope])
         if self.writable:
             text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
-        parts = [text, *self._indexes()]
-        return "\n\n".join(parts)
+        return "\n\n".join([text, *self._indexes()])
 
     def _indexes(self) -> Sequence[str]:
-        found = []
-        index = read_index(self.own)
-        if index:
-            found.append(_frame(index, ""))
+        frames = [_frame(read_index(self.own), "")]
         for other in self.others:
-            theirs = read_index(other)
             where = _line(other.real) if self.writable else "elsewhere"
-            if theirs:
-                found.append(_frame(theirs, f' from="{where}"'))
-        if found:
-            return found
+            frames.append(_frame(read_index(other), f' from="{where}"'))
+        if any(frames):
+            return [*filter(None, frames)]
         if not self.writable:
             return ["There is no memory available."]
         path = _line(self.folder / INDEX)
@@ -142,6 +134,9 @@ class Memory(Struct, frozen=True):
 
 
 def _frame(index: str, attributes: str) -> str:
+    """Return an index between tags; empty for an empty one."""
+    if not index:
+        return ""
     # The index is what an agent wrote: it must not close the frame and speak as the system.
     return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
 
@@ -203,10 +198,8 @@ def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None
 
 def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
     """Return the file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
-    available: dict[str, Tool] = {}
-    for name in ("read", "write", "edit"):
-        if name in plan.project.tools:
-            available[name] = plan.project.tools[name]
+    tools = plan.project.tools
+    available = {name: tool for name, tool in tools.items() if name in ("read", "write", "edit")}
     policy = ToolPolicy(allow=tuple(available), deny=plan.spec.tools.deny)
     chosen = select_tools(policy, available, denied_above=plan.request.ceiling.denied).tools
     return {tool.spec.name: tool for tool in plan.permit(chosen, [])}
@@ -232,6 +225,6 @@ def _advice(path: Path) -> str:
     if path.name != INDEX:
         return ""
     try:
-        return advice(read_head(path, BYTES * 40))
+        return advice(read_head(path, MAX_INDEX_BYTES * 40))
     except OSError:
         return ""

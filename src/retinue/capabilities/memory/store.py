@@ -18,11 +18,14 @@ import io
 import json
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Literal
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.core.format import replace_unprintable
 from retinue.core.spec import MemoryScope
@@ -31,7 +34,6 @@ from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
 from retinue.tools.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeDir, files, is_safe, read, write
 
-SCOPES: tuple[MemoryScope, ...] = ("user", "project", "local")
 INDEX = "MEMORY.md"
 
 MEMORY_FOLDERS: Mapping[MemoryScope, str] = {
@@ -108,24 +110,29 @@ def list_agents(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -
         entries = sorted(above.path.iterdir())
     except OSError:
         return ()
-    names = []
-    for entry in entries:
-        if is_safe(entry.name) and own_folder(entry.name, scope, cwd, environment).exists():
-            names.append(entry.name)
-    return tuple(names)
+    names = [entry.name for entry in entries if is_safe(entry.name)]
+    return tuple(name for name in names if own_folder(name, scope, cwd, environment).exists())
 
 
 MANIFEST = "retinue-memory.json"
-_FORMAT = 1
 _ATTEMPTS = 20
-_LARGEST_ARCHIVE = 64 * 2**20
+_MAX_ARCHIVE_BYTES = 64 * 2**20
 
 Content = Mapping[str, bytes]
 """The files of a memory: paths with `/` below its folder, and what is in them."""
 
 
+class _Manifest(Struct, frozen=True):
+    """The list of an archive's files, each with the digest of its content."""
+
+    format: Literal[1]
+    agent: str
+    scope: MemoryScope
+    files: dict[str, str]
+
+
 class MemoryArchive(Struct, frozen=True):
-    """What an archive holds."""
+    """The content of an archive."""
 
     agent: str
     scope: MemoryScope
@@ -133,8 +140,8 @@ class MemoryArchive(Struct, frozen=True):
 
 
 class Merged(Struct, frozen=True):
-    """What a merge did to one folder: paths of files that are new in it, that have another text
-    now, and that stand beside another version."""
+    """The changes of one folder by a merge: the paths of new files, of files with another text, and of files that are
+    beside another version."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -143,21 +150,19 @@ class Merged(Struct, frozen=True):
 
 def content_of(folder: SafeDir) -> dict[str, bytes]:
     """Return every file of a memory. Links and files that are too large to be notes are left out."""
-    found: dict[str, bytes] = {}
+    content: dict[str, bytes] = {}
     for names in files(folder):
-        try:
+        with suppress(OSError):
             data = read(folder, *names, most=LARGEST + 1)
-        except OSError:
-            continue
-        if len(data) <= LARGEST:
-            found["/".join(names)] = data
-    return found
+            if len(data) <= LARGEST:
+                content["/".join(names)] = data
+    return content
 
 
 def pack(snapshot: MemoryArchive) -> bytes:
     """Return an archive. The same memory always becomes the same bytes."""
     listed = _digests(snapshot.content)
-    manifest = {"format": _FORMAT, "agent": snapshot.agent, "scope": snapshot.scope, "files": listed}
+    manifest = asdict(_Manifest(1, snapshot.agent, snapshot.scope, listed))
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
@@ -184,37 +189,40 @@ def unpack(data: bytes) -> MemoryArchive:
     lead out, with files that are not listed or not as listed, or one that is too large."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as zipped:
-            whole = zipped.read(_LARGEST_ARCHIVE + 1)
-        if len(whole) > _LARGEST_ARCHIVE:
+            unzipped = zipped.read(_MAX_ARCHIVE_BYTES + 1)
+        if len(unzipped) > _MAX_ARCHIVE_BYTES:
             raise _refused("it is too large for notes")
-        with tarfile.open(fileobj=io.BytesIO(whole), mode="r:") as archive:
-            found = _entries(archive)
+        with tarfile.open(fileobj=io.BytesIO(unzipped), mode="r:") as archive:
+            entries = _entries(archive)
     except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
         raise _refused(f"it is not an archive of a memory ({type(error).__name__})") from error
-    manifest = _manifest(found.pop(MANIFEST, None))
-    content = {path.removeprefix("memory/"): each for path, each in found.items()}
-    if _digests(content) != manifest["files"]:
+    try:
+        manifest = msgspec.json.decode(entries.pop(MANIFEST, b""), type=_Manifest)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _refused(f"it has no {MANIFEST} of this kind") from error
+    content = {path.removeprefix("memory/"): data for path, data in entries.items()}
+    if _digests(content) != manifest.files:
         raise _refused("its files are not those it lists")
-    return MemoryArchive(check_name(manifest["agent"]), manifest["scope"], content)
+    return MemoryArchive(check_name(manifest.agent), manifest.scope, content)
 
 
 def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     for entry in archive:
-        if len(found) > MOST_FILES:
+        if len(entries) > MOST_FILES:
             raise _refused(f"it holds more than {MOST_FILES:,} files")
         if not entry.isreg():
             raise _refused(f"{entry.name!r} is not a regular file")
         if entry.name != MANIFEST and not _is_safe(entry.name):
             raise _refused(f"{entry.name!r} leads out of the folder of a memory")
-        if entry.name in found:
+        if entry.name in entries:
             raise _refused(f"{entry.name!r} is in it twice")
         if entry.size > LARGEST:
             raise _refused("it is too large for notes")
         file = archive.extractfile(entry)
         assert file is not None, "a regular file has content"
-        found[entry.name] = file.read()
-    return found
+        entries[entry.name] = file.read()
+    return entries
 
 
 def _is_safe(name: str) -> bool:
@@ -225,88 +233,58 @@ def _is_safe(name: str) -> bool:
     return all(part[0] != "." and part.isprintable() and not set(part) & set('\\:<>|?*"') for part in parts)
 
 
-def _manifest(data: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(data or b"")
-    except (ValueError, RecursionError) as error:
-        raise _refused(f"it has no {MANIFEST}") from error
-    known = isinstance(found, dict) and found.get("format") == _FORMAT
-    if not known or found.get("scope") not in ("user", "project", "local") or not isinstance(found.get("agent"), str):
-        raise _refused(f"its {MANIFEST} is of another kind")
-    return dict(found)
-
-
 def _refused(why: str) -> UsageError:
     return UsageError(f"The archive is refused: {why}.", remedy="Make one with: retinue memory snapshot AGENT")
 
 
 def merge(content: Content, folder: SafeDir) -> Merged:
-    """Put `content` into a memory. What it has keeps its name; another version of a file comes
-    beside it."""
-
-    def once() -> Merged:
-        there = content_of(folder)
-        return _write_all(folder, there, _combine(there, content))
-
-    return _repeat(once)
-
-
-def _combine(first: Content, second: Content) -> dict[str, bytes]:
-    """Return the files of both. Where versions differ, that of `first` has the name."""
-    wanted = dict(first)
-    for path, data in second.items():
-        mine = first.get(path)
-        if mine is None:
-            wanted[path] = data
-        elif mine != data and path == INDEX:
-            wanted[path] = union(mine, data)
-        elif mine != data:
-            wanted[conflict_name(path, data)] = data
-    return wanted
-
-
-def _repeat(work: Callable[[], Merged]) -> Merged:
-    """Start again where an agent wrote meanwhile; each step leaves everything whole."""
+    """Put `content` into a memory. The files of the memory keep their names; another version of a file is added beside
+    them. Raise StateError if agents keep writing meanwhile."""
     for _ in range(_ATTEMPTS):
-        try:
-            return work()
-        except ChangedError:
-            continue
+        # Each step leaves everything whole, so that it can be tried again.
+        with suppress(ChangedError):
+            there = content_of(folder)
+            return _write_all(folder, there, _combine(there, content))
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
-def _write_all(folder: SafeDir, there: Content, wanted: Content) -> Merged:
-    added: list[str] = []
-    changed: list[str] = []
-    conflicts: list[str] = []
-    copies_first = sorted(wanted.items(), key=lambda item: (".conflict-" not in item[0], item[0]))
-    # Copies come first, so that no version is lost if this is cut off.
-    for path, data in copies_first:
-        old = there.get(path)
-        if old == data:
-            continue
-        write(folder, path.split("/"), data, over=old)
-        if ".conflict-" in path:
-            conflicts.append(path)
-        elif old is None:
-            added.append(path)
+def _combine(first: Content, second: Content) -> dict[str, bytes]:
+    """Return the files of both. Of two versions, that of `first` has the name."""
+    combined = dict(first)
+    for path, data in second.items():
+        version = first.get(path, data)
+        if version == data:
+            combined[path] = data
+        elif path == INDEX:
+            combined[path] = union(version, data)
         else:
-            changed.append(path)
-    return Merged(tuple(added), tuple(changed), tuple(conflicts))
+            combined[conflict_name(path, data)] = data
+    return combined
+
+
+def _write_all(folder: SafeDir, there: Content, content: Content) -> Merged:
+    # Copies come first, so that no version is lost if this is cut off.
+    paths = sorted(content, key=lambda path: (".conflict-" not in path, path))
+    written = [path for path in paths if there.get(path) != content[path]]
+    for path in written:
+        write(folder, path.split("/"), content[path], over=there.get(path))
+    named = [path for path in written if ".conflict-" not in path]
+    return Merged(
+        added=tuple(path for path in named if path not in there),
+        changed=tuple(path for path in named if path in there),
+        conflicts=tuple(path for path in written if ".conflict-" in path),
+    )
 
 
 def union(first: bytes, second: bytes) -> bytes:
     """Return `first` with the lines that only `second` has, in their order, at the end."""
-    known = {line.strip() for line in first.splitlines()}
-    more = []
-    for line in second.splitlines():
-        if line.strip() and line.strip() not in known:
-            more.append(line)
-    if not more:
+    present = {b"", *(line.strip() for line in first.splitlines())}
+    missing = [line for line in second.splitlines() if line.strip() not in present]
+    if not missing:
         return first
     if first and not first.endswith(b"\n"):
         first += b"\n"
-    return first + b"\n".join(more) + b"\n"
+    return first + b"\n".join(missing) + b"\n"
 
 
 def conflict_name(path: str, data: bytes) -> str:
