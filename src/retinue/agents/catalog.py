@@ -26,7 +26,17 @@ from msgspec.structs import replace
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.folders import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, place_of
-from retinue.agents.parse import FileCache, FolderContents, file_stem, finish, parse, parse_file, seal, unusable
+from retinue.agents.parse import (
+    FileCache,
+    FolderContents,
+    file_stem,
+    finish,
+    parse,
+    parse_file,
+    read_bytes,
+    seal,
+    unusable,
+)
 from retinue.agents.yaml_reader import Item, too_deep
 from retinue.core.delegation import Vocabulary
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
@@ -482,9 +492,7 @@ def _note(path: str, problem: Problem, text: str) -> str:
 
 def _lint_file(spec: AgentSpec) -> list[Problem] | None:
     """Return the problems that lint reports; None where the file is gone or has changed since it was read."""
-    from retinue.agents.lint.checks import lint_subject
-    from retinue.agents.lint.subject import LintSubject
-    from retinue.agents.parse import read_bytes
+    from retinue.agents.lint.checks import lint_file
 
     path = spec.path or ""
     data = read_bytes(path)
@@ -494,7 +502,7 @@ def _lint_file(spec: AgentSpec) -> list[Problem] | None:
     if parsed.spec is None or parsed.spec.hash != spec.hash:
         return None
     problems = []
-    for result in sorted(lint_subject(LintSubject(parsed, data)), key=lambda result: result.finding.order):
+    for result in sorted(lint_file(parsed, data), key=lambda result: result.finding.order):
         finding = result.finding
         # The launch reports an unknown name of an allow list with the tools of the run; it does not look at the deny
         # list.

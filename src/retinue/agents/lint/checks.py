@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from retinue.agents.convert import differences
 from retinue.agents.dialects.tables import DIALECTS, in_dialect, is_foreign
 from retinue.agents.dialects.tools import NOT_TOOLS, is_servers
-from retinue.agents.edit import FileLines, ending, rename
+from retinue.agents.edit import FileLines, bare, ending, rename
 from retinue.agents.folders import by_place
-from retinue.agents.lint.subject import CODES, CheckResult, Finding, LintSubject, Repair
-from retinue.agents.write import check_name, flow
-from retinue.core.spec import AgentSpec, Problem, Severity, ThinkingLevel
+from retinue.agents.frontmatter import Parsed, read, split
+from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
+from retinue.agents.write import check_name, entry, flow, quote
+from retinue.agents.yaml_reader import Item, YamlError, load_value
+from retinue.core.spec import AgentSpec, Severity, ThinkingLevel
 from retinue.core.spelling import distance, fold, nearest
 from retinue.core.tool_names import ALIASES, TOOLS, base_name, canonical, misspelt_tool
 from retinue.errors import UsageError
@@ -29,15 +31,21 @@ from retinue.errors import UsageError
 def check_problems(subject: LintSubject) -> Iterator[CheckResult]:
     """Yield what the reader reports, with the repairs that are known for it."""
     for problem in subject.parsed.problems:
-        result = CheckResult(_finding_of(subject, problem))
+        result = subject.report(
+            problem.code,
+            problem.message,
+            problem.remedy or None,
+            key=problem.key,
+            line=problem.line,
+            column=problem.column,
+            severity=problem.severity,
+        )
         if problem.code == "near-miss-key" and problem.key is not None:
             result = _near_miss(subject, problem.key, result)
         elif problem.code == "duplicate-key" and problem.key is not None:
             result = replace(result, repair=_keep_one(subject, problem.key))
         elif problem.code == "frontmatter-recovered":
-            from retinue.agents.lint.runner import quoting_repair
-
-            result = replace(result, repair=quoting_repair(subject))
+            result = replace(result, repair=_quoting_repair(subject))
         yield result
 
 
@@ -72,23 +80,6 @@ def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
     repair = _rename_key(subject, key, near) if near not in subject.parsed.fates else None
     reason = f"There is no key '{key}'; it is ignored."
     return subject.report("near-miss-key", reason, f"Did you mean '{near}'?", key=key, repair=repair)
-
-
-def _finding_of(subject: LintSubject, problem: Problem) -> Finding:
-    code = CODES.get(problem.code)
-    line, column = problem.line, problem.column
-    if line is None and problem.key is not None:
-        line, column = subject.place(problem.key)
-    return Finding(
-        file=subject.parsed.file,
-        code=problem.code,
-        severity=problem.severity,
-        reason=problem.message,
-        remedy=problem.remedy or (code.remedy if code is not None else ""),
-        key=problem.key,
-        line=line,
-        column=column,
-    )
 
 
 def _near_miss(subject: LintSubject, key: str, result: CheckResult) -> CheckResult:
@@ -146,18 +137,56 @@ def _keep_one(subject: LintSubject, key: str) -> Repair:
     # Only the reader knows which of them counts, so the one to keep is found by trying.
 
     def apply(text: FileLines) -> FileLines:
-        entries = text.find(key)
-        for candidate in reversed(entries):
+        items = text.find(key)
+        for candidate in reversed(items):
             new = text
-            for entry in reversed(entries):
-                if entry != candidate:
-                    new = new.remove(entry)
+            for item in reversed(items):
+                if item != candidate:
+                    new = new.remove(item)
             after = subject.read(new.encode()).parsed.spec
             if after is not None and subject.parsed.spec is not None and not differences(subject.parsed.spec, after):
                 return new
         return text
 
     return Repair(f"removed the '{key}' that has no effect", apply)
+
+
+def _quoting_repair(subject: LintSubject) -> Repair | None:
+    """Quote the values that are not YAML by themselves and leave every other line alone."""
+    parts = split(subject.data or b"")
+    if parts.block is None:
+        return None
+    matter = read(parts.block, subject.table.knows, simple=subject.table.simple)
+    broken = [item for item in matter.items if not _is_yaml(subject.text, item)]
+    if not broken:
+        return None
+    keys = ", ".join(dict.fromkeys(f"'{item.key}'" for item in broken))
+
+    def apply(text: FileLines) -> FileLines:
+        for item in reversed(broken):
+            last = item.end_line
+            while last > item.line and not text.lines[last - 1].strip():
+                last -= 1
+            text = text.replace_lines(item.line, last, _rewrite_item(text, item))
+        return text
+
+    return Repair(f"put the value of {keys} in quotes", apply)
+
+
+def _is_yaml(text: FileLines, item: Item) -> bool:
+    lines = "".join(bare(line) + "\n" for line in text.lines[item.line - 1 : item.end_line])
+    try:
+        return bool(load_value(lines) == item.value)
+    except YamlError:
+        return False
+
+
+def _rewrite_item(text: FileLines, item: Item) -> tuple[str, ...]:
+    if not isinstance(item.value, str):
+        return tuple(entry(item.key, item.value))
+    head, colon, value = bare(text.lines[item.line - 1]).partition(":")
+    space = value[: len(value) - len(value.lstrip())] or " "
+    return (f"{head}{colon}{space}{quote(item.value)}",)
 
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}(?:\s.*)?$|^\s*(?:-{3,}|\*{3,}|={3,}|`{3,}.*)$", re.MULTILINE)
@@ -458,17 +487,16 @@ def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
     names = subject.parsed.tools
     if subject.parsed.dialect != "codingcode" or not names:
         return
-    entries = subject.text.find("tools")
-    if len(entries) != 1:
+    items = subject.text.find("tools")
+    if len(items) != 1 or items[0].line != items[0].end_line:
         return
-    entry = entries[0]
-    value = subject.text.lines[entry.line - 1][entry.key_end - 1 :].lstrip(": \t")
-    if entry.line != entry.end_line or value.startswith("["):
+    line = subject.text.lines[items[0].line - 1]
+    if line[items[0].key_end - 1 :].lstrip(": \t").startswith("["):
         return
 
     def apply(text: FileLines) -> FileLines:
-        entry = text.find("tools")[0]
-        return text.replace_lines(entry.line, entry.end_line, (f"tools: {flow(names)}",))
+        item = text.find("tools")[0]
+        return text.replace_lines(item.line, item.end_line, (f"tools: {flow(names)}",))
 
     repair = Repair("wrote 'tools' as a list", apply)
     yield subject.report(
@@ -483,3 +511,8 @@ def lint_subject(subject: LintSubject) -> Iterator[CheckResult]:
     """Yield what every check finds in one file."""
     for check in CHECKS:
         yield from check(subject)
+
+
+def lint_file(parsed: Parsed, data: bytes) -> Iterator[CheckResult]:
+    """Yield what every check finds in a file of this content."""
+    return lint_subject(LintSubject(parsed, data))

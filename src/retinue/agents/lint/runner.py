@@ -18,59 +18,17 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.agents import write
 from retinue.agents.catalog import Catalog, LoadedAgent, is_profile, unknown_types
 from retinue.agents.convert import adds_rights, differences
-from retinue.agents.edit import FileLines, bare, write_atomically
+from retinue.agents.edit import write_atomically
 from retinue.agents.folders import PluginFolder, by_place
-from retinue.agents.frontmatter import Parsed, read, split
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject, Repair
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
-from retinue.agents.write import quote
-from retinue.agents.yaml_reader import Item, YamlError, load_value
 from retinue.core.foreign import read_head
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
-
-
-def quoting_repair(subject: LintSubject) -> Repair | None:
-    """Quote the values that are not YAML by themselves and leave every other line alone."""
-    parts = split(subject.data or b"")
-    if parts.block is None:
-        return None
-    matter = read(parts.block, subject.table.knows, simple=subject.table.simple)
-    broken = [item for item in matter.items if not _is_yaml(subject.text, item)]
-    if not broken:
-        return None
-    keys = ", ".join(dict.fromkeys(f"'{item.key}'" for item in broken))
-
-    def apply(text: FileLines) -> FileLines:
-        for item in reversed(broken):
-            last = item.end_line
-            while last > item.line and not text.lines[last - 1].strip():
-                last -= 1
-            text = text.replace_lines(item.line, last, _rewrite_item(text, item))
-        return text
-
-    return Repair(f"put the value of {keys} in quotes", apply)
-
-
-def _is_yaml(text: FileLines, item: Item) -> bool:
-    lines = "".join(bare(line) + "\n" for line in text.lines[item.line - 1 : item.end_line])
-    try:
-        return bool(load_value(lines) == item.value)
-    except YamlError:
-        return False
-
-
-def _rewrite_item(text: FileLines, item: Item) -> tuple[str, ...]:
-    if not isinstance(item.value, str):
-        return tuple(write.entry(item.key, item.value))
-    head, colon, value = bare(text.lines[item.line - 1]).partition(":")
-    space = value[: len(value) - len(value.lstrip())] or " "
-    return (f"{head}{colon}{space}{quote(item.value)}",)
-
 
 Check = Callable[[LintSubject], Iterable[CheckResult]]
 """A check of one file."""
@@ -350,12 +308,14 @@ def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str
 
 
 def _finding(
-    code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None, key: str = "name"
+    code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None, key: str | None = "name"
 ) -> Finding:
-    subject = LintSubject(entry.parsed, None)
-    if key in entry.parsed.places:
-        return subject.report(code, reason, key=key, severity=severity).finding
-    return subject.report(code, reason, line=1, column=1, severity=severity).finding
+    line = None
+    if key not in entry.parsed.places:
+        key, line = None, 1
+    return (
+        LintSubject(entry.parsed, None).report(code, reason, key=key, line=line, column=line, severity=severity).finding
+    )
 
 
 def _home(path: str) -> str:

@@ -90,6 +90,7 @@ CODES: Mapping[str, Code] = {
         "info", "A description over 1,024 characters costs tokens in every prompt that lists it.", "Shorten it."
     ),
     "bad-value": Code("warning", "A value is not what its key wants.", "Write one of the values it takes."),
+    "unknown-event": Code("error", "A hook is for an event that does not exist.", "Correct the name of the event."),
     "unsupported-value": Code("warning", "The value is known but not supported.", "Remove it or choose another."),
     "invalid-color": Code("info", "The colour is neither a known name nor #RRGGBB.", "Choose another."),
     "unknown-model": Code("info", "No model of this name is known.", "Write provider/model, or an alias."),

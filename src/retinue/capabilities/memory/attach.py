@@ -71,7 +71,8 @@ def advice(data: bytes) -> str:
     if lines > MAX_INDEX_LINES or size > MAX_INDEX_BYTES:
         return (
             f"{INDEX} now has {lines} lines and {size:,} bytes. Only the first {MAX_INDEX_LINES} lines and "
-            f"{MAX_INDEX_BYTES:,} bytes are shown to you next time. Rewrite it shorter now: one line for each thing, details in files of their own."
+            f"{MAX_INDEX_BYTES:,} bytes are shown to you next time. "
+            "Rewrite it shorter now: one line for each thing, details in files of their own."
         )
     if lines > MAX_INDEX_LINES * 0.9 or size > MAX_INDEX_BYTES * 0.9:
         used = f"{lines} of {MAX_INDEX_LINES} lines, {size:,} of {MAX_INDEX_BYTES:,} bytes"
