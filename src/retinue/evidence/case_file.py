@@ -26,6 +26,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.spelling import nearest
 from retinue.errors import ConfigurationError
 from retinue.evidence.workspace import RepositoryFixture
+from retinue.runs.record import slug
 
 SUFFIX = ".test.yaml"
 Policy = Literal["always", "usually", "tracked"]
@@ -197,6 +198,14 @@ class AgentTests(Struct, frozen=True):
         """Return the line of a key of a case, or of the file where the case has none."""
         of_file = self.lines.get(f"$.{key}", self.line_of(number))
         return self.lines.get(f"$.cases[{number}].{key}", of_file)
+
+
+def scenario_path(tests: AgentTests, case: Case) -> Path:
+    """Return where the cassette of a case is, or would be written."""
+    if case.model.scenario is not None:
+        return tests.path.parent / case.model.scenario
+    stem = tests.path.name.removesuffix(SUFFIX)
+    return tests.path.parent / "cassettes" / f"{stem}-{slug(case.name)}.cassette.jsonl"
 
 
 def find_test_files(paths: list[Path]) -> list[Path]:

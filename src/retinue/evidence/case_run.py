@@ -31,7 +31,7 @@ from retinue.core.spec import AgentSpec
 from retinue.core.usage import Budget
 from retinue.engine import open_project
 from retinue.errors import LaunchError, UnknownAgentError
-from retinue.evidence.case_file import AgentTests, Case, CaseFileError, CaseLimits, JudgeRules
+from retinue.evidence.case_file import AgentTests, Case, CaseFileError, CaseLimits, JudgeRules, scenario_path
 from retinue.evidence.cassette import Cassette, CassetteError, export_cassette, read_cassette
 from retinue.evidence.consent import consent_kept, require_consent
 from retinue.evidence.expect import Unmet, run_check, unmet_expectations
@@ -44,7 +44,6 @@ from retinue.guard.trust import Trust, brings
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.select import build_model, select_model
 from retinue.runs.project import Project
-from retinue.runs.record import slug
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import repository_root, retinue_home
 
@@ -288,14 +287,6 @@ def project_root(folder: Path) -> Path:
         if resolved.parts[number].startswith("."):
             return Path(*resolved.parts[:number])
     return repository or resolved
-
-
-def scenario_path(tests: AgentTests, case: Case) -> Path:
-    """Return where the cassette of a case is, or would be written."""
-    if case.model.scenario is not None:
-        return tests.path.parent / case.model.scenario
-    stem = tests.path.name.removesuffix(".test.yaml")
-    return tests.path.parent / "cassettes" / f"{stem}-{slug(case.name)}.cassette.jsonl"
 
 
 def _routing(record: RunRecord, agent: str) -> list[Unmet]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from retinue.core.foreign import read_file
 from retinue.core.request import NO_OPTIONS
 from retinue.errors import ConfigurationError
-from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file
+from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file, scenario_path
 from retinue.evidence.cassette import Cassette, read_cassette
 from retinue.evidence.recorded_people import recorded_answers
 from retinue.guard.trust import WIDE_MODES, Trust, TrustSubject
@@ -78,8 +78,6 @@ def _subject_at(path: Path) -> TrustSubject | None:
 
 
 def _subject(tests: AgentTests) -> TrustSubject | None:
-    from retinue.evidence.case_run import scenario_path
-
     what: list[str] = []
     contents = [read_file(tests.path)]
     for case in tests.file.cases:

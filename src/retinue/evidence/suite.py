@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError, UsageError
-from retinue.evidence.case_file import AgentTests, Case, Policy
-from retinue.evidence.case_run import RunCase, Trial, TrialOptions, scenario_path
+from retinue.evidence.case_file import AgentTests, Case, Policy, scenario_path
+from retinue.evidence.case_run import RunCase, Trial, TrialOptions
 from retinue.evidence.cassette import CassetteError, read_cassette
 from retinue.evidence.workspace import clear_leftovers
 from retinue.models.select import select_model

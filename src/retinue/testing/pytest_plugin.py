@@ -42,15 +42,15 @@ def scripted_model() -> Iterator[Callable[..., ScriptedModel]]:
     """A function that takes turns, or `lines` of a script."""
     from retinue.testing.model import ScriptedModel
 
-    made: list[ScriptedModel] = []
+    models: list[ScriptedModel] = []
 
     def make(*turns: Turn | str, lines: str | None = None) -> ScriptedModel:
         model = ScriptedModel(*turns) if lines is None else ScriptedModel.parse(lines)
-        made.append(model)
+        models.append(model)
         return model
 
     yield make
-    for model in made:
+    for model in models:
         model.assert_exhausted()
 
 
@@ -65,5 +65,5 @@ def fake_clock() -> FakeClock:
 def repository(tmp_path: Path) -> Iterator[Repository]:
     from retinue.testing.fixtures import temporary_repository
 
-    with temporary_repository(path=tmp_path / "repository") as made:
-        yield made
+    with temporary_repository(path=tmp_path / "repository") as repository:
+        yield repository

@@ -310,12 +310,10 @@ def _name_clash(subject: LintSubject, name: str, other: LintSubject, theirs: str
 def _finding(
     code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None, key: str | None = "name"
 ) -> Finding:
-    line = None
+    subject, line = LintSubject(entry.parsed, None), None
     if key not in entry.parsed.places:
         key, line = None, 1
-    return (
-        LintSubject(entry.parsed, None).report(code, reason, key=key, line=line, column=line, severity=severity).finding
-    )
+    return subject.report(code, reason, key=key, line=line, column=line, severity=severity).finding
 
 
 def _home(path: str) -> str:
