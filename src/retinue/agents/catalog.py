@@ -1,14 +1,10 @@
-"""The catalog: all agents visible from a folder, and which of several with one name is loaded.
+"""All agents visible from a folder, and which of several with one name is loaded.
 
 The agent in the strongest place is loaded. Within one folder, or one tree that is read as one, the file that comes
 last by path wins, as the dialects have it. A file that loses stays visible with the path of the one that won.
 
-Loading again is cheap and sees every change. Agents of `--agents JSON`, in Claude Code's fields, are
-read here.
-
-Checks on an agent's file when it runs: whether it may start, its problems, and the agents that it may start.
-
-Every run reports each error and warning of its file once, with file, line, reason and remedy.
+Loading again is cheap and sees every change. Agents of `--agents JSON`, in the fields of Claude Code, are read here as
+well. A run reports each error and warning of its own file once (`file_notes`), with file, line, reason and remedy;
 `lint` reports the same and more, for all files.
 """
 
@@ -338,8 +334,8 @@ class Catalog(Struct, frozen=True):
 
     @property
     def agents(self) -> tuple[LoadedAgent, ...]:
-        """What can be started: the winners that are enabled and whose restrictions could be read.
-        Only these may be advertised."""
+        """The agents that can be started: the winners that are enabled and whose restrictions could be read. Only these
+        may be advertised."""
         return tuple(entry for entry in self.winners if entry.startable)
 
     @property

@@ -316,7 +316,7 @@ FALLBACK = AgentSpec(
     prompt_mode="append",
     source="builtin",
 )
-"""What remains when every built-in agent is switched off: a twin of its parent."""
+"""The only agent when every built-in one is switched off: a twin of its parent."""
 
 SWITCHES = (
     "RETINUE_DISABLE_BUILTIN_AGENTS",

@@ -103,8 +103,8 @@ class Removed(Struct, frozen=True):
 
 
 def own_files(catalog: Catalog, entry: LoadedAgent) -> tuple[Path, ...]:
-    """Return the files that stand before a built-in agent of the name, strongest first: what a reset
-    deletes. Empty where there is no built-in one below, or something else stands between."""
+    """Return the files that replace a built-in agent of that name, strongest first: the files that a reset deletes.
+    Empty if no built-in agent is replaced, or one by a file that is not the person's."""
     paths: list[Path] = []
     for candidate in (entry, *shadows(catalog.entries, entry)):
         if candidate.source == "builtin":
@@ -481,8 +481,8 @@ WRITER_TURNS = 5
 
 
 class WrittenAgent(Struct, frozen=True):
-    """What was found in the file. `problem` says why it is no agent of that name; then the file,
-    if there is one, stays for the person to look at."""
+    """The file of a new agent. `problem` is the reason why it is no agent of that name; then the file, if there is one,
+    stays for the person to look at."""
 
     path: Path
     problem: str = ""

@@ -3,14 +3,12 @@
 `parse` is pure and never raises, whatever the bytes; `parse_file` also reads the file. A spec is
 sealed with a hash of its content, which does not depend on where its file is.
 
-Skill files (`SKILL.md`) are read by the same reader. A skill is not an agent: it is read for its name,
-description, allowed tools and text, and its `spec` only carries them with the fates of all other keys.
+Skill files (`SKILL.md`) are read by the same reader. A skill is not an agent: it is read for its name, description,
+allowed tools and text, and its `spec` only carries them with the fates of all other keys.
 
-Listing a folder of agent files and reading them; files that did not change are not read again.
-
-A file is read without blocking on a pipe or device. It counts as unchanged while its times, size and inode are the
-same. File systems stamp times coarsely, so a file that was written at about the moment it was read is read once more
-the next time, and compared: no change is ever missed, however quick.
+`FileCache` lists folders of agent files and reads only files that have changed, without blocking on a pipe or device. A
+file is unchanged while its times, size and inode are the same. File systems stamp times coarsely, so a file that was
+written at about the moment it was read is read again the next time and compared: no change is ever missed.
 """
 
 from __future__ import annotations
@@ -363,7 +361,7 @@ def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
 
 
 def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
-    """Return `parse` of the file's content. What cannot be read is an error in the result."""
+    """Return `parse` of the content of a file. A file that cannot be read gives a result with an error."""
     name = str(path)
     data = read_bytes(name)
     if isinstance(data, Problem):

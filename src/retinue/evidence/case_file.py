@@ -1,4 +1,4 @@
-"""`NAME.test.yaml`: the tests of an agent, beside its file. What can be wrong with one is said with its line.
+"""`NAME.test.yaml`: the tests of an agent, beside its file. Every error names its line.
 
 cases:
   - name: finds the unchecked error
@@ -106,7 +106,7 @@ class JudgeRules(_Rules, frozen=True, rename={"at_least": "pass"}):
 
 
 class Expectations(_Rules, frozen=True):
-    """What must hold of the record of a run. Absent keys say nothing."""
+    """The expectations of the record of a run. Absent keys expect nothing."""
 
     ended: Ended | list[Ended] | None = None
     text: TextRules | None = None

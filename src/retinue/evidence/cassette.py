@@ -3,9 +3,10 @@
     {"type":"cassette","version":1,"agent":"reviewer","task":"Review src/io.py",…}
     {"run":1,"seq":1,"type":"run.created",…}
 
-One event a line, run by run, parents before their children: what ran at the same time does not change the file. The
-text is portable (`portable.py`) and without secrets. What only a provider can use (signatures of thinking, the data
-of images) is left out; system prompts are there as a digest, because they may hold the user's own instructions.
+One event a line, run by run, parents before their children: the order of runs at the same time does not change the
+file. The text is portable (`portable.py`) and without secrets. Data that only a provider can use (signatures of
+thinking, the data of images) is left out; system prompts are reduced to a digest, because they may hold the user's own
+instructions.
 """
 
 from __future__ import annotations

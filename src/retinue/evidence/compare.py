@@ -1,7 +1,7 @@
 """Two recordings side by side: requests, calls, results, files, cost and answer.
 
-Runs are paired by their place in the tree. What differs is a list of sentences, the first one first: later ones often
-follow from it.
+Runs are paired by their place in the tree. The differences are sentences in order: later ones often follow from the
+first one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CallPair(Struct, frozen=True):
 
 
 class RecordingFacts(Struct, frozen=True, kw_only=True):
-    """What a whole recording comes to."""
+    """The figures of a recording."""
 
     agent: str
     task: str

@@ -1,4 +1,4 @@
-"""The first draft of a test: what a past run did, written down as what is expected of the next one."""
+"""The first draft of a test: the actions of a past run, written down as expectations of the next one."""
 
 from __future__ import annotations
 

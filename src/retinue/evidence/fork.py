@@ -1,7 +1,7 @@
 """Forks: a new run that begins with the past of another one, up to a chosen moment.
 
 The events up to there are copied under a new id, so that both runs live on by themselves: the old one can be pruned,
-and the new one resumed, exported and forked like any other. What the old run has used is not counted again. Files go
+and the new one resumed, exported and forked like any other. The usage of the old run is not counted again. Files go
 back to that moment where checkpoints have them and nobody else has changed them since.
 """
 

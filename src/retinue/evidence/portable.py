@@ -1,8 +1,8 @@
-"""Text of a run without what belongs to one machine and one moment, and the way back.
+"""Text of a run without the traces of one machine and one moment, and the way back.
 
 A recording must read the same wherever it was made, or nobody could review a change of it. Folders become names
 (`$CWD`), ids of runs, calls and inbox items become numbers in the order in which they appear, and durations become 0.
-What looked like such a name before gets one `$` more, so that nothing a command says is lost.
+Text that already looks like such a name gets one more `$`, so that no text of a command is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORT_ID_CHARACTERS = 8
 """How many characters of a run's id people and models use for it."""
 _PLACEHOLDER = re.compile(rb"\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w)")
 _NO_BOUNDARY = rb"(?![\w-]|\.\w)"
-"""What follows a folder's path when the path does not end there: `/work/app` is no part of `/work/app2`."""
+"""The path of a folder does not end before these: `/work/app` is no part of `/work/app2`."""
 _DURATION = rb"(?:\d+h(?: \d+m)?|\d+m(?: \d+s)?|[\d.]+s|\d+)"
 """How our own results tell how long an agent took."""
 

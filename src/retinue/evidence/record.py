@@ -1,4 +1,4 @@
-"""What a run and all below it did, read from the log and from the folder it worked in: what tests are judged on.
+"""The actions of a run and all below it, read from the log and the working folder. Tests are judged on this record.
 
 Files are compared by hash before and after, so that a change made by a command counts like any other. The ledger has
 one line for each call, which failed assertions quote.

@@ -1,8 +1,8 @@
 """The models of a cassette: recorded answers, played by position, whatever the conversation is now.
 
 A child is played by the recorded child of the same parent that had the same agent and task, else the same agent, else
-the next one: which of several children starts first does not matter. What an answer says about folders and runs is
-said about those of the run that is played.
+the next one: which of several children starts first does not matter. Folders and runs in an answer become those of
+the run that is played.
 
 When an agent in the background ends is a matter of luck, and an answer that only waits for it would end a run that has
 nobody to wait for. So such an agent does not end before its parent has come as far as it had when it heard of that end;

@@ -2,8 +2,8 @@
 
 The first run has its recorded definition, task and limits; the answers are the recorded ones. With recorded tools
 nothing is executed: each call gets the result that was recorded for it, inside the permission gate, so that a replay
-asks the same questions and is refused the same calls. What starts agents, and what only writes into the log, is done
-for real. With live tools they work in a temporary copy of the project at the recorded commit, and what they return
+asks the same questions and is refused the same calls. Tools that start agents or only write into the log work for
+real. With live tools they work in a temporary copy of the project at the recorded commit, and what they return
 shows how the world has changed. The new run is exported like the old one, and both are compared.
 """
 
@@ -91,7 +91,7 @@ _REPLAY_SECONDS = 600.0
 
 
 class Replay(Struct, frozen=True):
-    """What came of playing a cassette again. `notes` say what could not be compared."""
+    """The result of playing a cassette again. `notes` name the parts that could not be compared."""
 
     comparison: Comparison
     notes: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def usd(self) -> float | None:
-        """What its runs cost; None where that is not known."""
+        """The cost of its runs; None if it is not known."""
         total = 0.0
         for trial in self.trials:
             if trial.record is not None and trial.usd is None:
@@ -78,7 +78,7 @@ class SuiteOptions(Struct, frozen=True, kw_only=True):
 
 
 class SuiteQuote(Struct, frozen=True):
-    """What live runs are expected to cost. `unknown` counts those of which nothing is known."""
+    """The expected cost of live runs. `unknown` counts the runs without any estimate."""
 
     runs: int
     usd: float

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use. Tests of agents
+"""Fixtures for pytest, available wherever Retinue is installed; their modules are imported on use. Tests of agents
 (`NAME.test.yaml`) are collected like any others.
 
 scripted_model   makes scripted models, and fails the test if one was not played to its end

@@ -1,4 +1,4 @@
-"""What a scripted model does, step by step: the parts of a turn, and a way to write them as text.
+"""The steps of a scripted model: the parts of a turn, and a way to write them as text.
 
     think: it should be in the settings
     say: Let me look.
@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """A failure of the request. What was said before is kept as partial text."""
+    """A failure of the request. Earlier text of the turn is kept as partial text."""
 
     kind: FailureKind = "server"
     message: str = "scripted failure"
@@ -60,7 +60,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A new attempt of the model layer. What was streamed so far does not count."""
+    """A new attempt of the model layer. Text that was streamed before it is discarded."""
 
     kind: FailureKind = "overloaded"
     delay: float = 0.0

@@ -92,7 +92,7 @@ class ToolBench:
         return replace(output, content=ended.result.content, is_error=ended.result.is_error, effect=ended.effect)
 
     def _patches(self) -> Tool:
-        """Return the tool for patches, which in a run, too, works through the tools beside it."""
+        """Return the tool for patches, which works through the tools beside it, as in a run."""
         tool = ApplyPatchTool()
         tool.tools = {name: self.tool(name) for name in ("read", "edit", "write")}
         return tool

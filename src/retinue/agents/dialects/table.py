@@ -1,7 +1,7 @@
 """A dialect: a table of fields and a few facts about its files.
 
-A row names the key, how its value is read, and the field of `AgentSpec` it becomes. Reading,
-reporting and the reference page all work from the rows; a dialect's module holds nothing else.
+A row names the key, the reader of its value, and the field of `AgentSpec` it becomes. Reading, reporting and the
+reference page all work from the rows.
 
 A restricting field whose value cannot be read is treated alike in every dialect: the file keeps its
 name, the problem is reported with line, reason and remedy, and the agent does not start until the
@@ -77,7 +77,7 @@ class FieldKind(Struct, frozen=True):
     textual: bool = False
     """Scalars arrive as their source text, so that `version: 1.10` stays `1.10`."""
     combine: Callable[[Any, Any], Any] | None = None
-    """What two statements amount to; without it the later one counts."""
+    """Joins the values of two keys for the same field; without it the later value counts."""
 
     def read(self, value: Any) -> Any:
         """Return the value of the field, or UNSET. Raise BadValueError."""
@@ -155,7 +155,7 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
     foreign: tuple[FieldRow, ...] = ()
     notes: tuple[str, ...] = ()
     tool_names: Mapping[str, str] = field(default_factory=dict)
-    """What it calls Retinue's tools. Empty: names are neither translated nor judged."""
+    """Its names of Retinue's tools. If there are none, names are neither translated nor judged."""
     lists_names: bool = False
     """Its own loader takes a list of names and no comma text."""
     maps_servers: bool = False

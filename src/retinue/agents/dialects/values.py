@@ -407,8 +407,8 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
 
 
 def _check_event(event: str, entry: dict[str, Any]) -> None:
-    """Raise BadValueError for a misspelt event, and for an unknown one with a handler that says it decides: what it
-    guards would go unguarded. Other programs have events of their own, which never happen here."""
+    """Raise BadValueError for a misspelt event, and for an unknown one whose handler decides about calls: these calls
+    would go unguarded. Other programs have events of their own, which never happen here."""
     if events_of(event) is not None or event in ELSEWHERE:
         return
     meant = meant_event(event)

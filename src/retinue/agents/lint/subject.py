@@ -1,7 +1,7 @@
-"""A file under lint and what is found in it: each finding has one of the codes of `CODES`.
+"""A file under lint and its findings, each with one of the codes of `CODES`.
 
-The table says how bad a code is, what it means and what to do. The reference page is made from it,
-and codes never change their meaning.
+The table has the severity, the meaning and the remedy of each code. The reference page is generated from it, and codes
+never change their meaning.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(Struct, frozen=True):
-    """What a check yields: a finding, and a repair where one is known."""
+    """A finding of a check, and a repair if one is known."""
 
     finding: Finding
     repair: Repair | None = None

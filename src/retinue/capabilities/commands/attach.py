@@ -12,10 +12,10 @@ subfolder can also be called `/folder:name`. Links are not followed. In its text
     !`git status`     becomes the output of that command
 
 Command lines of a project's file run only if the user has consented to exactly that file, or has approved the line
-when asked. With consent the permission rules decide: what they allow runs, what nobody approved runs inside the
-read-only sandbox, what they would ask about is asked, and refused where nobody can be asked. `allowed-tools` of a file
-are such rules, for its own command lines and for the rest of the run, if the file is the user's own or the user has
-consented to it. A preview of a prompt expands no command.
+when asked. With consent the permission rules decide: an allowed line runs, a line that nobody approved runs inside the
+read-only sandbox, and a line that needs a person is asked about, or refused if nobody can be asked. `allowed-tools` of
+a file are such rules, for its own command lines and for the rest of the run, if the file is the user's own or the user
+has consented to it. A preview of a prompt expands no command.
 
 In a command line arguments are quoted, so that the shell takes them as words and never as commands. The quoting depends
 on their place: between words, in double quotes or in single quotes. A line in which the place cannot be determined with

@@ -1,4 +1,4 @@
-"""What an agent remembers from one run to the next: one folder, an index in its prompt, tools that reach it."""
+"""The memory of an agent from one run to the next: one folder, an index in its prompt, tools that reach it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The skills of a run: which it can see, which it begins with, and what each may bring.
 
 A run has the `skill` tool if there are skills and its file does not say otherwise. It gets the whole
-text of the skills it begins with and a line for each other. What a skill allows its user
-(`allowed-tools`) counts for the rest of the run, if the skill is the user's own or someone has
-consented to exactly that file of the project.
+text of the skills it begins with and a line for each other. The permissions of a skill (`allowed-tools`) apply to the
+rest of the run, if the skill is the user's own or someone has consented to exactly that file of the project.
 """
 
 from __future__ import annotations

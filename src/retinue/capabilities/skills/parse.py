@@ -1,4 +1,4 @@
-"""A skill's file: what its frontmatter says, and its text; and the folders of skills in order.
+"""The file of a skill, its frontmatter and its text; and the folders of skills in order.
 
 Skills of the project come before the user's, a nearer folder before the ones above it up to the
 repository's root, and within one folder Retinue's own before Claude Code's, pi's and the shared
@@ -41,7 +41,7 @@ def skill_roots(
     brought: Path | None = None,
 ) -> tuple[Root, ...]:
     """Return every folder to search, whether it exists or not. `extra` are paths as settings have them, `plugins` are
-    names with their skill folders. What a run `brought` from another home is before that of this machine."""
+    names with their skill folders. Skills that a run `brought` from another home are before those of this machine."""
     homes = (home(environment), retinue_home(environment), pi_home(environment))
     roots = _roots(cwd, *homes, tuple(extra), tuple(plugins))
     if brought is None or not (brought / "skills").is_dir():
