@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +50,27 @@ class PersonLine(Struct, frozen=True):
     name: str = ""
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of one run, as `Retinue.spawn` describes them."""
+
+    model: str | Model | None
+    thinking: str | None
+    limits: Mapping[str, float | None] | None
+    budget: Budget | Mapping[str, float] | None
+    isolation: str | None
+    permission_mode: PermissionMode | None
+    append_system_prompt: str | None
+
+
+class StartOptions(TypedDict, total=False):
+    """Options of `Supervisor.start` that programs may use."""
+
+    background: bool
+    name: str | None
+    description: str
+    run_id: str | None
+
+
 class Dialogue:
     """The part of `Retinue` that delivers words; `Retinue` opens the project."""
 
@@ -94,7 +115,6 @@ class Dialogue:
         said = await self.expand(text) if isinstance(text, str) else text
         said.blocks += attached
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
-        output = None if schema is None else output_type_of(schema)
         request = RunRequest(
             spec=with_prompt(spec, append_system_prompt),
             task=await self._project.with_initial_prompt(spec, said.render()),
@@ -106,25 +126,36 @@ class Dialogue:
             pinned=EVERYTHING,
             budget=budget_of(budget),
             permission_mode=permission_mode or self._permission_mode,
-            schema=output.schema if output is not None else None,
-            accept=output.read if output is not None else None,
             asked=asked or {},
         )
-        run = await self._supervisor.start(request, run_id=run_id)
+        return await self._start(request, said, schema, run_id=run_id)
+
+    async def _start(
+        self,
+        request: RunRequest,
+        said: PersonPrompt | None,
+        schema: Schema[Value] | None,
+        **options: Unpack[StartOptions],
+    ) -> Run[Value]:
+        """Start a run whose result has the type `schema`, with what a person's words bring."""
+        output = None if schema is None else output_type_of(schema)
+        if output is not None:
+            request = replace(request, schema=output.schema, accept=output.read)
+        run = await self._supervisor.start(request, **options)
         if output is not None and output.read is not None:
             run.read_value(output.read)
-        self.bring(said, run)
+        if said is not None:
+            self.bring(said, run)
         return run
 
     def bring(self, said: PersonPrompt, run: Run[Any]) -> None:
         """Give a run the rules that a prompt brings, and say in it what could not be attached."""
         self._project.part(RunGuards).grant(run.id, said.grants)
-        handle = run
-        info = handle.launch.model.info
+        info = run.launch.model.info
         if not info.images and any(block.tag == "attached_image" for block in said.blocks):
             said.notes.append(f"{info.full_name} takes no images: it cannot see what you attached. Choose another one.")
         for note in said.notes:
-            self._project.log.append(handle.place, Warned("prompt", note))
+            self._project.log.append(run.place, Warned("prompt", note))
 
     async def say(
         self,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from retinue.app.dialogue import Dialogue, budget_of, output_type_of, with_prompt
+from retinue.app.dialogue import Dialogue, RunOptions, budget_of, with_prompt
 from retinue.core.outcome import Outcome, Value
 from retinue.core.person_prompt import PersonPrompt
 from retinue.core.request import EVERYTHING, ClusterPlacement, RunRequest
@@ -205,8 +205,6 @@ class Retinue(Dialogue):
             task = task.render()
         if isinstance(task, str) and task.strip():
             task = await self._project.with_initial_prompt(spec, task)
-        pinned = EVERYTHING if model else EVERYTHING - {"model"}
-        output = None if schema is None else output_type_of(schema)
         request = RunRequest(
             spec=with_prompt(spec, append_system_prompt),
             task=task,
@@ -216,23 +214,17 @@ class Retinue(Dialogue):
             thinking=thinking,
             limits=limits or {},
             budget=budget_of(budget),
-            pinned=pinned,
-            schema=output.schema if output is not None else spec.output_schema,
-            accept=output.read if output is not None else None,
+            pinned=EVERYTHING if model else EVERYTHING - {"model"},
+            schema=spec.output_schema,
             isolation="worktree" if isolation == "worktree" else None,
             permission_mode=permission_mode or self._permission_mode,
             placement=None if placement is None else ClusterPlacement.read(placement),
             depth=1,
             asked=asked or {},
         )
-        started = await self._supervisor.start(
-            request, background=background, name=name, description=description, run_id=run_id
+        return await self._start(
+            request, said, schema, background=background, name=name, description=description, run_id=run_id
         )
-        if output is not None and output.read is not None:
-            started.read_value(output.read)
-        if said is not None:
-            self.bring(said, started)
-        return started
 
     async def map(
         self,
@@ -241,14 +233,8 @@ class Retinue(Dialogue):
         *,
         limit: int = 4,
         progress: Callable[[MapProgress], object] | bool = False,
-        model: str | Model | None = None,
-        thinking: str | None = None,
-        limits: Mapping[str, float | None] | None = None,
-        budget: Budget | Mapping[str, float] | None = None,
         schema: Schema[Value] | None = None,
-        isolation: str | None = None,
-        permission_mode: PermissionMode | None = None,
-        append_system_prompt: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> list[Outcome[Value]]:
         """Run `agent` on each of `tasks`, `limit` at a time, and return their outcomes in the order of the tasks.
 
@@ -259,18 +245,7 @@ class Retinue(Dialogue):
         from retinue.app.single_run import map_tasks
 
         async def start(task: str) -> Run[Value]:
-            return await self.spawn(
-                agent,
-                task,
-                model=model,
-                thinking=thinking,
-                limits=limits,
-                budget=budget,
-                schema=schema,
-                isolation=isolation,
-                permission_mode=permission_mode,
-                append_system_prompt=append_system_prompt,
-            )
+            return await self.spawn(agent, task, schema=schema, **options)
 
         return await map_tasks(tasks, start, limit=limit, progress=progress)
 

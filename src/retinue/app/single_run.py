@@ -11,10 +11,11 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
+from retinue.app.dialogue import RunOptions
 from retinue.app.retinue import Retinue
 from retinue.core.format import format_duration, format_used
 from retinue.core.outcome import Failure, Outcome, Value
@@ -25,9 +26,6 @@ from retinue.errors import OverBudgetError, UsageError
 if TYPE_CHECKING:
     from retinue.app.inbox import Approve
     from retinue.app.output_type import Schema
-    from retinue.core.spec import PermissionMode
-    from retinue.core.usage import Budget
-    from retinue.models.protocol import Model
     from retinue.runs.run import Run
 
 
@@ -134,94 +132,53 @@ def _print_line(progress: MapProgress, stream: TextIO) -> None:
 T = TypeVar("T")
 
 
+class SingleRunOptions(RunOptions, total=False):
+    """Options of `run`: those of the run, and those of the `Retinue` that is opened for it."""
+
+    cwd: str | Path
+    tools: Sequence[Tool]
+    allowed_tools: Sequence[str]
+    disallowed_tools: Sequence[str]
+    approve: Approve | None
+    settings: Mapping[str, Any] | None
+
+
 async def run_async(
     agent: str | AgentSpec,
     task: str,
     *,
     cwd: str | Path = ".",
-    model: str | Model | None = None,
     schema: Schema[Value] | None = None,
     tools: Sequence[Tool] = (),
-    thinking: str | None = None,
-    limits: Mapping[str, float | None] | None = None,
-    budget: Budget | Mapping[str, float] | None = None,
-    isolation: str | None = None,
-    permission_mode: PermissionMode | None = None,
     allowed_tools: Sequence[str] = (),
     disallowed_tools: Sequence[str] = (),
-    append_system_prompt: str | None = None,
     approve: Approve | None = None,
     settings: Mapping[str, Any] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Outcome[Value]:
-    """Run one agent, wait, and return its outcome. The options are those of `Retinue` and `Retinue.spawn`."""
+    """Run one agent, wait, and return its outcome. The options are those of `Retinue` and `Retinue.spawn`: `model`,
+    `thinking`, `limits`, `budget`, `isolation`, `permission_mode`, `append_system_prompt`."""
     async with Retinue(
         cwd,
         tools=tools,
-        permission_mode=permission_mode,
         allowed_tools=allowed_tools,
         disallowed_tools=disallowed_tools,
         approve=approve,
         settings=settings,
     ) as retinue:
-        started = await retinue.spawn(
-            agent,
-            task,
-            model=model,
-            schema=schema,
-            thinking=thinking,
-            limits=limits,
-            budget=budget,
-            isolation=isolation,
-            append_system_prompt=append_system_prompt,
-            background=False,
-        )
+        started = await retinue.spawn(agent, task, schema=schema, background=False, **options)
         return await started.wait()
 
 
 def run(
-    agent: str | AgentSpec,
-    task: str,
-    *,
-    cwd: str | Path = ".",
-    model: str | Model | None = None,
-    schema: Schema[Value] | None = None,
-    tools: Sequence[Tool] = (),
-    thinking: str | None = None,
-    limits: Mapping[str, float | None] | None = None,
-    budget: Budget | Mapping[str, float] | None = None,
-    isolation: str | None = None,
-    permission_mode: PermissionMode | None = None,
-    allowed_tools: Sequence[str] = (),
-    disallowed_tools: Sequence[str] = (),
-    append_system_prompt: str | None = None,
-    approve: Approve | None = None,
-    settings: Mapping[str, Any] | None = None,
+    agent: str | AgentSpec, task: str, *, schema: Schema[Value] | None = None, **options: Unpack[SingleRunOptions]
 ) -> Outcome[Value]:
     """Run one agent and wait, without `await`: `outcome = retinue.run("Explore", "Where is the login?")`.
 
     Where an event loop already runs, as in a notebook or a web server, the agent gets a loop in a thread of its own,
     and the caller waits: code that must not wait says `await retinue.run_async(…)`. The options are the same.
     """
-    return _finish(
-        run_async(
-            agent,
-            task,
-            cwd=cwd,
-            model=model,
-            schema=schema,
-            tools=tools,
-            thinking=thinking,
-            limits=limits,
-            budget=budget,
-            isolation=isolation,
-            permission_mode=permission_mode,
-            allowed_tools=allowed_tools,
-            disallowed_tools=disallowed_tools,
-            append_system_prompt=append_system_prompt,
-            approve=approve,
-            settings=settings,
-        )
-    )
+    return _finish(run_async(agent, task, schema=schema, **options))
 
 
 def _finish(work: Coroutine[Any, Any, T]) -> T:
