@@ -3,7 +3,8 @@
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.runs.messages import ToAgent, ToMain, Undelivered, route
+from retinue.errors import StateError
+from retinue.runs.messages import ToAgent, route
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(sce
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
         for text in ("@scout only src", "@agent-scout\nand tests"):
-            routed = await route(scene.supervisor, main, text)
+            routed = await route(scene.supervisor, main.id, text)
             assert isinstance(routed, ToAgent)
             assert (routed.action, routed.run.id) == ("steered", child.id)
         scene.model("child").call("ls")
@@ -30,7 +31,7 @@ async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
         main = await scene.main()
         await scene.child(main, "first", name="first")
         await scene.spawn(main, "second", background=True, name="second")
-        routed = await route(scene.supervisor, main, "@second look closely")
+        routed = await route(scene.supervisor, main.id, "@second look closely")
         assert (routed.action, routed.run.status) == ("steered", "queued")
         scene.model("first").say("done")
         assert (await scene.model("second").asked()).messages[-1].text == "look closely"
@@ -46,7 +47,7 @@ async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_
         else:
             scene.model("child").say("done")
         await child.wait()
-        routed = await route(scene.supervisor, main, "@scout and the tests?")
+        routed = await route(scene.supervisor, main.id, "@scout and the tests?")
         assert (routed.action, routed.run.id, routed.run.background) == ("resumed", child.id, True)
         assert (await scene.model("child").asked()).messages[-1].text == "and the tests?"
         scene.model("child").say("tests are fine")
@@ -65,7 +66,7 @@ async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene)
     async with scene.again():
         main = await scene.supervisor.resume(main.id, "hello again")
         await scene.model("main").asked()
-        routed = await route(scene.supervisor, main, "@scout one more thing")
+        routed = await route(scene.supervisor, main.id, "@scout one more thing")
         assert (routed.action, routed.run.id, routed.run.name) == ("resumed", child.id, "scout")
 
 
@@ -85,13 +86,13 @@ async def test_Y05_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, t
     async with scene:
         main = await scene.main()
         await scene.child(main, "child", name="scout")
-        assert await route(scene.supervisor, main, text) == ToMain(text)
+        assert await route(scene.supervisor, main.id, text) == text
 
 
 async def test_Y05_main_is_reserved_and_its_prefix_is_taken_off(scene):
     async with scene:
         main = await scene.main()
-        assert await route(scene.supervisor, main, "@main what now?") == ToMain("what now?")
+        assert await route(scene.supervisor, main.id, "@main what now?") == "what now?"
 
 
 async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
@@ -100,21 +101,21 @@ async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
         main = await scene.main()
         await scene.child(main, "child", name="scout")
         for text in ("@scout hello", "@main hello", "@explore hello"):
-            assert await route(scene.supervisor, main, text) == ToMain(text)
+            assert await route(scene.supervisor, main.id, text) == text
 
 
 async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_setting_says(tmp_path, monkeypatch):
     scene = Scene(tmp_path, monkeypatch, agent_mentions="model")
     async with scene:
         main = await scene.main()
-        assert await route(scene.supervisor, main, "@explore find it") == ToMain("@explore find it")
+        assert await route(scene.supervisor, main.id, "@explore find it") == "@explore find it"
     direct = Scene(tmp_path, monkeypatch, agent_mentions="direct")
     async with direct:
         main = await direct.main()
-        routed = await route(direct.supervisor, main, "@agent-explore find it")
+        routed = await route(direct.supervisor, main.id, "@agent-explore find it")
         assert (routed.action, routed.run.agent, routed.run.background) == ("started", "Explore", True)
         await direct.model("find it").asked()
-        assert await route(direct.supervisor, main, "@nobody find it") == ToMain("@nobody find it")
+        assert await route(direct.supervisor, main.id, "@nobody find it") == "@nobody find it"
 
 
 async def test_a_type_is_started_before_there_is_a_main_agent_and_for_one_that_has_ended(scene):
@@ -134,13 +135,13 @@ async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
         deep = await scene.child(child, "grandchild", name="deep")
-        routed = await route(scene.supervisor, main, "@deep hello")
+        routed = await route(scene.supervisor, main.id, "@deep hello")
         assert (routed.action, routed.run.id) == ("steered", deep.id)
         scene.model("grandchild").say("done")
         await until(lambda: len(scene.model("grandchild").requests) == 2)
         scene.model("grandchild").say("done")
         await deep.wait()
-        routed = await route(scene.supervisor, main, "@deep go on")
+        routed = await route(scene.supervisor, main.id, "@deep go on")
         assert (routed.action, routed.run.id, routed.run.parent_id) == ("resumed", deep.id, child.id)
         await scene.model("grandchild").asked()
     async with scene.again():
@@ -158,8 +159,7 @@ async def test_what_cannot_be_delivered_says_why(scene):
         here, there = scene.supervisor, scene.again()
         await there.resume(child.id, "elsewhere")
         await scene.model("child").asked()
-        routed = await route(here, main, "@scout hello")
-        assert isinstance(routed, Undelivered)
-        assert "is being run by process" in routed.reason
+        with pytest.raises(StateError, match="is being run by process"):
+            await route(here, main.id, "@scout hello")
         await there.close()
         scene.supervisor = here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import StateError
 from retinue.runs.guard import RunGuards
-from retinue.runs.messages import ToAgent, ToMain, Undelivered, route
+from retinue.runs.messages import route
 from retinue.runs.record import recorded_mode
 from retinue.runs.resume import find_run
 from retinue.runs.run import Run
@@ -198,20 +198,14 @@ class Dialogue:
     ) -> MessageReceipt | str:
         """Deliver `@name message` to that agent of the main run, with what is `attached`. Return the words where they
         are for the main run itself. Raise StateError when the agent that is meant cannot take it."""
-        main = self._supervisor.members.get(main_id or "")
         behind = "".join(f"\n\n{block.render()}" for block in attached)
-        routed = await route(self._supervisor, main or main_id, f"{text}{behind}")
-        match routed:
-            case ToAgent(action, agent):
-                node = self._supervisor.members.get(agent.id)
-                here = node if node is not None and node.live else None
-                return MessageReceipt(action, agent.id, agent.agent, here, agent.name or agent.agent)
-            case Undelivered(reason):
-                raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
-            case ToMain(words):
-                return words.removesuffix(behind)
-            case _:
-                assert_never(routed)
+        routed = await route(self._supervisor, main_id, f"{text}{behind}")
+        if isinstance(routed, str):
+            return routed.removesuffix(behind)
+        run = self._supervisor.members.get(routed.run.id)
+        here = run if run is not None and run.live else None
+        agent = routed.run.agent
+        return MessageReceipt(routed.action, routed.run.id, agent, here, routed.run.name or agent)
 
     def read_line(self, text: str, own: Collection[str] = ()) -> PersonLine:
         """Return what a person means by a line, from its first sign. `own` are the commands of the face."""

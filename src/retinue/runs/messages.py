@@ -1,21 +1,20 @@
-"""`@name message` at the start of what a person types: to that agent, not to the main one.
+"""Messages and commands to runs: from the person at this process, and from other processes.
 
-    running, starting     it hears the message after its current tool calls
-    queued                it hears it when it starts
-    ended, interrupted    it goes on with the message in the background; its end is announced
-    `@main text`          the main agent hears `text`
-    anything else         the main agent hears it as it is
+`@name message` at the start of a person's input goes to that agent instead of the main one:
 
-An agent's type that nobody runs as yet may be addressed, too: it is started on the message, unless the
-setting `agentMentions` is `model`. `off` leaves all input alone. For people only: what
-programs and models say is never looked at.
+    running, starting     it reads the message after its current tool calls
+    queued                it reads it when it starts
+    ended, interrupted    it is resumed with the message in the background; its end is announced
+    `@main text`          the main agent reads `text`
+    anything else         the main agent reads it unchanged
 
-Carries out what other processes ask of the runs of this one.
+The name may also be a type that nobody runs yet: an agent of it is started on the message, unless the setting
+`agentMentions` is `model`. `off` leaves all input unchanged. This is for people only: mentions by programs and models
+have no effect.
 
-While runs live, the log is asked five times a second whether it has changed, and once a second
-the settings are; that costs a few microseconds, and nothing at all when no run lives. A command is
-taken in one transaction, so it is carried out once; its answer says what happens now, or why nothing
-does.
+Other processes write their commands into the log. While runs live, the log is asked five times a second whether it has
+changed, and once a second the settings are; that costs a few microseconds, and nothing when no run lives. A command is
+claimed in one transaction, so it is carried out once.
 
 A run stays in memory while it lives, while anything below it lives, until its parent has been told of its completion,
 and for ten minutes after it ended. Later requests find it in the log.
@@ -50,83 +49,58 @@ if TYPE_CHECKING:
 Action = Literal["steered", "resumed", "started"]
 
 
-class ToMain(Struct, frozen=True):
-    """The main agent should hear this."""
-
-    text: str
-
-
 class ToAgent(Struct, frozen=True):
-    """An agent has it: no turn of the main agent is due."""
+    """An agent has the message: no turn of the main agent is due."""
 
     action: Action
     run: ActiveRun
 
 
-class Undelivered(Struct, frozen=True):
-    """Someone was meant, and cannot take it. `reason` is for the person who typed it."""
+async def route(supervisor: Supervisor, main_id: str | None, text: str) -> ToAgent | str:
+    """Deliver a line of input to the agent that it addresses. Return the words where they are for the main run itself.
+    Raise StateError when the agent cannot take the message.
 
-    reason: str
-
-
-Routed = ToMain | ToAgent | Undelivered
-
-
-async def route(supervisor: Supervisor, main: Run | str | None, text: str) -> Routed:
-    """Where a line of input goes, and brings it there. `main` is the run whose agents are
-    addressed, by its id if it does not run here: then an agent that has ended goes on by itself,
-    and `main` hears of its end when it is taken up. Without one, only agents of this process
-    that have no parent are meant."""
-    mode = supervisor.settings.agent_mentions
+    An agent is one below the run `main_id`. If that does not run here, an agent that has ended is resumed by itself,
+    and `main_id` is told of its end when it is resumed. Without a main run, only agents of this process that have no
+    parent are addressed."""
+    mode, members, project = supervisor.settings.agent_mentions, supervisor.members, supervisor.project
     mention = parse_mention(text) if mode != "off" else None
     if mention is None:
-        return ToMain(text)
+        return text
     if mention.handle in RESERVED:
-        return ToMain(mention.message)
-    for name in _names(mention):
-        found = _find(supervisor, main, name)
-        if found is not None:
-            return await _deliver(supervisor, main, found, mention.message)
-    if mode == "direct":
-        started = await _start(supervisor, main, mention)
-        if started is not None:
-            return started
-    return ToMain(text)
-
-
-def _find(supervisor: Supervisor, main: Run | str | None, name: str) -> Run | ActiveRun | None:
-    """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
-    before one that does not, and the newest before the others."""
-    main_id = main.id if isinstance(main, Run) else main
-    found: Run | None = None
-    for each in reversed(supervisor.members.values()):
-        if each.state.name == name and _is_below(each, main_id):
-            if each.live:
-                return each
-            found = found or each
-    if found is not None or main_id is None:
-        return found
-    reader = supervisor.project.log.reader
-    row = _named(reader, reader.run(main_id), name)
-    return past_run(reader, row) if row is not None else None
-
-
-def _named(reader: LogReader, main: RunState, name: str) -> RunState | None:
-    rows = [row for row in reader.named(name) if row.id != main.id and row.root_id == main.root_id]
-    return next((row for row in rows if row.state in LIVE), rows[0] if rows else None)
+        return mention.message
+    agent: Run | ActiveRun | None = None
+    if main_id is None:
+        orphans = [run for run in members.values() if run.place.parent_id is None and run.state.name in _names(mention)]
+        agent = max(orphans, key=lambda run: run.live, default=None)
+    else:
+        reader = project.log.reader
+        row, _ = addressee(reader, reader.run(main_id), text)
+        if row.id != main_id:
+            agent = members.get(row.id) or past_run(reader, row)
+    try:
+        if agent is not None:
+            return await _deliver(supervisor, agent, mention.message)
+        started = await _start(supervisor, main_id, mention) if mode == "direct" else None
+    except RetinueError as error:
+        raise StateError(
+            str(error), remedy="Say it again when that agent has ended, or leave out the @name."
+        ) from error
+    return started or text
 
 
 def addressee(reader: LogReader, main: RunState, text: str) -> tuple[RunState, str]:
-    """Return the run of the log that a line of input is for, `main` or an agent below it, and the words for it."""
+    """Return the run that a line of input is for, `main` or an agent below it, and the words for it. Of several agents
+    of one name, a live one goes before the others, and the newest before older ones."""
     mention = parse_mention(text)
     if mention is None:
         return main, text
     if mention.handle in RESERVED:
         return main, mention.message
     for name in _names(mention):
-        row = _named(reader, main, name)
-        if row is not None and _descends(reader, row, main.id):
-            return row, mention.message
+        rows = [row for row in reader.named(name) if row.root_id == main.root_id and _descends(reader, row, main.id)]
+        if rows:
+            return next((row for row in rows if row.state in LIVE), rows[0]), mention.message
     return main, text
 
 
@@ -140,66 +114,48 @@ def _names(mention: Mention) -> list[str]:
     return [name for name in (mention.handle, without_prefix(mention.handle)) if name]
 
 
-def _is_below(node: Run, main_id: str | None) -> bool:
-    """Without a main run, those that have no parent are meant."""
-    place = node.place
-    if main_id is None:
-        return place.parent_id is None
-    return node.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
-
-
-async def _deliver(supervisor: Supervisor, main: Run | str | None, agent: Run | ActiveRun, message: str) -> Routed:
+async def _deliver(supervisor: Supervisor, agent: Run | ActiveRun, message: str) -> ToAgent:
     if isinstance(agent, Run) and supervisor.steer(agent, message):
         return ToAgent("steered", agent.snapshot())
     if isinstance(agent, ActiveRun) and agent.live:
-        return await _send(supervisor, agent, message)
-    parent = agent.parent if isinstance(agent, Run) else None
-    if parent is None and isinstance(main, Run) and agent.place.parent_id == main.id:
-        parent = main
-    try:
-        again = await supervisor.resume(agent.id, message, parent=parent, background=parent is not None)
-    except RetinueError as error:
-        return Undelivered(str(error))
+        from retinue.log.commands import RunCommand, send
+
+        # Another process runs it.
+        (answer,) = await send(supervisor.project.state, [RunCommand(agent.id, "steer", message)])
+        if not answer.accepted:
+            raise StateError(answer.text)
+        return ToAgent("steered", agent)
+    again = await supervisor.resume(agent.id, message)
     return ToAgent("resumed", again.snapshot())
 
 
-async def _send(supervisor: Supervisor, agent: ActiveRun, message: str) -> Routed:
-    """To an agent that another process runs."""
-    from retinue.log.commands import RunCommand, send
-
-    (answer,) = await send(supervisor.project.state, [RunCommand(agent.id, "steer", message)])
-    return ToAgent("steered", agent) if answer.accepted else Undelivered(answer.text)
-
-
-async def _start(supervisor: Supervisor, main: Run | str | None, mention: Mention) -> Routed | None:
-    """A new agent, if the name is a type. None when it is none. `main` hears of its end, at once or when it is taken
-    up again."""
-    types = {name.casefold(): name for name in supervisor.project.catalog().names}
-    wanted = types.get(mention.handle) or types.get(without_prefix(mention.handle) or "")
-    if wanted is None:
+async def _start(supervisor: Supervisor, main_id: str | None, mention: Mention) -> ToAgent | None:
+    """Start a new agent, if the name is a type. The main run is told of its end, at once or when it is resumed."""
+    project, main = supervisor.project, supervisor.members.get(main_id or "")
+    types = {name.casefold(): name for name in project.catalog().names}
+    agent = next((types[name] for name in _names(mention) if name in types), None)
+    if agent is None:
         return None
     about = mention.message[:60]
-    if isinstance(main, Run) and main.live:
-        call = SpawnCall(prompt=mention.message, description=about, agent=wanted, background=True)
-        view = await Delegate(supervisor, main.id).spawn(call)
-        return Undelivered(view.message) if isinstance(view, Refusal) else ToAgent("started", view)
-    found = resolve_type(wanted, supervisor.project.catalog(), supervisor.settings)
-    if isinstance(found, Refusal):
-        return Undelivered(found.message)
-    main_id = main.id if isinstance(main, Run) else main
+    if main is not None and main.live:
+        call = SpawnCall(prompt=mention.message, description=about, agent=agent, background=True)
+        child = await Delegate(supervisor, main.id).spawn(call)
+        if isinstance(child, Refusal):
+            raise StateError(child.message)
+        return ToAgent("started", child)
+    resolved = resolve_type(agent, project.catalog(), supervisor.settings)
+    if isinstance(resolved, Refusal):
+        raise StateError(resolved.message)
     request = RunRequest(
-        spec=found.spec,
-        task=await supervisor.project.with_initial_prompt(found.spec, mention.message),
-        cwd=supervisor.project.cwd,
+        spec=resolved.spec,
+        task=await project.with_initial_prompt(resolved.spec, mention.message),
+        cwd=project.cwd,
         parent_id=main_id,
-        root_id=main_id and supervisor.project.log.reader.run(main_id).root_id,
+        root_id=main_id and project.log.reader.run(main_id).root_id,
         depth=1,
     )
-    try:
-        node = await supervisor.start(request, background=True, description=about)
-    except RetinueError as error:
-        return Undelivered(str(error))
-    return ToAgent("started", node.snapshot())
+    run = await supervisor.start(request, background=True, description=about)
+    return ToAgent("started", run.snapshot())
 
 
 LOOK_SECONDS = 0.2
@@ -269,21 +225,18 @@ class Commands:
             raise
 
     def obey(self, command: RunCommand) -> CommandAnswer:
-        """What becomes of one command, at once."""
-        from retinue.log.commands import CommandAnswer
+        """Carry out one command at once."""
+        from retinue.log.commands import CommandAnswer, not_live
 
         node = self._supervisor.members.get(command.run_id)
         if node is None or not node.live:
-            status = node.status if node is not None else "gone"
-            return CommandAnswer(
-                command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}"
-            )
+            return not_live(node.state if node is not None else self._supervisor.project.log.reader.run(command.run_id))
         try:
             done, text = self._do(node, command)
         except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
             return CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
         if not done:
-            text = f"Not delivered: the run is just ending. {_resume(command)}"
+            text = f"Not delivered: the run is just ending. Go on with it: retinue runs resume {command.run_id}"
         return CommandAnswer(command.run_id, done, text)
 
     def _do(self, node: Run, command: RunCommand) -> tuple[bool, str]:
@@ -316,10 +269,6 @@ class Commands:
 
 def _stop_reason(command: RunCommand) -> str:
     return f"Stopped by {command.text or 'the user'}."
-
-
-def _resume(command: RunCommand) -> str:
-    return f"Go on with it: retinue runs resume {command.run_id}"
 
 
 class Sweeper:
