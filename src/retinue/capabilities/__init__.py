@@ -26,9 +26,16 @@ from retinue.capabilities.telemetry import TelemetryCapability
 from retinue.capabilities.trust import TrustCapability
 from retinue.capabilities.web import WebCapability, WebDownloads
 from retinue.capabilities.worktree import WorktreeCapability, WorktreeWork
-from retinue.runs.capability import Capabilities, Capability
-from retinue.runs.scheduling import Scheduling
-from retinue.runs.services import Downloads, Extensions, Rules, Servers, UnsavedWork
+from retinue.runs.capability import (
+    Capabilities,
+    Capability,
+    Downloads,
+    Extensions,
+    Rules,
+    Scheduling,
+    Servers,
+    UnsavedWork,
+)
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project
@@ -71,4 +78,4 @@ def standard_capabilities(*more: Capability) -> Capabilities:
     wrap = (audit, lsp, permissions, worktree)
     # Hooks hear of the end before files are put back; the worktree is saved when nothing changes it any more.
     finish = (questions, permissions, hooks, audit, worktree, telemetry)
-    return Capabilities((*plan, *more), _SERVICES, (*more, *wrap), (*finish, *more))
+    return Capabilities((*plan, *more), (*more, *wrap), (*finish, *more), _SERVICES)

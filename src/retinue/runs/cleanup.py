@@ -27,7 +27,7 @@ from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 from retinue.log.prune import PrunedEvents, prunable, prune_events
 from retinue.log.query import LogReader
-from retinue.runs.services import UnsavedWork
+from retinue.runs.capability import UnsavedWork
 from retinue.tools.processes import describe, processes_by_run
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from retinue.core.request import RunRequest
 from retinue.core.run_state import ActiveRun
 from retinue.core.spec import AgentSpec
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
+from retinue.runs.capability import Scheduling
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
 from retinue.runs.notifications import conversation_text, spoken_lines
@@ -26,7 +27,6 @@ from retinue.runs.plan import choose_model
 from retinue.runs.requests import Options, inherited_context, merge, resolve_type
 from retinue.runs.resume import children, find_child, past_run
 from retinue.runs.run import Run
-from retinue.runs.scheduling import Scheduling
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
@@ -117,7 +117,7 @@ class Delegate:
         whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
-        found = await self._supervisor.project.part(Scheduling).schedule(self._supervisor, self._me, whole)
+        found = await self._supervisor.project.part(Scheduling).schedule(self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ActiveRun | Refusal:

@@ -36,7 +36,6 @@ from retinue.core.usage import Usage
 from retinue.errors import StateError
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
-from retinue.runs.capability import capabilities_of
 from retinue.runs.guard import withheld_from
 from retinue.runs.notifications import roster
 from retinue.runs.offer import connect_patches, with_hidden_patches
@@ -105,7 +104,7 @@ async def end_unstarted(node: Run, project: Project, outcome: Outcome) -> None:
 async def _finish(node: Run, outcome: Outcome) -> Outcome:
     """Return the outcome with what capabilities add to it."""
     node.controls.close()
-    for capability in capabilities_of(node.project).finish:
+    for capability in node.project.capabilities.finish:
         outcome = await capability.finish(node, outcome)
     return outcome
 
@@ -146,7 +145,7 @@ async def _record(
     for opening in _openings(node, past):
         node.record(opening)
     parts: dict[Capability, RunPart] = {}
-    for capability in capabilities_of(project).plan:
+    for capability in project.capabilities.plan:
         running = capability.running(node, resumed=past is not None)
         if running is not None:
             parts[capability] = await opened.enter_async_context(running)
@@ -239,7 +238,7 @@ def _job(
     settings = project.settings.settings
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     # First: the walls of a context ask the run's guard.
-    wrap = _wrap(capabilities_of(project), parts)
+    wrap = _wrap(project.capabilities, parts)
     context = _context(node, project, parts.values())
     launch = node.launch
     request, tools = launch.request, wrap(launch.tools)

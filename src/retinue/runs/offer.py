@@ -20,10 +20,10 @@ from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
 from retinue.core.tool_names import BUILT_IN_SEVEN, canonical
 from retinue.models.efforts import version_of
+from retinue.runs.capability import Rules
 from retinue.runs.guard import STARTING
 from retinue.runs.prompt import shipped
 from retinue.runs.requests import GENERAL
-from retinue.runs.services import Rules
 from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools

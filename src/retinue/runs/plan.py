@@ -28,7 +28,6 @@ from retinue.models.limiter import LimiterGate, account_of, process_limiters, sh
 from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
 from retinue.runs.budget import BUDGETED
-from retinue.runs.capability import capabilities_of
 from retinue.runs.guard import STARTING, Patterns, bounds_below, bounds_from_record, ceiling_of
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.offer import (
@@ -212,7 +211,7 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
         plan.request = replace(plan.request, thinking=thinking)
     if plan.run_id:
         check_open()
-        for capability in capabilities_of(project).plan:
+        for capability in project.capabilities.plan:
             await capability.admit(plan)
         # The program may have begun to end while a hook was asked.
         check_open()
@@ -270,7 +269,7 @@ async def restrict(plan: LaunchPlan) -> None:
     """Decide the limits, the mode, the workspace and the ceiling of the run, and whether it may change anything."""
     plan.limits = _limits(plan.request, plan.settings, plan.notes, plan.parent)
     plan.mode = plan.mode_above or plan.request.permission_mode or "default"
-    for capability in capabilities_of(plan.project).plan:
+    for capability in plan.project.capabilities.plan:
         await capability.restrict(plan)
     check_folder(plan.request)
     plan.request = replace(plan.request, ceiling=ceiling_of(plan.request, plan.parent))
@@ -320,12 +319,12 @@ async def choose_tools(plan: LaunchPlan) -> None:
     _fit_exit_plan(plan)
     if plan.may_spawn and plan.delegation is not None:
         plan.available |= offered_tools(plan.delegation, project, plan.request, plan.notes)
-    for capability in capabilities_of(project).plan:
+    for capability in project.capabilities.plan:
         await capability.offer(plan)
     _select(plan)
     if is_guide(spec):
         plan.beyond = in_documentation
-    for capability in capabilities_of(project).plan:
+    for capability in project.capabilities.plan:
         capability.equip(plan)
     _reach_beyond(plan)
 
@@ -393,7 +392,7 @@ def _reach_beyond(plan: LaunchPlan) -> None:
 
 def write_prompt(plan: LaunchPlan) -> tuple[PromptPart, ...]:
     """Return the parts of the run's system prompt."""
-    for capability in capabilities_of(plan.project).plan:
+    for capability in plan.project.capabilities.plan:
         capability.brief(plan)
     return assemble(plan)
 

@@ -29,7 +29,7 @@ from retinue.errors import StateError, UsageError
 from retinue.models.build import ProgramModels
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
-from retinue.runs.services import Extensions, ProjectCapabilities, Rules
+from retinue.runs.capability import Capabilities, Extensions, Rules
 from retinue.settings.foreign import parse_object
 from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import own_folders, retinue_home, state_folder
@@ -89,7 +89,7 @@ class Project:
         agents_json: str | None = None,
         tools: Sequence[Tool] = (),
         trust: bool = False,
-        capabilities: ProjectCapabilities | None = None,
+        capabilities: Capabilities | None = None,
         state: Path | None = None,
     ) -> None:
         """`trust`: what the project's files bring takes effect without asking, in this process. `state` is where the
@@ -103,7 +103,7 @@ class Project:
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.program_models = ProgramModels()
-        self.capabilities = capabilities or ProjectCapabilities()
+        self.capabilities = capabilities or Capabilities()
         self._parts: dict[type, Any] = {}
         self.closing = contextlib.AsyncExitStack()
         """What parts that were made want done when the project is closed; the newest first."""

@@ -21,6 +21,7 @@ from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError, UsageError
 from retinue.log.replay import Conversation
 from retinue.runs.budget import Account, open_account
+from retinue.runs.capability import Schedules
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
 from retinue.runs.heap import Heap
@@ -35,7 +36,6 @@ from retinue.runs.record import Names, Tag, as_received, created, request_of, wi
 from retinue.runs.requests import RetryCalls
 from retinue.runs.resume import names_below, news_of, undelivered, used_below
 from retinue.runs.run import Run
-from retinue.runs.scheduling import Schedules
 
 if TYPE_CHECKING:
     from retinue.runs.event_bridge import EventBridge

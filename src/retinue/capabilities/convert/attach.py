@@ -34,7 +34,7 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.http.address import FetchError
-from retinue.runs.services import Downloads
+from retinue.runs.capability import Downloads
 from retinue.settings.places import home
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.delegation.frame import NOTE, frame_untrusted
@@ -43,8 +43,8 @@ from retinue.tools.processes import ProcessEnd, in_thread, run_program
 
 if TYPE_CHECKING:
     from retinue.http.address import Fetched
+    from retinue.runs.capability import Download
     from retinue.runs.project import Project
-    from retinue.runs.services import Download
 
 
 PROVIDER = "markitdown"

@@ -37,7 +37,7 @@ from retinue.settings.foreign import line_of, parse_object
 from retinue.settings.load import Loaded
 
 if TYPE_CHECKING:
-    from retinue.runs.services import ExtensionHooks
+    from retinue.runs.capability import ExtensionHooks
 
 
 GUARDS: frozenset[HookEvent] = frozenset(

@@ -21,8 +21,7 @@ from retinue.core.lazy import LazyModule
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.tool_names import canonical, served_alias, served_name, split_entry, split_selector
-from retinue.runs.capability import Capability, Running
-from retinue.runs.services import Servers
+from retinue.runs.capability import Capability, Running, Servers
 from retinue.tools.filter import SERVER_EXTENSION, ExtensionScope
 
 if TYPE_CHECKING:

@@ -40,9 +40,8 @@ from retinue.guard.permissions.rule import (
 )
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import can_mask
-from retinue.runs.capability import Capability, RunPart
+from retinue.runs.capability import Capability, Rules, RunPart
 from retinue.runs.guard import NO_PATTERNS, RunGuards
-from retinue.runs.services import Rules
 from retinue.settings.foreign import line_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from retinue.capabilities.plugins.discover import Plugin, Plugins, find_plugins
 from retinue.core.lazy import LazyModule
 from retinue.core.tool_names import split_selector
-from retinue.runs.capability import Capability
-from retinue.runs.services import ExtensionHooks, Extensions
+from retinue.runs.capability import Capability, ExtensionHooks, Extensions
 from retinue.settings.places import cache_folder, retinue_home
 
 if TYPE_CHECKING:

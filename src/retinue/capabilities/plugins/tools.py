@@ -16,7 +16,7 @@ from retinue.capabilities.plugins.discover import FailedPlugin, Plugin, read_pat
 from retinue.capabilities.plugins.load import PluginTools, UnboundError, content_digest, load_tools
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.runs.services import Servers
+from retinue.runs.capability import Servers
 from retinue.tools.filter import EVERY_EXTENSION, SERVER_EXTENSION, ExtensionScope
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.scheduling import Scheduling
+from retinue.runs.capability import Scheduling
 
 if TYPE_CHECKING:
     from retinue.capabilities.schedule import scheduler as _scheduler
@@ -28,5 +28,6 @@ def scheduler_of(supervisor: Supervisor) -> _scheduler.Scheduler:
 class ScheduledAgents(Scheduling):
     """The calls by which agents schedule others."""
 
-    async def schedule(self, supervisor: Supervisor, node: Run, call: SpawnCall) -> Scheduled | Refusal:
+    async def schedule(self, node: Run, call: SpawnCall) -> Scheduled | Refusal:
+        supervisor = cast("Supervisor", node.supervisor)
         return await _start.schedule_call(scheduler_of(supervisor), supervisor, node, call)

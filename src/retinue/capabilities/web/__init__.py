@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Running, RunPart
-from retinue.runs.services import Download, Downloads
+from retinue.runs.capability import Capability, Download, Downloads, Running, RunPart
 
 if TYPE_CHECKING:
     from retinue.capabilities.web import attach as _attach

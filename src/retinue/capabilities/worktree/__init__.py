@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
 from retinue.errors import LaunchError
-from retinue.runs.capability import Capability, Running, RunPart
-from retinue.runs.services import UnsavedWork
+from retinue.runs.capability import Capability, Running, RunPart, UnsavedWork
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree import attach as _attach
