@@ -221,7 +221,9 @@ class Capture:
                 self._file.close()
 
 
-SNIFFED = 8192
+MAX_HASHED_BYTES = 64 * 1024 * 1024
+"""Files beyond this size are neither hashed nor rewritten by tools."""
+SNIFFED_BYTES = 8192
 """How many leading bytes decide what a file is."""
 
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
@@ -450,7 +452,7 @@ def _nearest(lines: list[str], old: str) -> str:
     return f" The most similar line is {number}:\n{lines[number - 1]}\nRead around it and copy the text exactly."
 
 
-PROPERTIES: Properties = {
+CELL_PROPERTIES: Properties = {
     "cell_id": {"type": "string"},
     "cell_number": {"type": "integer"},
     "new_source": {"type": "string"},
@@ -481,10 +483,10 @@ def read_cell_change(given: Arguments) -> CellChange | None:
     return CellChange(mode, cell, source or "", given.optional_text("cell_type"))
 
 
-def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes:
+def change_notebook(data: bytes, change: CellChange, shown: str) -> bytes:
     """Return the notebook with that change made. Raise ToolError for what is no notebook or has no such cell."""
     try:
-        book: Any = json.loads(data or b"")
+        book: Any = json.loads(data)
         cells = book["cells"]
     except (ValueError, KeyError, TypeError):
         raise ToolError(f"{shown} is not a Jupyter notebook. Use old_string and new_string for text.") from None

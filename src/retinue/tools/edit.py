@@ -1,13 +1,9 @@
-"""Changing a file: check, lock, write beside, rename. All or nothing, and never over a change the run has not seen.
+"""edit and write: a file is changed all or nothing, and never over a change the run has not seen.
 
-Between reading what is there and renaming the new content over it, the folder is locked
+Between reading the old content and renaming the new content over it, the folder is locked
 against other Retinue runs (threads by a lock, processes by flock), so of two runs that read
-the same version only one can write; the other is told that its version is stale. What changed is
+the same version only one can write; the other learns that its version is stale. The change is
 shown as a short diff.
-
-edit: exact replacements in one file, all or none, with the reason when one cannot be done.
-
-write: a whole file, created or replaced.
 """
 
 from __future__ import annotations
@@ -15,8 +11,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,9 +25,9 @@ from retinue.core.programs import lock_file
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import (
-    PROPERTIES,
-    SNIFFED,
-    CellChange,
+    CELL_PROPERTIES,
+    MAX_HASHED_BYTES,
+    SNIFFED_BYTES,
     Edit,
     TextForm,
     apply,
@@ -46,130 +43,97 @@ from retinue.tools.paths import Confined, FolderEntry, confine, open_regular, re
 from retinue.tools.processes import in_thread
 from retinue.tools.safe_dir import replace_entry
 
-LARGEST = 64 * 1024 * 1024
-"""Files beyond this size are neither hashed nor rewritten by tools."""
-
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 _FLOCK_SECONDS = 2.0
 
+ContentChange = Callable[[bytes | None], bytes | None]
+"""Makes the new content of a file from the old one; None is for a file that does not exist, or is to be deleted. Raises
+ToolError to leave everything unchanged."""
+
 
 class Change(Struct, frozen=True):
-    """What a rewrite did. `old` is None when there was no file."""
+    """The content of a file before and after a change; None where there was or is no file."""
 
     old: bytes | None
-    new: bytes
+    new: bytes | None
     effect: ToolEffect
 
+    @property
+    def diff(self) -> str:
+        return short_diff(_shown_text(self.old), _shown_text(self.new))
 
-def rewrite(
-    confined: Confined, context: ToolContext, change: Callable[[bytes | None], bytes], *, executable: bool = False
-) -> Change:
-    """Replace the content of `confined` by what `change` makes of it. `change` gets None for a
-    file that does not exist, and raises ToolError to leave everything as it is. A file that
-    exists keeps its mode; a new one can be made `executable`."""
-    made = 0o777 if executable else 0o666
-    mode = made
+
+def rewrite(confined: Confined, context: ToolContext, change: ContentChange, *, executable: bool = False) -> Change:
+    """Replace the content of `confined` by the result of `change`. A file that exists keeps its mode; a new one can be
+    made `executable`."""
+    mode = new_mode = 0o777 if executable else 0o666
     # Looked at before the folder is locked: making the folders above must wait until the change is accepted.
     fresh = _existing(confined) is None
     # Before any folder is made: a refusal leaves no trace.
-    new = change(None) if fresh else b""
+    new = change(None) if fresh else None
     ledger = context.ledger
-    with _lease(confined, context), spot(confined, create=fresh) as where, _lock(where, confined):
-        found = where.stat()
+    lease = nullcontext() if ledger is None else ledger.lease(confined.path)
+    with lease, spot(confined, create=fresh) as where, _lock(where, confined):
+        status = where.stat()
         old = None
-        if found is not None:
+        if status is not None:
             old = read_whole(where, confined)
-            mode = found.st_mode
+            mode = status.st_mode
         if old is not None or not fresh:
             new = change(old)
-        _refuse_readonly(found, confined)
-        after = content_hash(new)
-        touched = _touched_path(confined, old, after)
-        if new != old:
+        if not mode & 0o222:
+            raise ToolError(f"{confined.shown} is marked read-only. Change its mode first if it must be changed.")
+        before, after = (None if content is None else content_hash(content) for content in (old, new))
+        if before != after:
             if ledger:
                 ledger.writing(confined.path, old, new, mode)
-            if found is None or not hasattr(os, "fchmod"):
-                replace_entry(where.folder, where.name, new, made)
+            if new is None:
+                os.unlink(where.name, dir_fd=where.folder)
+            elif status is None or not hasattr(os, "fchmod"):
+                replace_entry(where.folder, where.name, new, new_mode)
             else:
-                keep = partial(_keep_owner_and_mode, old=found)
-                replace_entry(where.folder, where.name, new, made, keep)
+                replace_entry(where.folder, where.name, new, new_mode, partial(_keep_owner_and_mode, old=status))
             if ledger:
-                ledger.wrote(confined.path, touched.before, after)
-    context.seen[confined.real] = after
-    return Change(old, new, ToolEffect(writes=(touched,)))
-
-
-def remove(confined: Confined, context: ToolContext) -> ToolEffect:
-    """Delete a file. What was in it is kept for undo first. Raise ToolError where a rewrite would."""
-    ledger = context.ledger
-    with _lease(confined, context), spot(confined) as where, _lock(where, confined):
-        found = where.stat()
-        if found is None:
-            raise ToolError(f"{confined.shown} does not exist.")
-        old = read_whole(where, confined)
-        check_fresh(confined, context, old)
-        _refuse_readonly(found, confined)
-        before = content_hash(old)
-        if ledger:
-            ledger.writing(confined.path, old, None, found.st_mode)
-        os.unlink(where.name, dir_fd=where.folder)
-        if ledger:
-            ledger.wrote(confined.path, before, None)
+                ledger.wrote(confined.path, before, after)
     context.seen.pop(confined.real, None)
-    return ToolEffect(writes=(TouchedPath(confined.real, before, None),))
-
-
-def _refuse_readonly(found: os.stat_result | None, confined: Confined) -> None:
-    if found is not None and not found.st_mode & 0o222:
-        raise ToolError(f"{confined.shown} is marked read-only. Change its mode first if it must be changed.")
+    if after is not None:
+        context.seen[confined.real] = after
+    return Change(old, new, ToolEffect(writes=(TouchedPath(confined.real, before, after),)))
 
 
 def check_fresh(confined: Confined, context: ToolContext, current: bytes) -> None:
     """Refuse when this run's knowledge of the file is older than the file."""
-    known, now = context.seen.get(confined.real), content_hash(current)
-    if known is not None and known != now:
-        who = changed_by(confined, context, now)
-        changed = "changed since it was last read here"
-        if who:
-            changed = f"was changed by {who} since you read it"
+    seen, now = context.seen.get(confined.real), content_hash(current)
+    if seen is not None and seen != now:
+        writer = _changed_by(confined, context, now)
+        changed = f"was changed by {writer} since you read it" if writer else "changed since it was last read here"
         raise ToolError(f"{confined.shown} {changed}. Read it again, then redo the change.")
 
 
-def changed_by(confined: Confined, context: ToolContext, now: str) -> str | None:
+def _changed_by(confined: Confined, context: ToolContext, now: str) -> str | None:
     """Return which other run wrote the content with the hash `now`, where that is known."""
     return None if context.ledger is None else context.ledger.changed_by(confined.path, now)
-
-
-def _lease(confined: Confined, context: ToolContext) -> AbstractContextManager[object]:
-    return nullcontext() if context.ledger is None else context.ledger.lease(confined.path)
-
-
-def _touched_path(confined: Confined, old: bytes | None, after: str) -> TouchedPath:
-    if old is None:
-        return TouchedPath(confined.real, None, after)
-    return TouchedPath(confined.real, content_hash(old), after)
 
 
 def read_whole(where: FolderEntry, confined: Confined) -> bytes:
     descriptor = open_regular(where, confined)
     with os.fdopen(descriptor, "rb") as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ToolError(
-            f"{confined.shown} is larger than {LARGEST // 2**20} MB: too large to rewrite. Use bash instead."
-        )
+        data = file.read(MAX_HASHED_BYTES + 1)
+    if len(data) > MAX_HASHED_BYTES:
+        limit = MAX_HASHED_BYTES // 2**20
+        raise ToolError(f"{confined.shown} is larger than {limit} MB: too large to rewrite. Use bash instead.")
     return data
 
 
 def _existing(confined: Confined) -> os.stat_result | None:
     try:
         with spot(confined) as where:
-            found = where.stat()
+            status = where.stat()
     except FileNotFoundError:
         return None
-    if found is not None:
-        refuse_irregular(found, confined)
-    return found
+    if status is not None:
+        refuse_irregular(status, confined)
+    return status
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
@@ -205,14 +169,14 @@ def _lock_folder(where: FolderEntry) -> Iterator[None]:
             os.close(descriptor)
 
 
-_CONTEXT = 2
-_COMPARED = 1000
+_CONTEXT_LINES = 2
+_MAX_ALIGNED_LINES = 1000
 """Lines of difference beyond which both sides are summarised instead of aligned."""
-_CHARACTERS = 3000
-_FOR_PEOPLE = 20_000
+_MODEL_CHARACTERS = 3000
+_PERSON_CHARACTERS = 20_000
 
 
-def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
+def short_diff(old: str, new: str, most: int = _MODEL_CHARACTERS) -> str:
     if old.endswith("\n") and new.endswith("\n"):
         # What follows the last line end is no line.
         old, new = old[:-1], new[:-1]
@@ -222,11 +186,11 @@ def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
     end = _common(rest_before[::-1], rest_after[::-1])
     middle_before = rest_before[: len(rest_before) - end]
     middle_after = rest_after[: len(rest_after) - end]
-    if len(middle_before) + len(middle_after) > _COMPARED:
+    if len(middle_before) + len(middle_after) > _MAX_ALIGNED_LINES:
         return f"@@ line {start + 1} @@ {len(middle_before)} lines became {len(middle_after)}"
-    lead = before[max(0, start - _CONTEXT) : start]
-    trail = rest_before[len(rest_before) - end :][:_CONTEXT]
-    hunks = _hunks(lead + middle_before + trail, lead + middle_after + trail, max(0, start - _CONTEXT))
+    lead = before[max(0, start - _CONTEXT_LINES) : start]
+    trail = rest_before[len(rest_before) - end :][:_CONTEXT_LINES]
+    hunks = _hunks(lead + middle_before + trail, lead + middle_after + trail, max(0, start - _CONTEXT_LINES))
     return head_and_tail("\n".join(hunks), most, "")
 
 
@@ -234,10 +198,10 @@ def unified_diff(name: str, old: str, new: str, *, fresh: bool = False) -> str:
     """Return the diff for people who decide: longer, under a head that names the file. A `fresh` file
     was not there before, and is shown from its first line on."""
     if not fresh:
-        return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
+        return f"--- {name}\n+++ {name}\n{short_diff(old, new, _PERSON_CHARACTERS)}"
     lines = new.removesuffix("\n").split("\n")
     added = "\n".join(_prefix_lines("+", lines))
-    return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _FOR_PEOPLE, '')}"
+    return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _PERSON_CHARACTERS, '')}"
 
 
 def _common(first: list[str], second: list[str]) -> int:
@@ -251,7 +215,7 @@ def _hunks(before: list[str], after: list[str], skipped: int) -> list[str]:
     from difflib import SequenceMatcher
 
     lines: list[str] = []
-    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT):
+    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
         _, first, last, begin, finish = group[0][0], group[0][1], group[-1][2], group[0][3], group[-1][4]
         lines.append(f"@@ -{skipped + first + 1},{last - first} +{skipped + begin + 1},{finish - begin} @@")
         for tag, a, b, c, d in group:
@@ -278,9 +242,51 @@ _REPLACEMENT: Properties = {
 }
 
 
-class EditTool(BuiltinTool):
-    name = "edit"
+class FileChangeTool(BuiltinTool):
+    """A tool that changes one file: by the same function, whether the change is made or shown to a person before."""
+
     exclusive = True
+
+    @abstractmethod
+    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
+        """Return the change that a call asks for. Raise ToolError where its arguments are wrong."""
+
+    async def make_change(self, given: Arguments, context: ToolContext) -> tuple[Confined, Change]:
+        """Make the change. Return the path and what has changed."""
+        confined = confine(given.text("path"), context, writing=True)
+        change, executable = self.change(given, confined, context), given.flag("executable")
+        return confined, await in_thread(lambda: rewrite(confined, context, change, executable=executable))
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Return what the call would change, as a diff for people. Change nothing."""
+        given = Arguments(self.name, arguments, self.aliases)
+
+        def preview() -> str:
+            try:
+                confined = confine(given.text("path"), context, writing=True)
+                old = None
+                if _existing(confined) is not None:
+                    with spot(confined) as where:
+                        old = read_whole(where, confined)
+                new = self.change(given, confined, context)(old)
+            except (ToolError, OSError) as error:
+                return f"(It would fail: {error})"
+            diff = unified_diff(confined.shown, _shown_text(old), _shown_text(new), fresh=old is None)
+            return diff if new is not None else f"(The file would be deleted.)\n{diff}"
+
+        return await in_thread(preview)
+
+
+def _shown_text(data: bytes | None) -> str:
+    """Return the content of a file as a diff shows it."""
+    if not data:
+        return ""
+    kind = binary_kind(data[:SNIFFED_BYTES])
+    return f"({kind})" if kind is not None else _form(data).decode(data)
+
+
+class EditTool(FileChangeTool):
+    name = "edit"
     required = ("path",)
     properties: ClassVar[Properties] = {
         "path": {"type": "string"},
@@ -296,7 +302,7 @@ class EditTool(BuiltinTool):
             },
         },
     }
-    hidden: ClassVar[Properties] = PROPERTIES
+    hidden: ClassVar[Properties] = CELL_PROPERTIES
     aliases: ClassVar[Aliases] = {
         "path": PATH_NAMES,
         **_ONE,
@@ -306,54 +312,36 @@ class EditTool(BuiltinTool):
     ignored = frozenset({"instruction", "explanation"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        confined = confine(given.text("path"), context, writing=True)
+        confined, change = await self.make_change(given, context)
         cell = read_cell_change(given)
         if cell is not None:
-            made = await in_thread(
-                lambda: rewrite(confined, context, lambda old: _notebook(confined, context, old, cell))
-            )
-            return ok(f"Made the change of a cell ({cell.mode}) in {confined.shown}.", made.effect)
+            return ok(f"Made the change of a cell ({cell.mode}) in {confined.shown}.", change.effect)
         edits = _edits(given)
-        diff, effect = await in_thread(lambda: _edit_file(confined, context, edits))
         count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
-        return ok(f"Made {count} in {confined.shown}:\n{diff}", effect)
+        return ok(f"Made {count} in {confined.shown}:\n{change.diff}", change.effect)
 
-    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Return what the call would change, as a diff for people. Change nothing."""
-        return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
-
-
-def _preview(given: Arguments, context: ToolContext) -> str:
-    try:
-        confined = confine(given.text("path"), context, writing=True)
-        with spot(confined) as where:
-            data = read_whole(where, confined)
+    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
         cell = read_cell_change(given)
-        if cell is not None:
-            new = _notebook(confined, context, data, cell)
-            return unified_diff(confined.shown, data.decode("utf-8", "replace"), new.decode())
-        return unified_diff(confined.shown, *_apply_edits(confined, context, _edits(given), data)[1])
-    except (ToolError, OSError) as error:
-        return f"(It would fail: {error})"
+        edits = [] if cell is not None else _edits(given)
+
+        def change(old: bytes | None) -> bytes:
+            old = _known_content(confined, context, old)
+            return change_notebook(old, cell, confined.shown) if cell else _apply_edits(confined, edits, old)
+
+        return change
 
 
-def _notebook(confined: Confined, context: ToolContext, data: bytes | None, cell: CellChange) -> bytes:
-    if data is None:
-        raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
-    check_fresh(confined, context, data)
-    return change_notebook(data, cell, confined.shown)
-
-
-def _edit_file(confined: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
-    texts = ("", "")
-
-    def change(data: bytes | None) -> bytes:
-        nonlocal texts
-        new, texts = _apply_edits(confined, context, edits, data)
-        return new
-
-    effect = rewrite(confined, context, change).effect
-    return short_diff(*texts), effect
+def _known_content(confined: Confined, context: ToolContext, old: bytes | None) -> bytes:
+    """Return the content of a file that exists, and that the run has seen as it is. Raise ToolError otherwise."""
+    if old is not None:
+        check_fresh(confined, context, old)
+        return old
+    writer = _changed_by(confined, context, "") if confined.real in context.seen else None
+    if writer:
+        raise ToolError(
+            f"{confined.shown} was deleted by {writer} since you read it. Use write if it must exist again."
+        )
+    raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
 
 
 def _edits(given: Arguments) -> list[Edit]:
@@ -391,48 +379,32 @@ def _string(given: Arguments, name: str) -> str:
     return value
 
 
-def _apply_edits(
-    confined: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
-) -> tuple[bytes, tuple[str, str]]:
-    """Return the new bytes and both texts. Of the ways to read the bytes the first in which every
+def _apply_edits(confined: Confined, edits: list[Edit], data: bytes) -> bytes:
+    """Return the new bytes. Of the ways to read the old ones the first in which every
     edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
-    if data is None:
-        who = None
-        if context.ledger is not None and confined.real in context.seen:
-            who = context.ledger.changed_by(confined.path, "")
-        if who:
-            raise ToolError(
-                f"{confined.shown} was deleted by {who} since you read it. Use write if it must exist again."
-            )
-        raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
-    kind = binary_kind(data[:SNIFFED])
+    kind = binary_kind(data[:SNIFFED_BYTES])
     if kind is not None:
         raise ToolError(f"{confined.shown} is {kind}; edit works on text.")
-    check_fresh(confined, context, data)
     reason: ToolError | None = None
     # A file with stray bytes was shown to the model in one of these forms.
     for form in forms_of(data):
-        text = form.decode(data)
         try:
-            new = apply(text, edits, confined.shown)
+            text = apply(form.decode(data), edits, confined.shown)
         except ToolError as error:
             reason = reason or error
             continue
-        return _encode(form, new), (text, new)
+        try:
+            return form.encode(text)
+        except UnicodeEncodeError as error:
+            bad = text[error.start : error.start + 1]
+            raise ToolError(
+                f"The file is {form.codec} text, which cannot hold {bad!r}. Use other characters."
+            ) from None
     raise reason or ToolError(f"{confined.shown} is not valid text in the encoding its first bytes announce.")
 
 
-def _encode(form: TextForm, text: str) -> bytes:
-    try:
-        return form.encode(text)
-    except UnicodeEncodeError as error:
-        bad = text[error.start : error.start + 1]
-        raise ToolError(f"The file is {form.codec} text, which cannot hold {bad!r}. Use other characters.") from None
-
-
-class WriteTool(BuiltinTool):
+class WriteTool(FileChangeTool):
     name = "write"
-    exclusive = True
     required = ("path", "content")
     properties: ClassVar[Properties] = {
         "path": {"type": "string"},
@@ -444,7 +416,7 @@ class WriteTool(BuiltinTool):
         "delete": {"type": "boolean"},
         "executable": {"type": "boolean"},
     }
-    """The last two are for apply_patch: deleting and moving have the rules, the undo and the walls of writing."""
+    """The last two are for apply_patch: deleting and moving have the rules, the undo and the sandbox of writing."""
     asked_for = ("path",)
     aliases: ClassVar[Aliases] = {
         "path": PATH_NAMES,
@@ -452,11 +424,29 @@ class WriteTool(BuiltinTool):
     }
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        confined = confine(given.text("path"), context, writing=True)
+        confined, change = await self.make_change(given, context)
+        if change.new is None:
+            return ok(f"Deleted {confined.shown}", change.effect)
+        done = "Replaced"
+        if change.old is None:
+            done = "Created"
+        elif change.old == change.new:
+            done = "Unchanged:"
+        kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
+        count = line_count(given.find("content"))
+        lines = "1 line" if count == 1 else f"{count} lines"
+        text = f"{done} {confined.shown} ({lines}, {format_bytes(len(change.new))}{kept})"
+        return ok(text, change.effect)
+
+    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
+        path, content = given.text("path"), given.find("content")
         if given.flag("delete"):
-            _refuse_link(given.text("path"), confined, context)
-            return ok(f"Deleted {confined.shown}", await in_thread(lambda: remove(confined, context)))
-        content = given.find("content")
+            if (context.root / path).is_symlink():
+                # It leads to a file that the call did not name.
+                raise ToolError(
+                    f"{path} is a symbolic link to {confined.shown}. Delete the one you mean with the shell."
+                )
+            return lambda old: _deletion(confined, context, old)
         # Other systems append with the same tool: replacing the file instead would lose its content.
         if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
             raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
@@ -464,47 +454,20 @@ class WriteTool(BuiltinTool):
             raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
         if not isinstance(content, str):
             raise given.wrong("content", "a string", content)
-        executable = given.flag("executable")
-        change = await in_thread(
-            lambda: rewrite(confined, context, lambda old: _new(confined, context, content, old), executable=executable)
-        )
-        return ok(_report(confined, content, change), change.effect)
-
-    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Return what the call would change, as a diff for people. Change nothing."""
-        return await in_thread(lambda: _preview_whole(Arguments(self.name, arguments, self.aliases), context))
+        return lambda old: _new(confined, context, content, old)
 
 
-def _preview_whole(given: Arguments, context: ToolContext) -> str:
-    content = given.find("content")
-    try:
-        confined = confine(given.text("path"), context, writing=True)
-        try:
-            with spot(confined) as where:
-                old: bytes | None = read_whole(where, confined)
-        except FileNotFoundError:
-            old = None
-        text = _form(old).decode(old or b"")
-        if given.flag("delete"):
-            return f"(The file would be deleted.)\n{unified_diff(confined.shown, text, '')}"
-        if not isinstance(content, str):
-            content = ""
-        return unified_diff(confined.shown, text, content, fresh=old is None)
-    except (ToolError, OSError, ValueError) as error:
-        return f"(What is there cannot be shown: {error})"
-
-
-def _refuse_link(text: str, confined: Confined, context: ToolContext) -> None:
-    """Refuse to delete through a link: it leads to a file that the call did not name."""
-    if (context.root / text).is_symlink():
-        raise ToolError(f"{text} is a symbolic link to {confined.shown}. Delete the one you mean with the shell.")
+def _deletion(confined: Confined, context: ToolContext, old: bytes | None) -> None:
+    if old is None:
+        raise ToolError(f"{confined.shown} does not exist.")
+    check_fresh(confined, context, old)
 
 
 def _new(confined: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
     if old is not None:
         if confined.real not in context.seen:
-            who = changed_by(confined, context, content_hash(old))
-            by = f" (it was written by {who})" if who else ""
+            writer = _changed_by(confined, context, content_hash(old))
+            by = f" (it was written by {writer})" if writer else ""
             raise ToolError(
                 f"{confined.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
             )
@@ -530,15 +493,3 @@ def _form(old: bytes | None) -> TextForm:
         return TextForm()
     # The last form can hold every byte of the old file, so that nothing of it is in the way.
     return (TextForm(), *forms_of(old))[-1]
-
-
-def _report(confined: Confined, content: str, change: Change) -> str:
-    did = "Replaced"
-    if change.old is None:
-        did = "Created"
-    elif change.old == change.new:
-        did = "Unchanged:"
-    kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
-    lines = line_count(content)
-    counted = "1 line" if lines == 1 else f"{lines} lines"
-    return f"{did} {confined.shown} ({counted}, {format_bytes(len(change.new))}{kept})"

@@ -44,7 +44,7 @@ _LONG = 30.0
 _PASSES = 50
 
 
-class TreeProcess(Struct, frozen=True):
+class ProcessEntry(Struct, frozen=True):
     pid: int
     parent: int
     group: int
@@ -138,7 +138,7 @@ class ProcessTree:
         return _with_children(ours, processes)
 
 
-def _with_children(ours: set[int], processes: list[TreeProcess]) -> tuple[int, ...]:
+def _with_children(ours: set[int], processes: list[ProcessEntry]) -> tuple[int, ...]:
     """Return `ours` with everything that they have started, in order."""
     grown = True
     while grown:
@@ -201,7 +201,7 @@ def _marks(pid: int) -> list[bytes]:
     return [entry for entry in _environment(pid).split(b"\0") if entry.startswith(MARK.encode() + b"=")]
 
 
-def _stat(pid: int) -> TreeProcess | None:
+def _stat(pid: int) -> ProcessEntry | None:
     """None for what is gone or only waits to be reaped."""
     try:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
@@ -209,7 +209,7 @@ def _stat(pid: int) -> TreeProcess | None:
         return None
     if len(fields) < 4 or fields[0] in (b"Z", b"X"):
         return None
-    return TreeProcess(pid, int(fields[1]), int(fields[2]), int(fields[3]))
+    return ProcessEntry(pid, int(fields[1]), int(fields[2]), int(fields[3]))
 
 
 def _environment(pid: int) -> bytes:
@@ -219,15 +219,15 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _ps() -> list[TreeProcess]:
+def _ps() -> list[ProcessEntry]:
     """Return all live processes where there is no /proc. Sessions are not listed there."""
     words = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
     listing = run(prepare(words, clearance="own", environment=os.environ), seconds=5).stdout.decode()
-    found: list[TreeProcess] = []
+    found: list[ProcessEntry] = []
     for line in listing.splitlines():
         fields = line.split()
         if len(fields) >= 4 and not fields[3].startswith("Z"):
-            found.append(TreeProcess(int(fields[0]), int(fields[1]), int(fields[2]), 0))
+            found.append(ProcessEntry(int(fields[0]), int(fields[1]), int(fields[2]), 0))
     return found
 
 

@@ -22,8 +22,15 @@ from retinue.core.messages import Document, Image, Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
-from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
-from retinue.tools.edit import LARGEST
+from retinue.tools.content import (
+    MAX_HASHED_BYTES,
+    SNIFFED_BYTES,
+    binary_kind,
+    content_hash,
+    forms_of,
+    image_type,
+    wide_encoding,
+)
 from retinue.tools.paths import (
     Confined,
     as_written,
@@ -285,19 +292,19 @@ def _content(
     # A model that cannot read PDFs gets their text, where a converter is installed.
     if start.startswith(_PDF) and context.convert is not None:
         return None
-    kind = binary_kind(start[:SNIFFED])
+    kind = binary_kind(start[:SNIFFED_BYTES])
     if kind is not None:
         raise ToolError(
             f"{confined.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any."
         )
     codec = wide_encoding(start)
     if codec is not None:
-        found = _wide_window(confined, start + rest.read(LARGEST), first, limit)
+        found = _wide_window(confined, start + rest.read(MAX_HASHED_BYTES), first, limit)
     elif len(start) < _CHUNK:
         found = window_of(start, first, limit)
     else:
         chunks = chain([start], iter(lambda: rest.read(_CHUNK), b""))
-        found = window(chunks, first, limit, to_end=size <= LARGEST, stopped=stopped)
+        found = window(chunks, first, limit, to_end=size <= MAX_HASHED_BYTES, stopped=stopped)
     # Only a file that was read to its end may be rewritten without reading it again.
     if found.digest is not None:
         context.seen[confined.real] = found.digest
@@ -305,7 +312,7 @@ def _content(
 
 
 def _wide_window(confined: Confined, data: bytes, first: int, limit: int) -> LineWindow:
-    if len(data) > LARGEST:
+    if len(data) > MAX_HASHED_BYTES:
         raise ToolError(f"{confined.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
     forms = forms_of(data)
     if not forms:
