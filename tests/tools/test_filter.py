@@ -159,7 +159,7 @@ def test_readonly_refuses_when_it_leaves_nothing_of_the_list():
 def test_a_child_never_has_a_tool_that_a_file_above_it_denies():
     above = ("Bash", "w*", "Edit")
     everything = select_tools(ToolPolicy(), available(), denied_above=above)
-    assert list(everything.tools) == ["read", "grep", "find", "ls"]
+    assert set(available()) - set(everything.tools) == {"write", "edit", "bash"}
     assert everything.notes == ("write, edit, bash are withheld: denied by the file of an agent above it",)
     assert select_tools(ToolPolicy(deny=above), available(), denied_above=above).notes == ()
     selection = select_tools(ToolPolicy(allow=("read", "bash")), available(), denied_above=above)

@@ -65,6 +65,13 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
 }
 """Canonical names with the most each tool may do. `find` is what others call glob."""
 
+BY_NAME_ONLY: Mapping[str, str] = {
+    "get_search_content": "fetch_content",
+    "list_subagents": "get_subagent_result",
+    "clear_subagents": "",
+}
+"""Tools that a run has only where its file names them; elsewhere the tool behind each, if any, does the same."""
+
 PATHS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("read", "grep", "find", "ls", "write", "edit", "convert_content"), ("path",)),
     "lsp": ("file", "files"),

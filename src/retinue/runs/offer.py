@@ -18,7 +18,7 @@ from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
-from retinue.core.tool_names import BUILT_IN_SEVEN, canonical
+from retinue.core.tool_names import BUILT_IN_SEVEN, BY_NAME_ONLY, canonical
 from retinue.models.efforts import version_of
 from retinue.runs.capability import Rules
 from retinue.runs.guard import STARTING
@@ -89,8 +89,6 @@ SPAWNING = frozenset(name for names in NAMES.values() for name in names)
 """Every tool that has to do with other runs, in all vocabularies."""
 
 
-_BY_NAME_ONLY = {"get_search_content": "fetch_content", "list_subagents": "get_subagent_result", "clear_subagents": ""}
-"""Tools that a run gets where its file names them; elsewhere the tool behind each does the same."""
 _LAST = ("ask_user", "ask_parent")
 """Where a twin differs from its parent. Providers cache the tools before the prompt, so what
 differs stands last and the rest is shared."""
@@ -104,7 +102,7 @@ def can_answer(run: Run | None) -> bool:
 def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
     """The tools of a run without those that would only cost tokens, in the order a model sees them."""
     named = {name for entry in spec.tools.allow or () for name in canonical(entry)}
-    dropped = {name for name, instead in _BY_NAME_ONLY.items() if not instead or instead in tools}
+    dropped = {name for name, instead in BY_NAME_ONLY.items() if not instead or instead in tools}
     if not STARTING & tools.keys():
         dropped |= SPAWNING
     kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
