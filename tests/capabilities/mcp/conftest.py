@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.pool import PoolOptions, Server, ServerPool, loop_pool
+from retinue.capabilities.mcp.connection import PoolOptions
+from retinue.capabilities.mcp.pool import Server, ServerPool, loop_pool
 from retinue.capabilities.mcp.tool_list import ListingMemory
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLP
 
 from retinue.capabilities.mcp.config import read_server
 from retinue.capabilities.mcp.tool import ElicitQuestion, answer, served_tool
-from retinue.capabilities.mcp.tool_list import MOST_IMAGES, ServerTool, shorten, to_output
+from retinue.capabilities.mcp.tool_list import MAX_IMAGES, ServerTool, shorten, to_output
 from retinue.core.messages import Image
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
@@ -81,7 +81,7 @@ def test_everything_is_bounded(tmp_path: Path) -> None:
     assert kept.read_text() == "a" * 5_000 + "END"
     assert str(kept) in long.text
     images = [{"type": "image", "data": "aGk=", "mimeType": "image/png"}] * 30
-    assert sum(isinstance(part, Image) for part in output(tmp_path, images).content) == MOST_IMAGES
+    assert sum(isinstance(part, Image) for part in output(tmp_path, images).content) == MAX_IMAGES
 
 
 @given(st.text(max_size=400))

@@ -9,7 +9,7 @@ the model gets their names only, and loads them by `tool_search`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -19,34 +19,30 @@ from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.servers import ProjectPool, choose_servers
 from retinue.capabilities.mcp.tool import DECLINE, SKIP, served_tool
 from retinue.core.events import ToolEnded
-from retinue.core.request import RunRequest
 from retinue.core.tool import Tool, Wrap
 from retinue.errors import LaunchError
 from retinue.models.protocol import overhead
 from retinue.runs.capability import RunPart
 from retinue.runs.guard import RunGuards
 from retinue.tools.filter import ToolSelection
+from retinue.tools.tool_search import NAME as SEARCH
 from retinue.tools.tool_search import Deferred, ToolSearchTool, loaded_names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from retinue.capabilities.mcp.config import ServerConfig
     from retinue.capabilities.mcp.pool import Server
-    from retinue.capabilities.mcp.tool import ElicitQuestion
+    from retinue.capabilities.mcp.tool import AskFor, ElicitQuestion
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import LogReader
     from retinue.runs.launch import LateTools, LaunchPlan
-    from retinue.runs.project import Project
     from retinue.runs.run import Run
-    from retinue.tools.tool_search import Deferred
 
-SEARCH = "tool_search"
 _owners = count(1)
 _REQUIRED_FACTOR = 3
-_MOST_SHOWN = 40
+"""How many times longer a launch waits where the agent requires a server."""
+_MAX_SHOWN_TOOLS = 40
 """More tools of servers than this are loaded by search."""
-_SHARE_SHOWN = 0.1
+_MAX_WINDOW_SHARE = 0.1
 """Tools that take more than this share of the model's window are also loaded by search."""
 
 Choose = Callable[[Mapping[str, Tool]], ToolSelection]
@@ -57,11 +53,10 @@ async def offer_servers(plan: LaunchPlan) -> None:
     missing."""
     if plan.late is None:
         plan.late = await _serve(plan)
-    if plan.late is None:
-        return
-    served = served_by(plan.late)
-    plan.policy_changes.append(served.policy)
-    plan.available |= served.tools
+    if plan.late is not None:
+        served = served_by(plan.late)
+        plan.policy_changes.append(served.policy)
+        plan.available |= served.tools
 
 
 def served_by(late: LateTools) -> Served:
@@ -93,21 +88,19 @@ class Served:
         self._settings = plan.settings
         self._spec = plan.spec
         self._scope = scope
-        self._roots = _roots(plan.request, plan.project)
+        roots = (plan.request.cwd, *(plan.project.cwd / root for root in plan.project.settings.settings.extra_roots))
+        self._roots = tuple(root.expanduser().resolve() for root in roots)
         pool, owner = plan.project.part(ProjectPool), str(next(_owners))
-        servers = []
-        for config in configs:
-            # A server that the agent's file brings is for its run alone.
-            sharer = owner if config.inline else ""
-            servers.append(pool.server(config, self._roots, sharer))
-        self.servers: tuple[Server, ...] = tuple(servers)
-        self.has_parent = plan.parent is not None
+        # A server that the agent's file brings is for its run alone.
+        self.servers = [pool.server(config, self._roots, owner if config.inline else "") for config in configs]
         self.wrap: Wrap = tuple
         """Puts the guard around tools that come late, as around those of the launch."""
-        self.person: Callable[[str, ElicitQuestion], Any] | None = None
+        self.person: AskFor | None = None
         """Asks the person behind the run; None where nobody can be asked."""
-        self._seen: dict[int, int] = {}
-        self._known: dict[str, Tool] = {}
+        self._versions: dict[int, int] = {}
+        """Of the list of each server that has been looked at."""
+        self.tools: dict[str, Tool] = {}
+        """Every tool that its servers are known to have and the run's file selects."""
         self._admitted: dict[str, Tool] = {}
         self._late: dict[str, Tool] = {}
         self._wrapped: dict[str, Tool] = {}
@@ -121,39 +114,33 @@ class Served:
     async def start(self, notes: list[str]) -> None:
         """Start what is not known yet, all at once, and wait as long as the settings say."""
         required = [server for server in self.servers if self._scope.requires(server.config.name)]
-        wait = self._settings.mcp_start_timeout_seconds
-        if required:
-            wait *= _REQUIRED_FACTOR
+        seconds = self._settings.mcp_start_timeout_seconds * (_REQUIRED_FACTOR if required else 1)
         starts: dict[Server, asyncio.Future[Any]] = {}
         for server in self.servers:
             if server.listing is None or server in required:
                 starts[server] = asyncio.ensure_future(server.ready())
-        for task in starts.values():
-            # Nobody awaits a start that takes too long: its error must not be reported as never retrieved.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+                # Nobody awaits a start that takes too long: its error must not be reported as never retrieved.
+                starts[server].add_done_callback(lambda done: done.cancelled() or done.exception())
         if starts:
-            await asyncio.wait(starts.values(), timeout=wait)
-        for server, task in starts.items():
-            why = _why_not(server, task, wait)
-            if why is None:
+            await asyncio.wait(starts.values(), timeout=seconds)
+        for server, start in starts.items():
+            name, why = server.config.name, ""
+            if not start.done():
+                why = f"it was not ready within {seconds:g} s; its tools are admitted when it is"
+            elif (error := start.exception()) is not None:
+                why = str(error)
+            else:
                 continue
             if server in required:
-                raise _missing(self._spec.name, server.config.name, why)
-            notes.append(f"MCP server '{server.config.name}' is not available: {why}")
+                raise LaunchError(
+                    f"The agent '{self._spec.name}' requires the MCP server '{name}', which is not available: {why}.",
+                    remedy=f"See what is wrong with: retinue servers check {name}",
+                )
+            notes.append(f"MCP server '{name}' is not available: {why}")
         for server in self.servers:
             if server.listing is not None:
-                for problem in server.listing.problems:
-                    notes.append(f"MCP server '{server.config.name}': {problem}")
+                notes += [f"MCP server '{server.config.name}': {problem}" for problem in server.listing.problems]
         self._look()
-
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        """Every tool that its servers are known to have and the run's file selects."""
-        return self._known
-
-    @property
-    def server_names(self) -> frozenset[str]:
-        return frozenset(server.config.name for server in self.servers)
 
     @property
     def names(self) -> frozenset[str]:
@@ -162,7 +149,7 @@ class Served:
         return frozenset((*self._admitted, *self._late))
 
     def policy(self, policy: ToolPolicy) -> ToolPolicy:
-        return self._scope.policy(policy, self._known, self.server_names)
+        return self._scope.policy(policy, self.tools, [server.config.name for server in self.servers])
 
     def settle(self, plan: LaunchPlan) -> None:
         """Decide which tools the run has from its first request on, once. A file that denies tool_search gets
@@ -170,16 +157,13 @@ class Served:
         if self.choose is not None:
             return
         self.choose = plan.select
-        mine = _only(plan.tools, self._known)
-        self._admitted = mine
-        if self._scope.denies(SEARCH) or not self._too_many(mine, plan.window):
+        admitted = self._admitted = _only(plan.tools, self.tools)
+        if self._scope.denies(SEARCH) or not self._too_many(admitted, plan.window):
             return
-        hidden: dict[str, Tool] = {}
-        for name, tool in mine.items():
-            # A tool that the file asks for by its name is never hidden behind a search.
-            if not self._scope.names_exactly(name):
-                hidden[name] = tool
-        self._deferred = Deferred(hidden)
+        # A tool that the file asks for by its name is never hidden behind a search.
+        self._deferred = Deferred(
+            {name: tool for name, tool in admitted.items() if not self._scope.names_exactly(name)}
+        )
         for name in self._deferred.names:
             plan.tools.pop(name, None)
         plan.tools[SEARCH] = ToolSearchTool(self._deferred)
@@ -188,9 +172,9 @@ class Served:
         settings = self._settings
         if settings.tool_search_mode != "auto" or not tools:
             return settings.tool_search_mode == "always" and bool(tools)
-        if len(tools) > _MOST_SHOWN:
+        if len(tools) > _MAX_SHOWN_TOOLS:
             return True
-        return overhead("", [tool.spec for tool in tools.values()]) > _SHARE_SHOWN * window
+        return overhead("", [tool.spec for tool in tools.values()]) > _MAX_WINDOW_SHARE * window
 
     # While it runs
 
@@ -218,52 +202,37 @@ class Served:
         tools = list(self._late.values())
         if self._deferred is not None:
             tools[:0] = self._deferred.loaded
-        new = []
-        for tool in tools:
-            if tool.spec.name not in self._wrapped:
-                new.append(tool)
+        new = tuple(tool for tool in tools if tool.spec.name not in self._wrapped)
         if new:
-            for tool in self.wrap(tuple(new)):
-                self._wrapped[tool.spec.name] = tool
+            self._wrapped |= {tool.spec.name: tool for tool in self.wrap(new)}
         return tuple(self._wrapped.values())
 
     def _look(self) -> None:
         """Take notice of lists that have changed. New tools pass the policy of the launch."""
         new: dict[str, Tool] = {}
         for server in self.servers:
-            if self._seen.get(id(server)) == server.version:
+            if self._versions.get(id(server)) == server.version:
                 continue
-            self._seen[id(server)] = server.version
-            for name, tool in self._tools_of(server):
-                if name not in self._known:
-                    new[name] = tool
-        self._known |= new
+            self._versions[id(server)] = server.version
+            for listed in server.listing.tools if server.listing is not None else ():
+                if self._scope.selects(server.config.name, listed.name):
+                    tool = served_tool(server, listed, ask=self._ask)
+                    if tool.spec.name not in self.tools:
+                        new[tool.spec.name] = tool
+        self.tools |= new
         # Until the launch has decided, all are candidates.
         if self.choose is None or not new:
             return
         chosen = self.choose({**self._admitted, **new}).tools
-        admitted = _only(new, chosen)
-        if self._limit is not None:
-            admitted = _only(admitted, self._limit)
+        admitted = _only(new, chosen if self._limit is None else self._limit & chosen.keys())
         if self._deferred is not None:
             self._deferred.offer(admitted)
         else:
             self._late |= admitted
         self._admitted |= admitted
 
-    def _tools_of(self, server: Server) -> Iterator[tuple[str, Tool]]:
-        if server.listing is None:
-            return
-        for listed in server.listing.tools:
-            if self._scope.selects(server.config.name, listed.name):
-                tool = served_tool(server, listed, ask=self._ask)
-                yield tool.spec.name, tool
-
     async def _ask(self, call_id: str, question: ElicitQuestion) -> str | None:
-        if self.person is None:
-            return None
-        answer: str | None = await self.person(call_id, question)
-        return answer
+        return None if self.person is None else await self.person(call_id, question)
 
     # Taken up again
 
@@ -306,24 +275,3 @@ async def _question(node: Run, call_id: str, question: ElicitQuestion) -> str | 
     if answer.by in ("policy", "expiry"):
         return None
     return answer.choice
-
-
-def _roots(request: RunRequest, project: Project) -> tuple[Path, ...]:
-    roots = [request.cwd.expanduser().resolve()]
-    for root in project.settings.settings.extra_roots:
-        roots.append((project.cwd / root).expanduser().resolve())
-    return tuple(roots)
-
-
-def _why_not(server: Server, task: asyncio.Future[Any], wait: float) -> str | None:
-    if not task.done():
-        return f"it was not ready within {wait:g} s; its tools are admitted when it is"
-    error = task.exception()
-    return str(error) if error is not None else None
-
-
-def _missing(agent: str, name: str, why: str) -> LaunchError:
-    return LaunchError(
-        f"The agent '{agent}' requires the MCP server '{name}', which is not available: {why}.",
-        remedy=f"See what is wrong with: retinue servers check {name}",
-    )

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.tool_list import Listing, listing, repair_tools
+from retinue.capabilities.mcp.tool_list import Listing, ListingMemory, listing, repair_tools
 from retinue.capabilities.mcp.transport import find_program, http_streams, program_streams, repaired, server_environment
 from retinue.core.programs import prepare
+from retinue.core.version import __version__
 from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 
 if TYPE_CHECKING:
@@ -91,23 +93,38 @@ class ServerError(Exception):
     """The server answered with an error of the protocol."""
 
 
-class ConnectionOptions(Struct, frozen=True):
-    """What a connection needs to know. `roots` returns the folders that the server may be told of."""
+class PoolOptions(Struct, frozen=True):
+    """Where a pool keeps things, and how long it waits."""
 
     cwd: Path
     environment: Mapping[str, str]
-    log: ErrorLog
-    roots: Callable[[], tuple[Path, ...]]
-    elicit: Elicit
-    changed: Callable[[Listing], None]
+    logs: Path
+    memory: ListingMemory
+    redact: Callable[[str], str] = str
+    start_seconds: float = 10.0
+    linger_seconds: float = 30.0
 
 
 class McpConnection:
-    """`open` it once. `listing` is always the newest list of its tools."""
+    """`open` it once. `listing` is always the newest list of its tools, and `changed` is called with each. `roots`
+    returns the folders that the server may be told of."""
 
-    def __init__(self, config: ServerConfig, around: ConnectionOptions) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        options: PoolOptions,
+        log: ErrorLog,
+        *,
+        roots: Callable[[], tuple[Path, ...]],
+        elicit: Elicit,
+        changed: Callable[[Listing], None],
+    ) -> None:
         self.config = config
-        self._around = around
+        self._options = options
+        self._log = log
+        self._list_folders = roots
+        self._ask = elicit
+        self._changed = changed
         self._client: Client | None = None
         self._process: ServerProcess | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -215,7 +232,7 @@ class McpConnection:
             async with asyncio.timeout(_PING_SECONDS):
                 await self._client.session.send_request(PingRequest(), EmptyResult)
         except Exception:  # noqa: BLE001 - whatever it is, it is no answer
-            self._around.log.note("[retinue] it does not answer a ping: the connection is closed")
+            self._log.note("[retinue] it does not answer a ping: the connection is closed")
             await self.close()
 
     # The connection's own task
@@ -228,24 +245,25 @@ class McpConnection:
                 self._client = client
                 if not self._opened.done():
                     self._opened.set_result(None)
-                self._around.changed(self.listing)
+                self._changed(self.listing)
                 await self._over.wait()
         except asyncio.CancelledError:
-            if not self._opened.done():
-                self._opened.set_exception(CannotStartError("it was given up"))
-                # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
-                self._opened.exception()
+            self._fail("it was given up")
             raise
         except BaseException as error:
-            if not self._opened.done():
-                self._opened.set_exception(CannotStartError(f"{_reason(error)}{self._said()}"))
-                # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
-                self._opened.exception()
+            self._fail(f"{_reason(error)}{self._said()}")
             if not isinstance(error, Exception):
                 raise
         finally:
             self._client = None
             self._over.set()
+
+    def _fail(self, why: str) -> None:
+        """Report a start that has failed, unless the connection was open already."""
+        if not self._opened.done():
+            self._opened.set_exception(CannotStartError(why))
+            # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
+            self._opened.exception()
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
         """Shake hands as every server can; then in the newest way, for a server that knows only that."""
@@ -264,7 +282,7 @@ class McpConnection:
             client = Client(
                 await self._transport(stack),
                 mode=mode,
-                client_info=Implementation(name="retinue", version=_version()),
+                client_info=Implementation(name="retinue", version=__version__),
                 list_roots_callback=self._roots,
                 elicitation_callback=self._elicit,
                 logging_callback=self._logged,
@@ -276,11 +294,12 @@ class McpConnection:
         return client
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
+        repair = partial(repair_tools, left_out=self._left_out)
         if self.config.transport != "stdio":
-            return repaired(http_streams(self.config, self._around.log), self._repair)
-        around = self._around
-        program, folder = find_program(self.config, around.cwd, around.environment)
-        environment = server_environment(around.environment, self.config)
+            return repaired(http_streams(self.config, self._log), repair)
+        options = self._options
+        program, folder = find_program(self.config, options.cwd, options.environment)
+        environment = server_environment(options.environment, self.config)
         server = prepare(
             [program, *self.config.args],
             # `servers.py` starts none that a project brings before the user has consented to its file.
@@ -288,12 +307,9 @@ class McpConnection:
             environment=environment,
             cwd=folder,
         )
-        self._process = await ServerProcess.launch(server, around.log)
+        self._process = await ServerProcess.launch(server, self._log)
         stack.push_async_callback(self._process.end)
-        return repaired(program_streams(self._process, around.log, self._over.set), self._repair)
-
-    def _repair(self, tools: list[Any]) -> list[Any]:
-        return repair_tools(tools, self._left_out)
+        return repaired(program_streams(self._process, self._log, self._over.set), repair)
 
     async def _list(self, client: Client) -> Listing:
         """Return every page of its tools; none for a server that has no tools."""
@@ -331,20 +347,20 @@ class McpConnection:
             with suppress(Exception):
                 async with asyncio.timeout(30):
                     self.listing = await self._list(self._client)
-                self._around.changed(self.listing)
+                self._changed(self.listing)
 
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
         from mcp_types import ListRootsResult, Root
 
         self.uses_roots = True
-        folders = self._around.roots()
+        folders = self._list_folders()
         return ListRootsResult(roots=[Root(uri=each.as_uri(), name=each.name) for each in folders])  # type: ignore[arg-type]  # pydantic reads the text
 
     async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        return await self._around.elicit(params)
+        return await self._ask(params)
 
     async def _logged(self, params: Any) -> None:
-        self._around.log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
+        self._log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
 
     def _why_gone(self) -> str:
         if self._process is None or self._process.code is None:
@@ -352,7 +368,7 @@ class McpConnection:
         return f"it has ended (exit code {self._process.code}){self._said()}"
 
     def _said(self) -> str:
-        last = self._around.log.tail.strip().splitlines()[-3:]
+        last = self._log.tail.strip().splitlines()[-3:]
         return f"; it last said: {' | '.join(last)[:400]}" if last else ""
 
 
@@ -362,12 +378,6 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__
-
-
-def _version() -> str:
-    from retinue.core.version import __version__
-
-    return __version__
 
 
 def _is_newer(error: BaseException) -> bool:

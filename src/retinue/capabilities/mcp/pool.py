@@ -5,25 +5,25 @@ bounded.
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
-from retinue.capabilities.mcp.tool_list import Listing, ListingMemory
+from retinue.capabilities.mcp.connection import McpConnection, Patience, PoolOptions, Progress, ServerGoneError
+from retinue.capabilities.mcp.tool_list import Listing
 from retinue.tools.processes import CannotStartError, ErrorLog
 from retinue.tools.shared_server import STEADY_SECONDS, SharedServer
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
-
-START_SECONDS = 10.0
-LINGER_SECONDS = 30.0
 
 
 class Caller(Struct, eq=False):
@@ -37,18 +37,6 @@ class Caller(Struct, eq=False):
     """The place in a trace that the call belongs to, where there is one."""
     patience: Patience | None = None
     questions: set[asyncio.Task[ElicitResult]] = field(default_factory=set)
-
-
-class PoolOptions(Struct, frozen=True):
-    """Where a pool keeps things, and how long it waits."""
-
-    cwd: Path
-    environment: Mapping[str, str]
-    logs: Path
-    memory: ListingMemory
-    redact: Callable[[str], str] = str
-    start_seconds: float = START_SECONDS
-    linger_seconds: float = LINGER_SECONDS
 
 
 class Server(SharedServer[McpConnection]):
@@ -75,7 +63,8 @@ class Server(SharedServer[McpConnection]):
     @property
     def log_path(self) -> Path:
         """Where everything is that it says beside the protocol."""
-        return self._options.logs / f"{_file_name(self.config.name)}.log"
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in self.config.name)[:60]
+        return self._options.logs / f"{name or 'server'}.log"
 
     @property
     def idle(self) -> bool:
@@ -84,8 +73,8 @@ class Server(SharedServer[McpConnection]):
 
     @property
     def uses_roots(self) -> bool:
-        known = self._connection is not None and self._connection.uses_roots
-        return known or (self.listing is not None and self.listing.uses_roots)
+        sources = (self._connection, self.listing)
+        return any(source is not None and source.uses_roots for source in sources)
 
     @property
     def roots(self) -> tuple[Path, ...]:
@@ -106,14 +95,14 @@ class Server(SharedServer[McpConnection]):
         self.starts += 1
         options = self._options
         log = ErrorLog(self.log_path, options.redact)
-        around = ConnectionOptions(
-            options.cwd, options.environment, log, lambda: self.roots, self._elicit, self._take_listing
+        connection = McpConnection(
+            self.config, options, log, roots=lambda: self.roots, elicit=self._elicit, changed=self._take_listing
         )
-        connection = McpConnection(self.config, around)
         try:
             await connection.open(self.config.start_seconds or options.start_seconds)
         except CannotStartError as error:
-            self._failed(str(error))
+            self.problem = str(error)
+            self._count_crash()
             raise
         self.problem = None
         return connection
@@ -125,18 +114,14 @@ class Server(SharedServer[McpConnection]):
             self.problem = f"it ended {seconds:.1f} s after its start"
         super()._ended(seconds)
 
-    def _failed(self, why: str) -> None:
-        self.problem = why
-        self._count_crash()
-
     def _too_soon(self, seconds: float) -> Exception:
         return CannotStartError(f"it failed {self._crashes} times ({self.problem}); next attempt in {seconds:.0f} s")
 
-    def _take_listing(self, found: Listing) -> None:
-        if self.listing is None or found.tools != self.listing.tools:
+    def _take_listing(self, listing: Listing) -> None:
+        if self.listing is None or listing.tools != self.listing.tools:
             self.version += 1
-        self.listing = found
-        self._options.memory.keep(self.config.digest, found)
+        self.listing = listing
+        self._options.memory.keep(self.config.digest, listing)
 
     async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
         """Ask a person. The protocol does not say for which call a server asks: the newest is assumed."""
@@ -176,9 +161,7 @@ class Server(SharedServer[McpConnection]):
 
     async def _call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
         """Make a call. One that is known not to have reached the server is made again, once."""
-        limit = self.config.call_seconds
-        if limit is None:
-            limit = caller.seconds
+        limit = caller.seconds if self.config.call_seconds is None else self.config.call_seconds
         for last in (False, True):
             connection = await self.ready()
             caller.patience = Patience(limit)
@@ -233,29 +216,19 @@ _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ServerPool] = weakr
 def loop_pool() -> ServerPool:
     """Return the pool that all runs of this event loop share."""
     loop = asyncio.get_running_loop()
-    found = _pools.get(loop)
-    if found is None:
-        found = _pools[loop] = ServerPool()
-    return found
+    if loop not in _pools:
+        _pools[loop] = ServerPool()
+    return _pools[loop]
 
 
 async def load_library() -> None:
     """Import the library, which takes a second, outside of the event loop."""
-    import sys
-
     if "mcp.client.client" not in sys.modules:
         await asyncio.to_thread(_import)
 
 
 def _import() -> None:
-    import logging
-    from importlib import import_module
-
     # Without a handler these loggers write to standard error, past every display.
     for name in ("mcp", "client", "httpx2"):
         logging.getLogger(name).addHandler(logging.NullHandler())
     import_module("mcp.client.client")
-
-
-def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)[:60] or "server"

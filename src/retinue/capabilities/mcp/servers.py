@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.config import Configured, ServerConfig, configured_servers, read_server
-from retinue.capabilities.mcp.pool import PoolOptions, Server, loop_pool
+from retinue.capabilities.mcp.connection import PoolOptions
+from retinue.capabilities.mcp.pool import Server, loop_pool
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.foreign import read_file
 from retinue.core.request import RunRequest
+from retinue.core.spelling import nearest
 from retinue.core.tool_names import served_word
 from retinue.errors import LaunchError
+from retinue.guard.trust import TrustSubject, describe_program
 from retinue.settings.foreign import parse_object
 from retinue.settings.places import retinue_state
 from retinue.tools.processes import CannotStartError
@@ -27,7 +30,6 @@ from retinue.tools.processes import CannotStartError
 if TYPE_CHECKING:
     from retinue.agents.lint.subject import CheckResult, LintSubject
     from retinue.core.spec import ServerRef
-    from retinue.guard.trust import TrustSubject
     from retinue.runs.project import Project
 
 
@@ -113,8 +115,6 @@ def is_trusted(config: ServerConfig, project: Project) -> bool:
 
 def server_subjects(project: Project) -> list[TrustSubject]:
     """Return the files of the project that bring servers, for `retinue trust`."""
-    from retinue.guard.trust import TrustSubject
-
     brought: dict[str, list[ServerConfig]] = {}
     for config in project_servers(project).servers.values():
         # Consent to a settings file is asked for elsewhere, for all that it brings.
@@ -132,8 +132,6 @@ def server_subjects(project: Project) -> list[TrustSubject]:
 def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each server of a file with all that the file has on it, also for one that another file
     shadows now. The file only names values of the environment, so none of them is shown."""
-    from retinue.guard.trust import describe_program
-
     shown = {}
     for key in ("mcpServers", "servers"):
         table = data.get(key)
@@ -235,8 +233,6 @@ class ServerLint:
         if config is None:
             if server.config is None:
                 reason = f"The MCP server '{server.name}' is not configured here: it is left out."
-                from retinue.core.spelling import nearest
-
                 meant = nearest(server.name, configured.servers)
                 remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
                 yield subject.report("server-not-configured", reason, remedy, key=key, word=server.name)

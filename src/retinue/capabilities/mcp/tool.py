@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.tool_list import ServerTool, harmless_schema, safe_keys, to_output
@@ -39,9 +38,9 @@ CALL_SECONDS = 300.0
 DECLINE = "decline"
 DONE = "done"
 SKIP = "skip"
-_MOST_FIELDS = 20
+_MAX_FIELDS = 20
 _ATTEMPTS = 3
-_LENGTH = 2_000
+_MAX_CHARACTERS = 2_000
 _CHECKED = ("type", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems")
 """What an answer is held to. A pattern is not: matching one of a stranger may take for ever."""
 
@@ -63,16 +62,16 @@ Ask = Callable[[ElicitQuestion], Awaitable[str | None]]
 async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitResult:
     from mcp_types import ElicitResult
 
-    message = params.message[:_LENGTH]
+    message = params.message[:_MAX_CHARACTERS]
     if params.mode == "url":
-        detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_LENGTH]}"
+        detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_MAX_CHARACTERS]}"
         said = await ask(ElicitQuestion(f"The MCP server {server} wants you to open a page", detail, (DONE, DECLINE)))
         return ElicitResult(action="accept") if said == DONE else _refused(said)
     schema = params.requested_schema
     fields = schema.get("properties")
     if not isinstance(fields, Mapping):
         fields = {}
-    if len(fields) > _MOST_FIELDS:
+    if len(fields) > _MAX_FIELDS:
         return ElicitResult(action="decline")
     required = schema.get("required")
     if not isinstance(required, list):
@@ -84,9 +83,7 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     content: dict[str, Any] = {}
     for number, (name, shown) in enumerate(fields.items(), 1):
         field = shown if isinstance(shown, Mapping) else {}
-        numbered = title
-        if len(fields) > 1:
-            numbered = f"{title} ({number} of {len(fields)})"
+        numbered = f"{title} ({number} of {len(fields)})" if len(fields) > 1 else title
         value = await _field(numbered, str(name), field, str(name) in required, ask)
         if isinstance(value, _Refused):
             return _refused(value.said)
@@ -102,9 +99,7 @@ class _Refused(Struct, frozen=True):
 def _refused(said: str | None) -> ElicitResult:
     from mcp_types import ElicitResult
 
-    if said is None:
-        return ElicitResult(action="cancel")
-    return ElicitResult(action="decline")
+    return ElicitResult(action="cancel" if said is None else "decline")
 
 
 async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
@@ -115,7 +110,7 @@ async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, 
     default = field.get("default")
     if several and needed and default is None and not field.get("minItems"):
         default = []
-    hint = str(field.get("description") or "")[:_LENGTH]
+    hint = str(field.get("description") or "")[:_MAX_CHARACTERS]
     asides = _asides(field, choices, needed, default)
     # A field may have the word among its own choices.
     skips = {"", SKIP}.difference(choices) if default is not None or not needed else set[str]()
@@ -143,9 +138,8 @@ def _asides(field: Mapping[str, Any], choices: Mapping[str, Any], needed: bool, 
     """Return how many choices are wanted, and what becomes of a field that is skipped."""
     asides = []
     if field.get("type") == "array":
-        bounds = [
-            f"{word} {field[key]}" for word, key in (("at least", "minItems"), ("at most", "maxItems")) if key in field
-        ]
+        words = {"minItems": "at least", "maxItems": "at most"}
+        bounds = [f"{word} {field[key]}" for key, word in words.items() if key in field]
         asides.append(", ".join(["choose any, separated by commas", *bounds]))
     if default is not None:
         values = default if isinstance(default, list) else [default]
@@ -274,9 +268,7 @@ class ServedTool(Struct, frozen=True):
         except ServerError as error:
             text = from_server(f"The MCP server '{self.name}' refused the call: {error}")
             return failed(text, ToolEffect("failed", hosts=hosts))
-        effect = ToolEffect("finished", hosts=hosts)
-        if result.is_error:
-            effect = ToolEffect("failed", hosts=hosts)
+        effect = ToolEffect("failed" if result.is_error else "finished", hosts=hosts)
         make = partial(to_output, result, characters=self.characters, outputs=context.outputs, effect=effect)
         return await asyncio.to_thread(make)
 
@@ -306,12 +298,7 @@ def served_tool(
         name=served_name(config.name, listed.name),
         description=description,
         parameters=parameters,
-        effects=effects(config, listed),
+        # A server is a program, so its tools may do anything, unless the user has said to believe what it says of them.
+        effects=_READS if config.trust_annotations and listed.read_only else _ANYTHING,
     )
     return ServedTool(spec, server, listed.name, characters, seconds, ask, renamed)
-
-
-def effects(config: ServerConfig, listed: ServerTool) -> frozenset[EffectKind]:
-    """Return what a tool may do: anything, because a server is a program. What the server says of itself counts
-    only where the user has said to believe it."""
-    return _READS if config.trust_annotations and listed.read_only else _ANYTHING

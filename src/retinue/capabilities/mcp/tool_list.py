@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
+import msgspec
 import orjson
-from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec import Struct
 
 from retinue.core.format import format_bytes
 from retinue.core.messages import Content, Image, Text
@@ -28,13 +28,15 @@ from retinue.core.tool_names import served_word
 from retinue.models.tool_schema import folded_keywords, portable_schema
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
+from retinue.tools.content import head_and_tail
 from retinue.tools.delegation.frame import from_server, harmless
+from retinue.tools.safe_dir import replace_entry
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
 
-MOST_IMAGES = 8
+MAX_IMAGES = 8
 IMAGE_CHARACTERS = 7_000_000
 """Base64 characters of one image: five megabytes, which is what providers take."""
 FILE_BYTES = 16 * 1024 * 1024
@@ -48,7 +50,7 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
     texts: list[str] = []
     images: list[Image] = []
     for part in _parts(result):
-        if isinstance(part, Image) and len(images) < MOST_IMAGES:
+        if isinstance(part, Image) and len(images) < MAX_IMAGES:
             images.append(part)
         elif isinstance(part, Image):
             texts.append("[an image is left out: there are too many]")
@@ -64,12 +66,9 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
 
 
 def _parts(result: CallToolResult) -> Iterator[str | Image]:
-    said = False
-    for block in result.content:
-        part = _part(block)
-        said = said or isinstance(part, str)
-        yield part
-    if not said and result.structured_content is not None:
+    parts = list(map(_part, result.content))
+    yield from parts
+    if not any(isinstance(part, str) for part in parts) and result.structured_content is not None:
         with suppress(TypeError, ValueError):
             yield orjson.dumps(result.structured_content, option=orjson.OPT_INDENT_2, default=str).decode()
 
@@ -97,9 +96,8 @@ def _image(media_type: str, data: str) -> str | Image:
 
 
 def _resource(resource: Any) -> str | Image:
-    text = getattr(resource, "text", None)
-    if text is not None:
-        return f"[resource {resource.uri}]\n{text}"
+    if getattr(resource, "text", None) is not None:
+        return f"[resource {resource.uri}]\n{resource.text}"
     if resource.mime_type in _IMAGES:
         return _image(resource.mime_type, resource.blob)
     kind = resource.mime_type or "of unknown type"
@@ -113,28 +111,22 @@ def shorten(text: str, most: int, outputs: Path) -> str:
     if len(text) <= most:
         return text
     path = _store(text, outputs)
-    head = int(most * _HEAD_SHARE)
-    tail = most - head
-    where = ""
-    if path is not None:
-        where = f"; the whole is in {path}"
-    gap = f"[... {len(text) - most:,} of {len(text):,} characters left out here{where} ...]"
-    return f"{text[:head].rstrip()}\n\n{gap}\n\n{text[len(text) - tail :].lstrip()}"
+    return head_and_tail(text, most, "" if path is None else f"the whole is in {path}", head_share=_HEAD_SHARE)
 
 
 def _store(text: str, outputs: Path) -> Path | None:
     try:
         path = private_folder(outputs) / f"mcp-{secrets.token_hex(4)}.txt"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode()[:FILE_BYTES])
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode()[:FILE_BYTES])
         return path
     except OSError:
         return None
 
 
 MEMORY_SECONDS = 24 * 3600
-MOST_TOOLS = 2_000
+MAX_TOOLS = 2_000
 _DESCRIPTION = 8_000
 _SCHEMA_BYTES = 128 * 1024
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -149,14 +141,13 @@ class ServerTool(Struct, frozen=True):
     description: str
     parameters: Mapping[str, Any]
     read_only: bool = False
-    problem: str | None = None
 
 
 class Listing(Struct, frozen=True):
     tools: tuple[ServerTool, ...]
     uses_roots: bool = False
     problems: tuple[str, ...] = ()
-    at: float = field(default=0.0)
+    at: float = 0.0
 
 
 def repair_tools(tools: list[Any], left_out: list[str]) -> list[Any]:
@@ -212,34 +203,34 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False, left_out: Iterable[
     kept: dict[str, ServerTool] = {}
     words: dict[str, str] = {}
     problems: list[str] = list(left_out)
-    for tool in raw:
-        made = _read_tool(tool)
-        if made.problem is not None:
-            problems.append(f"{made.name[:80]!r}: {made.problem}")
-        elif len(kept) >= MOST_TOOLS:
-            problems.append(f"it has more than {MOST_TOOLS} tools: the rest is left out")
+    for entry in raw:
+        tool, name = _read_tool(entry), f"{entry.name[:80]!r}"
+        if isinstance(tool, str):
+            problems.append(f"{name}: {tool}")
+        elif len(kept) >= MAX_TOOLS:
+            problems.append(f"it has more than {MAX_TOOLS} tools: the rest is left out")
             break
-        elif (first := words.setdefault(served_word(made.name), made.name)) != made.name:
-            problems.append(f"{made.name[:80]!r} is left out: a model and rules would take it for {first[:80]!r}")
+        elif (first := words.setdefault(served_word(tool.name), tool.name)) != tool.name:
+            problems.append(f"{name} is left out: a model and rules would take it for {first[:80]!r}")
         else:
-            kept.setdefault(made.name, made)
-            problems += _note_changes(made)
+            kept.setdefault(tool.name, tool)
+            problems += _note_changes(tool, name)
     return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
 
 
-def _note_changes(tool: ServerTool) -> list[str]:
+def _note_changes(tool: ServerTool, name: str) -> list[str]:
     """Return what of a tool's parameters providers refuse, and what is offered instead."""
-    said: list[str] = []
+    notes: list[str] = []
     if folded := folded_keywords(tool.parameters):
         keywords = " and ".join(folded)
-        said.append(
-            f"{tool.name[:80]!r}: model providers refuse {keywords} at the top of its parameters; it is offered with "
+        notes.append(
+            f"{name}: model providers refuse {keywords} at the top of its parameters; it is offered with "
             "one object that has all of them, and the condition in words"
         )
     if renamed := safe_keys(tool.parameters)[1]:
         pairs = ", ".join(f"{old!r} as {new!r}" for new, old in renamed.items())
-        said.append(f"{tool.name[:80]!r}: model providers refuse some of its argument names; offered are {pairs}"[:400])
-    return said
+        notes.append(f"{name}: model providers refuse some of its argument names; offered are {pairs}"[:400])
+    return notes
 
 
 def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str], str]:
@@ -273,33 +264,35 @@ def harmless_schema(schema: Any) -> Any:
     """Return parameters whose descriptions have no tag that only the harness may write. Names and values stay: the
     server wants them back."""
     if isinstance(schema, Mapping):
-        found = {}
-        for key, value in schema.items():
-            told = key in ("description", "title") and isinstance(value, str)
-            found[key] = harmless(value) if told else harmless_schema(value)
-        return found
+        return {
+            key: harmless(value)
+            if key in ("description", "title") and isinstance(value, str)
+            else harmless_schema(value)
+            for key, value in schema.items()
+        }
     if isinstance(schema, list | tuple):
         return [harmless_schema(inner) for inner in schema]
     return schema
 
 
-def _read_tool(tool: Any) -> ServerTool:
+def _read_tool(tool: Any) -> ServerTool | str:
+    """Return a tool, or why no model could be offered it."""
     schema = tool.input_schema
     description = _CONTROL.sub("", tool.description or tool.title or "").strip()[:_DESCRIPTION]
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
     if not tool.name or len(tool.name) > 200:
-        return ServerTool(tool.name, "", {}, problem="its name has no usable length")
+        return "its name has no usable length"
     execution = getattr(tool, "execution", None)
     if execution is not None and execution.task_support == "required":
-        return ServerTool(tool.name, "", {}, problem="it is left out: it can only be called as a task")
+        return "it is left out: it can only be called as a task"
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return ServerTool(tool.name, "", {}, problem="its parameters are not a JSON object")
+        return "its parameters are not a JSON object"
     try:
         size = len(orjson.dumps(schema))
     except (TypeError, ValueError):
-        return ServerTool(tool.name, "", {}, problem="its parameters are not JSON")
+        return "its parameters are not JSON"
     if size > _SCHEMA_BYTES:
-        return ServerTool(tool.name, "", {}, problem=f"its parameters take more than {_SCHEMA_BYTES} bytes")
+        return f"its parameters take more than {_SCHEMA_BYTES} bytes"
     return ServerTool(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
 
 
@@ -311,37 +304,14 @@ class ListingMemory:
 
     def recall(self, digest: str) -> Listing | None:
         """Return the stored list; None when it is missing, damaged or too old."""
-        data = read_object(self._folder / f"{digest}.json").data
         try:
-            at = float(data["at"])
-            tools = []
-            for raw in data["tools"]:
-                tools.append(ServerTool(raw["name"], raw["description"], raw["parameters"], raw["read_only"]))
-            problems = tuple(map(str, data["problems"]))
-            found = Listing(tuple(tools), bool(data["uses_roots"]), problems, at)
-        except (KeyError, TypeError, ValueError):
+            listing = msgspec.convert(read_object(self._folder / f"{digest}.json").data, Listing)
+        except msgspec.ValidationError:
             return None
         # A negative age means that the clock was set back.
-        if not 0 <= time.time() - at < MEMORY_SECONDS:
-            return None
-        return found
+        return listing if 0 <= time.time() - listing.at < MEMORY_SECONDS else None
 
-    def keep(self, digest: str, found: Listing) -> None:
-        tools = []
-        for tool in found.tools:
-            stored = asdict(tool)
-            del stored["problem"]
-            tools.append(stored)
-        data = orjson.dumps(
-            {"at": found.at, "uses_roots": found.uses_roots, "tools": tools, "problems": found.problems}
-        )
+    def keep(self, digest: str, listing: Listing) -> None:
         with suppress(OSError):
             path = private_folder(self._folder) / f"{digest}.json"
-            fresh = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
-            fresh.write_bytes(data)
-            fresh.chmod(0o600)
-            fresh.replace(path)
-
-    def forget(self, digest: str) -> None:
-        with suppress(OSError):
-            (self._folder / f"{digest}.json").unlink(missing_ok=True)
+            replace_entry(None, str(path), msgspec.json.encode(listing), 0o600)

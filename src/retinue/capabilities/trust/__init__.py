@@ -6,13 +6,14 @@ has all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from retinue.core.foreign import read_file
+from retinue.core.lazy import LazyModule
 from retinue.runs.capability import Capability
 from retinue.settings.foreign import foreign_files, parse_object
 from retinue.settings.load import settings_files
@@ -20,33 +21,29 @@ from retinue.settings.load import settings_files
 if TYPE_CHECKING:
     from retinue.core.foreign import Right
     from retinue.core.spec import AgentSpec
+    from retinue.guard import trust as _trust
     from retinue.guard.trust import Trust, TrustSubject
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.project import Project
+else:
+    _trust = LazyModule("retinue.guard.trust")
 
 
 class TrustCapability(Capability):
     """Withholds from a run everything that nobody has consented to, with a note."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        withhold_rights(plan)
-
-
-def withhold_rights(plan: LaunchPlan) -> None:
-    """Take from the run what nobody has consented to. Costs nothing for an agent that brings nothing."""
-    request, project, spec = plan.request, plan.project, plan.spec
-    # Once is enough: the runs below would repeat the notes of the run that a person started.
-    if request.parent_id is None:
-        plan.notes += _withheld(project)
-    if not (spec.hooks or spec.servers or spec.permission_mode):
-        return
-    from retinue.guard.trust import brings, without_rights
-
-    withheld = {right: what for right, what in brings(spec).items() if not project.trust.trusts(spec, right)}
-    if not withheld:
-        return
-    plan.notes += _explain_withheld(spec, withheld, project.trust)
-    plan.request = replace(request, spec=without_rights(spec, withheld))
+        request, project, spec = plan.request, plan.project, plan.spec
+        # Once is enough: the runs below would repeat the notes of the run that a person started.
+        if request.parent_id is None and project.settings.problems:
+            plan.notes += _withheld_settings(project)
+        # Nothing is loaded for an agent that brings nothing.
+        if not (spec.hooks or spec.servers or spec.permission_mode):
+            return
+        withheld = {right: what for right, what in _trust.brings(spec).items() if not project.trust.trusts(spec, right)}
+        if withheld:
+            plan.notes += _explain_withheld(spec, withheld, project.trust)
+            plan.request = replace(request, spec=_trust.without_rights(spec, withheld))
 
 
 def _explain_withheld(spec: AgentSpec, withheld: Mapping[Right, Sequence[str]], trust: Trust) -> list[str]:
@@ -67,41 +64,34 @@ def _explain_withheld(spec: AgentSpec, withheld: Mapping[Right, Sequence[str]], 
             return [f"{spec.path} is not trusted, so it runs without: {everything}. {' '.join(remedies)}"]
 
 
-def _withheld(project: Project) -> tuple[str, ...]:
+def _withheld_settings(project: Project) -> Iterable[str]:
     """Return notes on settings that have no effect without consent, and on settings that could not be read."""
-    if not project.settings.problems:
-        return ()
-    from retinue.guard.trust import untrusted
-
-    notes = list(untrusted(project.settings))
+    notes = list(_trust.untrusted(project.settings))
     for problem in project.settings.problems:
         # The permissions report their own problems.
         if problem.field and not problem.field.startswith("permissions."):
             notes.append(str(problem))
-    return tuple(dict.fromkeys(notes))
+    return dict.fromkeys(notes)
 
 
 def subjects(project: Project) -> list[TrustSubject]:
     """Return every file of the project that needs consent, whether or not it has been given."""
     from retinue.guard.gitconfig import git_programs
-    from retinue.guard.trust import TrustSubject, agent_subjects, settings_subject
 
     found: list[TrustSubject] = []
-    files: list[tuple[str, Path]] = []
-    for foreign in foreign_files(project.cwd, project.environment):
-        files.append((foreign.layer, Path(foreign.path)))
-    for layer, path in (*files, *settings_files(project.cwd, project.environment)):
+    foreign = [(file.layer, Path(file.path)) for file in foreign_files(project.cwd, project.environment)]
+    for layer, path in (*foreign, *settings_files(project.cwd, project.environment)):
         if layer in ("pi project", "project", "local"):
             try:
                 content = read_file(path)
             except OSError:
                 continue  # the settings' own reader reports it
-            subject = settings_subject(path, parse_object(content)[0], content)
+            subject = _trust.settings_subject(path, parse_object(content)[0], content)
             if subject:
                 found.append(subject)
     git = git_programs(project.cwd, checkout=True, aliases=lambda name: True)
     if git is not None:
-        found.append(TrustSubject(git.path, (git.content,), git.what))
+        found.append(_trust.TrustSubject(git.path, (git.content,), git.what))
     for capability in project.capabilities.plan:
         found += capability.trust_subjects(project)
-    return [*found, *agent_subjects([entry.spec for entry in project.catalog().winners])]
+    return [*found, *_trust.agent_subjects([entry.spec for entry in project.catalog().winners])]
