@@ -300,7 +300,7 @@ def language_servers(installation: Installation) -> Iterator[Row]:
         lacking = sorted(set(kind.languages) - covered)
         if lacking and lacking[0] not in missing:
             detail = f"not installed, though there are {' '.join(lacking)} files in {root}"
-            missing[lacking[0]] = ("warning", kind.name, detail, f"Install it: {kind.install or kind.argv[0]}")
+            missing[lacking[0]] = ("warning", kind.name, detail, f"Install it: {kind.how_to_install or kind.argv[0]}")
     yield from missing.values()
     if not covered and not missing:
         yield "info", "servers", f"none is installed; for Python: {install_command('lsp')}"

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from retinue.app.text import clip
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from retinue.capabilities.lsp.catalog import server_kinds
 from retinue.capabilities.mcp.servers import ProjectPool, is_trusted, pool_options, project_servers
 from retinue.engine import open_project

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.core.tool import ToolOutput
 from retinue.testing import ToolBench

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
@@ -149,7 +149,7 @@ from pathlib import Path
 sys.executable = {str(empty / "python")!r}
 sys.modules["lsprotocol"] = None
 from retinue.core.tool import ToolContext
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
@@ -267,7 +267,7 @@ async def test_a_killed_process_leaves_no_server_behind(bench: Make, tmp_path: P
 import asyncio, os, signal
 from pathlib import Path
 from retinue.core.tool import ToolContext
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from retinue.engine import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
@@ -289,8 +289,8 @@ async def test_servers_of_a_projects_files_need_consent(bench: Make) -> None:
     (made.root / ".retinue").mkdir()
     servers = {"evil": {"command": ["/bin/sh"], "languages": {".py": "python"}}}
     (made.root / ".retinue" / "settings.json").write_text(json.dumps({"lsp": {"servers": servers, "sandbox": "off"}}))
-    assert [kind.name for kind in pool_of(made).habits.kinds] == [kind.name for kind in KNOWN]
-    assert not pool_of(made).habits.trusting
+    assert [kind.name for kind in pool_of(made).kinds] == [kind.name for kind in KNOWN]
+    assert not pool_of(made).trusting
 
 
 def test_settings_change_known_servers_and_add_others() -> None:
@@ -354,7 +354,7 @@ def test_garbage_on_the_wire_is_an_error_or_nothing(data: bytes) -> None:
 def test_importing_the_tool_loads_no_protocol_library() -> None:
     code = (
         "import sys, retinue.capabilities.lsp.tool\n"
-        "heavy = {'lsprotocol', 'attrs', 'cattrs', 'asyncio.subprocess'} & set(sys.modules)\n"
+        "heavy = {'lsprotocol', 'attrs', 'cattrs'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ})

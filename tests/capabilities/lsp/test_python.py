@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import retinue
-from retinue.capabilities.lsp.attach import Languages
+from retinue.capabilities.lsp import Languages
 from tests.capabilities.lsp.bench import MAIN, Bench, alive, slot_of, until
 
 

@@ -25,7 +25,6 @@ from retinue.runs.capability import Capability, Running, RunPart
 from retinue.runs.prompt import detect
 from retinue.tools.base import BuiltinTool
 from retinue.tools.paths import Reaching
-from retinue.tools.processes import in_thread, wait_until_over
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit import checkpoint as _checkpoint
@@ -37,12 +36,14 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.project import Project
     from retinue.runs.run import Run
+    from retinue.tools import processes as _processes
 else:
     _checkpoint = LazyModule("retinue.capabilities.audit.checkpoint")
     _ledger = LazyModule("retinue.capabilities.audit.ledger")
     _retention = LazyModule("retinue.capabilities.audit.retention")
     _shadow = LazyModule("retinue.capabilities.audit.shadow")
     _undo = LazyModule("retinue.capabilities.audit.undo")
+    _processes = LazyModule("retinue.tools.processes")
 
 MAX_NAMED_STALE_FILES = 20
 MAX_NAMED_FILES = 8
@@ -167,7 +168,7 @@ class Audit:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             # Cancelled before the call began: nothing of it is to be recorded.
-            await wait_until_over(work)
+            await _processes.wait_until_over(work)
             if work.exception() is None:
                 await self.end()
             raise
@@ -179,7 +180,7 @@ class Audit:
     async def end(self) -> tuple[TouchedPath, ...]:
         """Take the checkpoint after a call, even if the caller is cancelled meanwhile."""
         try:
-            writes = await in_thread(self._checkpoints.end)
+            writes = await _processes.in_thread(self._checkpoints.end)
         except _shadow.CheckpointError as error:
             self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
             return ()

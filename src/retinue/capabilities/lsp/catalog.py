@@ -39,21 +39,30 @@ class ServerKind(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     runs_code: bool = False
     install: str = ""
+    """The command that installs it, or the name of what to install."""
+    extra: str = ""
+    """The optional part of Retinue that brings it."""
     enabled: bool = True
 
-    def handles(self, path: Path) -> bool:
-        return path.suffix.lower() in self.languages or path.name in self.languages
+    @property
+    def how_to_install(self) -> str:
+        # Only when it is asked for: it looks up how Retinue was installed, which takes time.
+        return install_command(self.extra) if self.extra else self.install
+
+    def handles(self, name: str) -> bool:
+        """Return whether it reads files of this name."""
+        return os.path.splitext(name)[1].lower() in self.languages or name in self.languages  # noqa: PTH122
 
     def language(self, path: Path) -> str:
         return self.languages.get(path.name) or self.languages.get(path.suffix.lower(), "plaintext")
 
     def program(self, search: str | None) -> str | None:
         """Return the program to start; None when it is not installed. `search` is the PATH to look in."""
-        found = shutil.which(self.argv[0], path=search)
+        program = shutil.which(self.argv[0], path=search)
         # The extra `lsp` installs a server beside our interpreter, whose folder may not be on the PATH.
-        if found is None and sys.executable:
-            found = shutil.which(self.argv[0], path=str(Path(sys.executable).parent))
-        return found
+        if program is None and sys.executable:
+            program = shutil.which(self.argv[0], path=str(Path(sys.executable).parent))
+        return program
 
 
 _PYTHON = {".py": "python", ".pyi": "python"}
@@ -81,7 +90,7 @@ KNOWN: tuple[ServerKind, ...] = (
         _PYTHON_ROOTS,
         options={"diagnosticMode": "workspace"},
         settings={"ty": {"diagnosticMode": "workspace"}},
-        install=install_command("lsp"),
+        extra="lsp",
     ),
     ServerKind(
         "basedpyright",
@@ -189,19 +198,17 @@ KNOWN: tuple[ServerKind, ...] = (
 
 def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKind, ...]:
     """Return the known servers, changed and extended by the settings. Servers of the settings come first, because
-    somebody who configures one wants it used."""
+    somebody who configures one wants it used. One of which they say too little to start it is left out."""
     known = {kind.name: kind for kind in KNOWN}
     own = {}
     for name, values in configured.items():
-        kind = _configure(known.get(name), name, values)
-        if kind is not None:
+        kind = _configure(known.get(name) or ServerKind(name, (), {}, runs_code=True), values)
+        if kind.argv and kind.languages:
             own[name] = kind
     return (*own.values(), *(kind for kind in KNOWN if kind.name not in own))
 
 
-def _configure(known: ServerKind | None, name: str, values: Mapping[str, Any]) -> ServerKind | None:
-    """Return a server of the settings; None if they say too little to start it."""
-    base = known or ServerKind(name, (), {}, runs_code=True)
+def _configure(kind: ServerKind, values: Mapping[str, Any]) -> ServerKind:
     changes: dict[str, Any] = {}
     # Nothing is known of a program that a user names, so it counts as one that runs code.
     if values.get("command"):
@@ -215,8 +222,7 @@ def _configure(known: ServerKind | None, name: str, values: Mapping[str, Any]) -
             changes[attribute] = dict(values[key])
     if values.get("disabled"):
         changes["enabled"] = False
-    made = replace(base, **changes)
-    return made if made.argv and made.languages else None
+    return replace(kind, **changes)
 
 
 def _ending(text: str) -> str:
@@ -226,7 +232,7 @@ def _ending(text: str) -> str:
 
 
 def for_file(kinds: Iterable[ServerKind], path: Path) -> list[ServerKind]:
-    return [kind for kind in kinds if kind.enabled and kind.handles(path)]
+    return [kind for kind in kinds if kind.enabled and kind.handles(path.name)]
 
 
 def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
@@ -240,84 +246,80 @@ def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
     return workspace
 
 
-MOST_FILES = 50_000
+MAX_WATCHED_FILES = 50_000
+MAX_ROOTS = 8
 SKIPPED = frozenset(
     ".git .hg .svn .venv venv node_modules target build dist __pycache__ .tox .nox .mypy_cache .ruff_cache "
     ".pytest_cache .idea .gradle .dart_tool .next .nuxt .cache site-packages".split()
 )
 
+Mark = tuple[int, int]
+"""Time and size of a file, which tell its versions apart."""
 Change = tuple[Path, Literal[1, 2, 3]]
 """A file that was created (1), changed (2) or deleted (3), in the protocol's numbers."""
 
 
 class Inventory(Struct):
-    """The files of one server's languages below one root. `whole` is False where there are more than `MOST_FILES`."""
+    """The files of one server's languages below one root, as of the last look."""
 
     kind: ServerKind
     root: Path
-    known: dict[str, tuple[int, int]] | None = None
-    whole: bool = True
+    files: dict[str, Mark] | None = None
 
     def look(self) -> list[Change]:
         """Return what changed since the last look; nothing at the first. Reads the disk: call it in a thread."""
-        found: dict[str, tuple[int, int]] = {}
-        self.whole = True
-        for path, stat in self._files():
-            if len(found) >= MOST_FILES:
-                self.whole = False
+        files: dict[str, Mark] = {}
+        complete = True
+        for entry in walk(self.root):
+            if not self.kind.handles(entry.name) and entry.name not in self.kind.markers:
+                continue
+            try:
+                if not entry.is_file(follow_symlinks=False):
+                    continue
+                stat = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # gone meanwhile
+            if len(files) >= MAX_WATCHED_FILES:
+                complete = False
                 break
-            found[path] = (stat.st_mtime_ns, stat.st_size)
-        before, self.known = self.known, found
+            files[entry.path] = (stat.st_mtime_ns, stat.st_size)
+        before, self.files = self.files, files
         if before is None:
             return []
-        changes: list[Change] = [(Path(path), 1) for path in found if path not in before]
-        changes += [(Path(path), 2) for path, mark in found.items() if before.get(path, mark) != mark]
+        changes: list[Change] = [(Path(path), 1) for path in files if path not in before]
+        changes += [(Path(path), 2) for path, mark in files.items() if before.get(path, mark) != mark]
         # A file that is missing from an incomplete look may just not have been reached.
-        if self.whole:
-            changes += [(Path(path), 3) for path in before if path not in found]
+        if complete:
+            changes += [(Path(path), 3) for path in before if path not in files]
         return changes
 
-    def paths(self) -> list[Path]:
+    def sources(self) -> list[Path]:
         """Return the source files as of the last look, in order."""
-        names = sorted(self.known or ())
-        return [path for path in map(Path, names) if self.kind.handles(path)]
-
-    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        for path, entry in walk(self.root):
-            if ends_like(self.kind, entry.name) or entry.name in self.kind.markers:
-                try:
-                    if entry.is_file(follow_symlinks=False):
-                        yield path, entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue  # gone meanwhile
+        return [path for path in map(Path, sorted(self.files or ())) if self.kind.handles(path.name)]
 
 
-def find_projects(kinds: Sequence[ServerKind], workspace: Path, most_roots: int = 8) -> list[tuple[ServerKind, Path]]:
+def find_projects(kinds: Sequence[ServerKind], workspace: Path) -> list[tuple[ServerKind, Path]]:
     """Return the projects in a workspace: the servers for its files, each with a root."""
-    found: dict[tuple[str, Path], ServerKind] = {}
-    for looked, (path, entry) in enumerate(walk(workspace)):
-        if looked > MOST_FILES or len(found) >= most_roots:
+    projects: dict[tuple[str, Path], ServerKind] = {}
+    for number, entry in enumerate(walk(workspace)):
+        if number > MAX_WATCHED_FILES or len(projects) >= MAX_ROOTS:
             break
         for kind in kinds:
-            if ends_like(kind, entry.name):
-                found.setdefault((kind.name, root_of(kind, Path(path), workspace)), kind)
-    return [(kind, root) for (_, root), kind in found.items()]
+            if kind.handles(entry.name):
+                projects.setdefault((kind.name, root_of(kind, Path(entry.path), workspace)), kind)
+    return [(kind, root) for (_, root), kind in projects.items()]
 
 
-def walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def walk(root: Path) -> Iterator[os.DirEntry[str]]:
     """Yield everything below `root` that is not a folder, nearest first. Links to folders are not followed."""
     folders = deque([str(root)])
     while folders:
         try:
             with os.scandir(folders.popleft()) as entries:
-                for entry in sorted(entries, key=lambda each: each.name):
+                for entry in sorted(entries, key=lambda entry: entry.name):
                     if not entry.is_dir(follow_symlinks=False):
-                        yield entry.path, entry
+                        yield entry
                     elif entry.name not in SKIPPED:
                         folders.append(entry.path)
         except OSError:
             continue  # gone, or not ours to read: the server will see the same
-
-
-def ends_like(kind: ServerKind, name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in kind.languages or name in kind.languages  # noqa: PTH122 - a name

@@ -1,9 +1,7 @@
-"""A conversation with one language server: requests and their answers, and what the server asks.
+"""A conversation with one language server: requests and their answers, and requests of the server.
 
-A message is a header with the length, then JSON; its size is bounded. Answers are checked against the
-protocol's types when they arrive, so that no other module meets an answer of another shape. A request
-that nobody waits for any more is cancelled at the server. When the server ends, every waiting caller
-is told at once.
+A message is a header with the length, then JSON; its size is bounded. A request that nobody waits for any more is
+cancelled at the server. When the server ends, every waiting caller gets the error at once.
 """
 
 from __future__ import annotations
@@ -13,21 +11,32 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.lsp.protocol import LspError, RefusedError, ServerFailedError
+from msgspec import Struct
+
+from retinue.capabilities.lsp.tool import LspError, ServerFailedError
 
 if TYPE_CHECKING:
-    from lsprotocol import types
+    from retinue.core.programs import Confinement
+    from retinue.tools.processes import ErrorLog, ServerProcess
 
-
-MOST_HEADER = 8 * 1024
-MOST_BODY = 64 * 1024 * 1024
+MAX_HEADER_BYTES = 8 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 _END = b"\r\n\r\n"
+_METHOD_NOT_FOUND = -32601
 
 
 class WireError(Exception):
     """Data that is not the protocol. Nothing after it can be understood."""
+
+
+class RefusedError(Exception):
+    """The server answered a request with an error. `code` is the protocol's number for it."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -58,17 +67,19 @@ class Decoder:
         if self._length is None:
             end = self._waiting.find(_END)
             if end < 0:
-                if len(self._waiting) > MOST_HEADER:
+                if len(self._waiting) > MAX_HEADER_BYTES:
                     raise WireError("it sent something without a header")
                 return None
-            self._length = _length(bytes(self._waiting[:end]))
-            del self._waiting[: end + len(_END)]
+            self._length = _length(self._cut(end + len(_END))[:end])
         if len(self._waiting) < self._length:
             return None
-        body = bytes(self._waiting[: self._length])
-        del self._waiting[: self._length]
-        self._length = None
+        body, self._length = self._cut(self._length), None
         return body
+
+    def _cut(self, size: int) -> bytes:
+        data = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return data
 
 
 def _length(header: bytes) -> int:
@@ -76,78 +87,48 @@ def _length(header: bytes) -> int:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
             text = value.strip()
-            if text.isdigit() and len(text) < 12 and int(text) <= MOST_BODY:
+            if text.isdigit() and len(text) < 12 and int(text) <= MAX_BODY_BYTES:
                 return int(text)
             raise WireError(f"it announced a message of {text[:20].decode('ascii', 'replace')} bytes")
     raise WireError(f"its header has no length: {header[:80]!r}")
 
 
-_METHOD_NOT_FOUND = -32601
-_LARGE = 2_000
-"""Results with more entries are converted in a thread."""
+class WatchedServer(Struct, frozen=True):
+    """A server's process, its log, and its sandbox, which is removed at its end."""
 
-
-class Program(Protocol):
-    """A started server program."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def code(self) -> int | None: ...
-
-    async def read(self) -> bytes:
-        """Return the next piece of its output; empty at the end."""
-        ...
-
-    async def write(self, data: bytes) -> None: ...
-
-    def cut(self) -> None:
-        """It ends soon, with all it started, whatever becomes of us. Needs no event loop."""
-        ...
+    process: ServerProcess
+    log: ErrorLog
+    box: Confinement | None
 
     async def end(self) -> None:
-        """It has ended, with all it started, when this returns. Safe to repeat."""
-        ...
-
-    @property
-    def said(self) -> str:
-        """The end of what it wrote to its standard error."""
-        ...
-
-
-Answer = Callable[[str, Any], Any]
-"""Returns our answer to a request of the server; raises LookupError for an unknown request."""
+        await self.process.end()
+        if self.box is not None:
+            await asyncio.to_thread(self.box.close)
 
 
 class LspConnection:
-    def __init__(self, program: Program, answer: Answer, heard: Callable[[str, Any], None]) -> None:
-        """`heard` is called with every notification, and with `$/gone` when there will be no more."""
-        self.program = program
+    def __init__(
+        self, server: WatchedServer, answer: Callable[[str, Any], Any], notice: Callable[[str, Any], None]
+    ) -> None:
+        """`answer` returns our answer to a request of the server, or raises LookupError for an unknown one. `notice` is
+        called with every notification, and with `$/gone` when there will be no more."""
+        self.server = server
         self._answer = answer
-        self._heard = heard
+        self._notice = notice
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._sending = asyncio.Lock()
         self.why_gone: str | None = None
         self._reader = asyncio.create_task(self._read(), name="lsp reader")
 
-    @property
-    def live(self) -> bool:
-        return self.why_gone is None
-
-    async def request(self, method: str, params: Any, seconds: float, *, typed: bool = True) -> Any:
-        """Return the result, as the protocol's type if `typed`. Raise ServerFailedError, RefusedError, or an LspError
-        with LSP_TIMEOUT."""
+    async def request(self, method: str, params: Any, seconds: float) -> Any:
+        """Return the result. Raise ServerFailedError, RefusedError, or an LspError with LSP_TIMEOUT."""
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(seconds):
-                await self._send({"id": number, "method": method, "params": _plain(params)})
-                result = await waiting
-                if not typed:
-                    return result
-                return await _structure_result(method, result)
+                await self._send({"id": number, "method": method, "params": params})
+                return await waiting
         except TimeoutError:
             await self._call_off(number)
             raise LspError("LSP_TIMEOUT", f"the language server did not answer {method} in {seconds:g} s.") from None
@@ -160,15 +141,16 @@ class LspConnection:
             self._waiting.pop(number, None)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        message: dict[str, Any] = {"method": method}
-        if params is not None:
-            message["params"] = _plain(params)
-        await self._send(message)
+        more = {} if params is None else {"params": params}
+        await self._send({"method": method, **more})
 
     async def close(self) -> None:
         self._end_waiting("it was stopped")
         self._reader.cancel()
-        await self.program.end()
+        await self.server.end()
+
+    def gone(self) -> ServerFailedError:
+        return ServerFailedError(f"the language server is gone: {self.why_gone}.")
 
     async def _call_off(self, number: int) -> None:
         with suppress(ServerFailedError, TimeoutError):
@@ -177,34 +159,33 @@ class LspConnection:
 
     async def _send(self, message: dict[str, Any]) -> None:
         async with self._sending:
-            if self.why_gone is not None:
-                raise ServerFailedError(f"the language server is gone: {self.why_gone}.")
-            try:
-                await self.program.write(encode(message))
-            except OSError:
-                self._end_waiting("it does not read any more")
-                raise ServerFailedError("the language server is gone: it does not read any more.") from None
+            if self.why_gone is None:
+                try:
+                    return await self.server.process.write(encode(message))
+                except OSError:
+                    self._end_waiting("it does not read any more")
+            raise self.gone()
 
     async def _read(self) -> None:
         decoder = Decoder()
         why = "it ended"
         try:
-            while data := await self.program.read():
+            while data := await self.server.process.read():
                 for message in decoder.feed(data):
                     self._take(message)
         except (WireError, OSError) as error:
             why = str(error)
         finally:
-            said = self.program.said.strip()
-            if said:
-                why = f"{why}; it said: {said[-300:]}"
+            printed = self.server.log.tail.strip()
+            if printed:
+                why = f"{why}; it said: {printed[-300:]}"
             self._end_waiting(why)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
         if isinstance(method, str):
             if number is None:
-                self._heard(method, message.get("params"))
+                self._notice(method, message.get("params"))
             else:
                 self._reply(number, method, message.get("params"))
             return
@@ -214,9 +195,7 @@ class LspConnection:
         error = message.get("error")
         if isinstance(error, Mapping):
             code = error.get("code")
-            if not isinstance(code, int):
-                code = 0
-            waiting.set_exception(RefusedError(code, str(error.get("message", ""))))
+            waiting.set_exception(RefusedError(code if isinstance(code, int) else 0, str(error.get("message", ""))))
         else:
             waiting.set_result(message.get("result"))
 
@@ -232,54 +211,9 @@ class LspConnection:
     def _end_waiting(self, why: str) -> None:
         if self.why_gone is None:
             self.why_gone = why
-            self._heard("$/gone", {})
+            self._notice("$/gone", {})
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(ServerFailedError(f"the language server is gone: {self.why_gone}."))
+                waiting.set_exception(self.gone())
                 # Nobody may be waiting any more; asyncio would then report an exception that nobody fetched.
                 waiting.exception()
-
-
-def _plain(params: Any) -> Any:
-    if params is None or isinstance(params, dict | list):
-        return params
-    return converter().unstructure(params)
-
-
-async def _structure_result(method: str, result: Any) -> Any:
-    if isinstance(result, list) and len(result) > _LARGE:
-        return await asyncio.to_thread(structure, method, result)
-    return structure(method, result)
-
-
-def structure(method: str, result: Any) -> Any:
-    """Return an answer as the protocol's type. Raise ServerFailedError for another shape."""
-    from lsprotocol import types
-
-    kind = types.METHOD_TO_TYPES[method][1]
-    try:
-        return converter().structure({"jsonrpc": "2.0", "id": 0, "result": result}, kind).result
-    except Exception as error:  # cattrs raises groups of anything
-        raise ServerFailedError(f"the language server's answer to {method} is not what the protocol says.") from error
-
-
-def read_notification(kind: type[types.PublishDiagnosticsParams], params: Any) -> types.PublishDiagnosticsParams | None:
-    """Return the content of a notification; None for one of another shape."""
-    try:
-        found: types.PublishDiagnosticsParams = converter().structure(params, kind)
-        return found
-    except Exception:  # noqa: BLE001 - cattrs raises groups of anything
-        return None
-
-
-_converter: Any = None
-
-
-def converter() -> Any:
-    """Return the converter. The first call takes half a second: `load_library` makes it off the event loop."""
-    global _converter
-    if _converter is None:
-        from lsprotocol.converters import get_converter
-
-        _converter = get_converter()
-    return _converter

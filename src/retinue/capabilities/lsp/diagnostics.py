@@ -9,10 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.capabilities.lsp.pool import LanguageServerPool, hidden_from, slot_for
-from retinue.capabilities.lsp.protocol import LspError, RefusedError, bad_input
+from retinue.capabilities.lsp.connection import RefusedError
+from retinue.capabilities.lsp.pool import LanguageServerPool, hidden_from
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, format_list, problems, read_source, summary
+from retinue.capabilities.lsp.tool import LspError, bad_input
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine
@@ -23,31 +24,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST_TOUCHED = 16
-_AT_ONCE = 8
-_MOST_NAMED = 20
-_MOST_OPENED = 200
+Diagnosis = tuple[list[ServerDiagnostic], str]
+"""Diagnostics, and a note where they are not complete."""
+MAX_EDITED_FILES = 16
+MAX_CONCURRENT_FILES = 8
+MAX_NAMED = 20
+MAX_ASKED_FILES = 200
 """Files that are asked about one by one where a server does not look at a workspace by itself."""
 
 
 async def diagnose_files(asking: Asking) -> str:
     question = asking.question
-    named = list(question.files)
-    if question.file:
-        named.insert(0, question.file)
-    if not named:
+    files = [*([question.file] if question.file else []), *question.files]
+    if not files:
         raise bad_input('diagnostics needs "file" or "files"; workspace-diagnostics looks at everything.')
-    several = len(named) > 1
-    found: list[ServerDiagnostic] = []
-    notes: list[str] = []
-    for some, note in await _each(named, lambda file: _diagnose_one(asking, file, several)):
-        found += some
-        notes.append(note)
-    nothing = f"No problems found in {len(named)} files." if several else "No problems found."
-    return _report(found, notes, nothing)
+    several = len(files) > 1
+    parts = await _map(files, lambda file: _diagnose_one(asking, file, several))
+    return _report(parts, f"No problems found in {len(files)} files." if several else "No problems found.")
 
 
-async def _diagnose_one(asking: Asking, file: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
+async def _diagnose_one(asking: Asking, file: Confined, several: bool) -> Diagnosis:
     try:
         source = await asking.source(str(file.path))
         return await (await asking.slot(source.path)).use(partial(_of_file, asking, source))
@@ -57,20 +53,20 @@ async def _diagnose_one(asking: Asking, file: Confined, several: bool) -> tuple[
         return [], f"{file.shown}: {error}"
 
 
-async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
+async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> Diagnosis:
     if session not in asking.synced:
         asking.synced.append(session)
         await session.sync()
-    said = await session.diagnostics(source, asking.seconds)
+    report = await session.diagnostics(source, asking.seconds)
     texts = AnswerFiles(asking.context, session.encoding)
-    if said is None:
+    if report is None:
         return [], f"{texts.name(source.path)}: the language server has not reported in {asking.seconds:g} s."
-    return problems(source.path, said, texts, asking.question.severity), ""
+    return problems(source.path, report, texts, asking.question.severity), ""
 
 
-async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+async def _map(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
     """Do the work for all things, a few at a time: a session keeps only a few files open at its server."""
-    slots = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(MAX_CONCURRENT_FILES)
 
     async def one(thing: T) -> R:
         async with slots:
@@ -87,16 +83,12 @@ async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[
 async def diagnose_workspace(asking: Asking) -> str:
     if asking.question.files or asking.question.file:
         return await diagnose_files(asking)
-    found: list[ServerDiagnostic] = []
-    notes: list[str] = []
-    for slot in await asking.workspace_slots():
-        more, note = await slot.use(partial(_of_workspace, asking))
-        found += more
-        notes.append(note)
-    return _report(found, notes, "No problems found in the workspace.")
+    slots = await asking.workspace_slots()
+    parts = [await slot.use(partial(_of_workspace, asking)) for slot in slots]
+    return _report(parts, "No problems found in the workspace.")
 
 
-async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
+async def _of_workspace(asking: Asking, session: LspSession) -> Diagnosis:
     await session.sync()
     if not session.looks_at_workspaces:
         return await _one_by_one(asking, session)
@@ -114,15 +106,15 @@ async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[Serve
 
 def _read_report(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
     """Return the diagnostics inside the workspace: the project that a server reports on may be larger."""
-    found = []
-    for each in getattr(report, "items", None) or ():
-        path = path_of(each.uri)
+    diagnostics: list[ServerDiagnostic] = []
+    for part in getattr(report, "items", None) or ():
+        path = path_of(part.uri)
         if path is not None and texts.is_inside(path):
-            found += problems(path, getattr(each, "items", None) or (), texts, asking.question.severity)
-    return found
+            diagnostics += problems(path, getattr(part, "items", None) or (), texts, asking.question.severity)
+    return diagnostics
 
 
-async def _one_by_one(asking: Asking, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
+async def _one_by_one(asking: Asking, session: LspSession) -> Diagnosis:
     asking.synced.append(session)
     give_up = asyncio.get_running_loop().time() + asking.seconds
 
@@ -135,17 +127,11 @@ async def _one_by_one(asking: Asking, session: LspSession) -> tuple[list[ServerD
             return []
 
     sources = session.sources
-    asked = await _each(sources[:_MOST_OPENED], one)
-    found: list[ServerDiagnostic] = []
-    looked = 0
-    for some in asked:
-        if some is not None:
-            looked += 1
-            found += some
+    reports = [report for report in await _map(sources[:MAX_ASKED_FILES], one) if report is not None]
     note = ""
-    if looked < len(sources):
-        note = f"{session.kind.name} was asked about {looked} of {len(sources)} files."
-    return found, note
+    if len(reports) < len(sources):
+        note = f"{session.kind.name} was asked about {len(reports)} of {len(sources)} files."
+    return list(chain.from_iterable(reports)), note
 
 
 async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
@@ -155,15 +141,15 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
     """
     try:
         async with asyncio.timeout(seconds):
-            looks = [_diagnose_edited(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
+            looks = [_diagnose_edited(pool, path, context, seconds) for path in paths[:MAX_EDITED_FILES]]
             found = sorted(chain.from_iterable(await asyncio.gather(*looks)))
     except TimeoutError:
         return ""
     if not found:
         return ""
-    lines = list(map(str, found[:_MOST_NAMED]))
-    if len(found) > _MOST_NAMED:
-        lines.append(f"[{len(found) - _MOST_NAMED} more]")
+    lines = list(map(str, found[:MAX_NAMED]))
+    if len(found) > MAX_NAMED:
+        lines.append(f"[{len(found) - MAX_NAMED} more]")
     return "\n".join([f"Diagnostics after this edit ({summary(found)}):", *lines])
 
 
@@ -172,13 +158,13 @@ async def _diagnose_edited(
 ) -> list[ServerDiagnostic]:
     async def work(session: LspSession) -> list[ServerDiagnostic]:
         await session.sync()
-        said = await session.diagnostics(source, seconds)
-        return problems(path, said or (), AnswerFiles(context, session.encoding), "warning")
+        report = await session.diagnostics(source, seconds)
+        return problems(path, report or (), AnswerFiles(context, session.encoding), "warning")
 
     try:
         confined = confine(str(path), context)
         hidden = await in_thread(lambda: hidden_from(context))
-        slot = slot_for(pool, confined.path, confined.root, None, hidden)
+        slot = pool.slot_for(confined.path, confined.root, None, hidden)
         source = await in_thread(lambda: read_source(confined))
         # A start of its own, which goes on when the timeout of this look cancels the use below.
         slot.begin()
@@ -187,9 +173,9 @@ async def _diagnose_edited(
         return []
 
 
-def _report(found: list[ServerDiagnostic], notes: list[str], nothing: str) -> str:
-    parts = list(filter(None, notes))[:_MOST_NAMED]
-    if found:
-        lines = map(str, sorted(found))
-        parts.insert(0, f"{summary(found)}\n{format_list(lines, 'problems')}")
-    return "\n".join(parts) or nothing
+def _report(parts: Sequence[Diagnosis], nothing: str) -> str:
+    diagnostics = sorted(chain.from_iterable(part[0] for part in parts))
+    lines = [note for _, note in parts if note][:MAX_NAMED]
+    if diagnostics:
+        lines.insert(0, f"{summary(diagnostics)}\n{format_list(map(str, diagnostics), 'problems')}")
+    return "\n".join(lines) or nothing

@@ -1,8 +1,7 @@
-"""What the protocol demands of a client: errors, positions, the parameters of `initialize`, answers to the server.
+"""The protocol's demands on a client: positions, the parameters of `initialize`, answers to the server.
 
-An error has a code for programs and a sentence for the model. Lines and columns count from 1 for people and models,
-from 0 for servers. Our columns count characters; servers count UTF-16 units unless something else was agreed on, so
-the columns differ after an emoji.
+Lines and columns count from 1 for people and models, from 0 for servers. Our columns count characters; servers count
+UTF-16 units unless something else was agreed on, so the columns differ after an emoji.
 """
 
 from __future__ import annotations
@@ -16,36 +15,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from retinue.capabilities.lsp.catalog import ServerKind
-from retinue.tools.base import ToolError
-
-Code = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER_NOT_FOUND", "LSP_SERVER_FAILED", "LSP_TIMEOUT"]
-
-
-class LspError(ToolError):
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code: Code = code
-        self.message = message
-
-
-class ServerFailedError(LspError):
-    """The server ended, cannot be started, or does not keep to the protocol."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("LSP_SERVER_FAILED", message)
-
-
-class RefusedError(Exception):
-    """The server answered a request with an error. `code` is the protocol's number for it."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def bad_input(message: str) -> LspError:
-    return LspError("INVALID_INPUT", message)
-
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 
@@ -205,12 +174,8 @@ def _folders(root: Path) -> list[dict[str, str]]:
 
 
 def _section(kind: ServerKind, item: Any) -> Any:
-    found: Any = kind.settings
+    value: Any = kind.settings
     section = item.get("section") if isinstance(item, Mapping) else None
-    if not section:
-        return found
-    for part in str(section).split("."):
-        if not isinstance(found, Mapping):
-            return None
-        found = found.get(part)
-    return found
+    for part in str(section).split(".") if section else ():
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

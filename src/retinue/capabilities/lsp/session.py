@@ -1,38 +1,37 @@
-"""A session with one server in one root: its capabilities, the files it was told of, and its diagnostics."""
+"""A session with one server in one root: its capabilities, the files it was told of, and its diagnostics.
+
+Answers are checked against the protocol's types here, so that no other module meets an answer of another shape.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.catalog import Inventory, ServerKind
-from retinue.capabilities.lsp.connection import LspConnection, Program, read_notification
-from retinue.capabilities.lsp.protocol import (
-    PROVIDERS,
-    Encoding,
-    LspError,
-    RefusedError,
-    ServerFailedError,
-    answer_request,
-    initialize_parameters,
-)
+from retinue.capabilities.lsp.catalog import Inventory, Mark, ServerKind
+from retinue.capabilities.lsp.connection import LspConnection, RefusedError, WatchedServer
+from retinue.capabilities.lsp.protocol import PROVIDERS, Encoding, answer_request, initialize_parameters
+from retinue.capabilities.lsp.tool import LspError, ServerFailedError
 from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
     from lsprotocol import types
 
-MOST_OPEN = 16
+
+MAX_OPEN_FILES = 16
+MAX_INLINE_ENTRIES = 2_000
+"""Results with more entries are converted in a thread."""
 QUIET_SECONDS = 0.3
-"""How long a server that sends diagnostics by itself must be silent to have said all."""
+"""How long a server that sends diagnostics by itself must be silent to have sent all."""
 _AGAIN = frozenset({-32801, -32802, -32800})
 """Content modified, server cancelled, request cancelled: ask again."""
 _FROM_FILES = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
@@ -41,8 +40,6 @@ _ATTEMPTS = 4
 _GOODBYE_SECONDS = 2.0
 _PATIENCE_SECONDS = 10.0
 """How long an answer of a server that is still reading the project is held back."""
-
-Mark = tuple[int, int]
 
 
 class UnsupportedError(Exception):
@@ -57,13 +54,21 @@ class SourceFile(Struct, frozen=True):
     mark: Mark
 
 
+@cache
+def converter() -> Any:
+    """Return the converter of the protocol's types. The first call takes half a second: make it off the event loop."""
+    from lsprotocol.converters import get_converter
+
+    return get_converter()
+
+
 class LspSession:
     """A running server. `start` makes a session; `close` ends the program."""
 
-    def __init__(self, kind: ServerKind, root: Path, program: Program) -> None:
+    def __init__(self, kind: ServerKind, root: Path, server: WatchedServer) -> None:
         self.kind = kind
         self.root = root
-        self._connection = LspConnection(program, self._answer, self._heard)
+        self._connection = LspConnection(server, self._answer, self._take)
         self._inventory = Inventory(kind, root)
         self._syncing = asyncio.Lock()
         self._open: OrderedDict[Path, tuple[Mark, int]] = OrderedDict()
@@ -75,22 +80,24 @@ class LspSession:
         self._registered: dict[str, Any] = {}
         self._pushed: dict[str, list[types.Diagnostic]] = {}
         self._news = asyncio.Event()
-        self._capabilities: Mapping[str, Any] | None = None
+        self._capabilities: Mapping[str, Any] = {}
         """As the server wrote them: the library does not know all that servers offer."""
         self.encoding: Encoding = "utf-16"
 
     @classmethod
-    async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> LspSession:
-        """Start a session. Raise ServerFailedError or LspError, after the program has been ended."""
-        self = cls(kind, root, program)
+    async def start(cls, kind: ServerKind, root: Path, server: WatchedServer, seconds: float) -> LspSession:
+        """Start a session. Raise ServerFailedError or LspError, after the server has been ended."""
+        self = cls(kind, root, server)
         try:
             # The first look may take seconds in a large project, like the start of the server: do both at once.
             looking = asyncio.create_task(in_thread(self._inventory.look))
-            result = await self._connection.request(
-                "initialize", initialize_parameters(kind, root), seconds, typed=False
-            )
-            self._capabilities = _capabilities(result)
-            self.encoding = _encoding(self._capabilities.get("positionEncoding"))
+            result = await self._connection.request("initialize", initialize_parameters(kind, root), seconds)
+            capabilities = result.get("capabilities") if isinstance(result, Mapping) else None
+            if not isinstance(capabilities, Mapping):
+                raise ServerFailedError("the language server does not say what it can do.")
+            self._capabilities = capabilities
+            encoding = capabilities.get("positionEncoding")
+            self.encoding = encoding if encoding in ("utf-8", "utf-32") else "utf-16"
             await self._connection.notify("initialized", {})
             await self._connection.notify("workspace/didChangeConfiguration", {"settings": dict(kind.settings)})
             await looking
@@ -104,15 +111,11 @@ class LspSession:
 
     @property
     def live(self) -> bool:
-        return self._connection.live
-
-    @property
-    def why_gone(self) -> str | None:
-        return self._connection.why_gone
+        return self._connection.why_gone is None
 
     @property
     def pid(self) -> int:
-        return self._connection.program.pid
+        return self._connection.server.process.pid
 
     @property
     def busy(self) -> bool:
@@ -121,11 +124,11 @@ class LspSession:
 
     @property
     def sources(self) -> list[Path]:
-        return self._inventory.paths()
+        return self._inventory.sources()
 
     async def close(self) -> None:
         """Ask the server to end, then end it by force. Bounded in time."""
-        if self._connection.live and self._capabilities is not None:
+        if self.live and self._capabilities:
             with suppress(LspError, RefusedError):
                 await self._connection.request("shutdown", None, _GOODBYE_SECONDS)
                 await self._connection.notify("exit")
@@ -138,7 +141,12 @@ class LspSession:
         async with self._syncing:
             changes = await in_thread(self._inventory.look)
             for path, (mark, _) in list(self._open.items()):
-                if _mark(path) != mark:
+                try:
+                    entry = path.stat()
+                    changed = (entry.st_mtime_ns, entry.st_size) != mark
+                except OSError:
+                    changed = True
+                if changed:
                     await self._shut(path)
             if changes:
                 events = [{"uri": path.as_uri(), "type": how} for path, how in changes]
@@ -148,14 +156,13 @@ class LspSession:
         """Make the server use exactly this text from now on. Return its URI."""
         uri = source.path.as_uri()
         async with self._syncing:
-            known = self._open.get(source.path)
-            if known is not None and known[0] == source.mark:
-                self._open.move_to_end(source.path)
-                return uri
-            if known is not None:
+            if source.path in self._open:
+                if self._open[source.path][0] == source.mark:
+                    self._open.move_to_end(source.path)
+                    return uri
                 await self._shut(source.path)
             # The dictionary is ordered by use: its first entry was used least recently.
-            while len(self._open) >= MOST_OPEN:
+            while len(self._open) >= MAX_OPEN_FILES:
                 await self._shut(next(iter(self._open)))
             self._versions += 1
             self._pushed.pop(str(source.path), None)
@@ -180,12 +187,12 @@ class LspSession:
         if method in self._registered:
             return True
         name = PROVIDERS.get(method)
-        return name is None or (self._capabilities or {}).get(name) not in (None, False)
+        return name is None or self._capabilities.get(name) not in (None, False)
 
     @property
     def looks_at_workspaces(self) -> bool:
         """Return whether the server reports on a whole workspace."""
-        static = (self._capabilities or {}).get("diagnosticProvider")
+        static = self._capabilities.get("diagnosticProvider")
         provider = self._registered.get("textDocument/diagnostic") or static
         return isinstance(provider, Mapping) and provider.get("workspaceDiagnostics") is True
 
@@ -200,30 +207,32 @@ class LspSession:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
         reading, loads = self.busy, self._loads
-        found = await self._request(method, params, seconds)
+        answer = await self._request(method, params, seconds)
         if method in _FROM_FILES:
-            return found
+            return answer
         if reading or self.busy or self._loads != loads:
             left = give_up - loop.time()
             # An answer that may be incomplete is not worth as long a wait as no answer.
-            if found:
+            if answer:
                 left = min(left, _PATIENCE_SECONDS)
-            ready = await self.settled(left)
-            if ready and give_up > loop.time():
-                found = await self._request(method, params, max(give_up - loop.time(), 0.1))
-        return found
+            if await self._settled(left) and give_up > loop.time():
+                answer = await self._request(method, params, max(give_up - loop.time(), 0.1))
+        return answer
 
     async def _request(self, method: str, params: Any, seconds: float) -> Any:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._connection.request(method, params, seconds)
+                result = await self._connection.request(method, params, seconds)
+                if isinstance(result, list) and len(result) > MAX_INLINE_ENTRIES:
+                    return await asyncio.to_thread(_structure, method, result)
+                return _structure(method, result)
             except RefusedError as error:
                 if error.code not in _AGAIN or attempt == _ATTEMPTS:
                     raise
                 await asyncio.sleep(0.1 * attempt)
         raise AssertionError
 
-    async def settled(self, seconds: float) -> bool:
+    async def _settled(self, seconds: float) -> bool:
         """Wait at most `seconds` for the server to read the project. Return whether it has."""
         return await self._until(lambda: not self.busy, seconds)
 
@@ -245,7 +254,7 @@ class LspSession:
         if not await self._until(lambda: path in self._pushed, seconds):
             return None
         if self.busy:
-            await self.settled(give_up - asyncio.get_running_loop().time())
+            await self._settled(give_up - asyncio.get_running_loop().time())
         seen = None
         # Some servers send what is quick to find first, and the rest later.
         while seen is not self._pushed.get(path):
@@ -262,7 +271,7 @@ class LspSession:
             async with asyncio.timeout(max(seconds, 0)):
                 while not condition():
                     if not self.live:
-                        raise ServerFailedError(f"the language server is gone: {self.why_gone}.")
+                        raise self._connection.gone()
                     await self._news.wait()
         except TimeoutError:
             return condition()
@@ -278,20 +287,22 @@ class LspSession:
             return None
         return answer_request(method, params, self.kind, self.root)
 
-    def _heard(self, method: str, params: Any) -> None:
+    def _take(self, method: str, params: Any) -> None:
         if not isinstance(params, Mapping):
             return
         match method:
             case "textDocument/publishDiagnostics":
                 from lsprotocol import types
 
-                found = read_notification(types.PublishDiagnosticsParams, params)
-                if found is None:
+                try:
+                    report = converter().structure(params, types.PublishDiagnosticsParams)
+                except Exception:  # noqa: BLE001 - cattrs raises groups of anything
                     return
-                path = path_of(found.uri)
-                if path is None or self._is_old(path, found.version):
+                path, version = path_of(report.uri), report.version
+                # The server may not have seen the newest text yet.
+                if path is None or (version is not None and path in self._open and version < self._open[path][1]):
                     return
-                self._pushed[str(path)] = list(found.diagnostics)
+                self._pushed[str(path)] = list(report.diagnostics)
             case "$/progress":
                 token, value = str(params.get("token")), params.get("value")
                 step = value.get("kind") if isinstance(value, Mapping) else None
@@ -310,25 +321,15 @@ class LspSession:
         self._news.set()
         self._news = asyncio.Event()
 
-    def _is_old(self, path: Path, version: int | None) -> bool:
-        """Return whether a version is older than the text that the server has."""
-        known = self._open.get(path)
-        return version is not None and known is not None and version < known[1]
 
+def _structure(method: str, result: Any) -> Any:
+    """Return an answer as the protocol's type. Raise ServerFailedError for another shape."""
+    from lsprotocol.types import METHOD_TO_TYPES
 
-def _capabilities(result: Any) -> Mapping[str, Any]:
-    found = result.get("capabilities") if isinstance(result, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise ServerFailedError("the language server does not say what it can do.")
-    return found
-
-
-def _encoding(said: Any) -> Encoding:
-    return said if said in ("utf-8", "utf-32") else "utf-16"
-
-
-Spawn = Callable[[ServerKind, tuple[str, ...], Path, tuple[str, ...]], Awaitable[Program]]
-"""Starts a server's program in a root, where some paths look empty to it. Raises ServerFailedError."""
+    try:
+        return converter().structure({"jsonrpc": "2.0", "id": 0, "result": result}, METHOD_TO_TYPES[method][1]).result
+    except Exception as error:  # cattrs raises groups of anything
+        raise ServerFailedError(f"the language server's answer to {method} is not what the protocol says.") from error
 
 
 def path_of(uri: str) -> Path | None:
@@ -345,11 +346,3 @@ def path_of(uri: str) -> Path | None:
     if "\0" in text:
         return None
     return Path(os.path.normpath(text))
-
-
-def _mark(path: Path) -> Mark | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size)

@@ -9,13 +9,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition, bad_input
+from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import SourceFile, path_of
+from retinue.capabilities.lsp.tool import bad_input
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.content import head_and_tail
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from lsprotocol import types
 
 
-MOST_BYTES = 2 * 1024 * 1024
+MAX_SOURCE_BYTES = 2 * 1024 * 1024
 
 
 def read_source(confined: Confined) -> SourceFile:
@@ -38,17 +40,20 @@ def read_source(confined: Confined) -> SourceFile:
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
         # One byte more than is allowed shows that the file is too large, even if it grows meanwhile.
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise bad_input(f"{confined.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
+        data = file.read(MAX_SOURCE_BYTES + 1)
+    if len(data) > MAX_SOURCE_BYTES:
+        raise bad_input(
+            f"{confined.shown} is larger than {MAX_SOURCE_BYTES // 2**20} MiB, too large for a language server."
+        )
     text = data.decode("utf-8-sig", "replace")
     return SourceFile(confined.path, text, (found.st_mtime_ns, found.st_size))
 
 
-MOST_ITEMS = 200
-MOST_CHARACTERS = 60_000
-_LINE = 200
+MAX_ENTRIES = 200
+MAX_ANSWER_LENGTH = 60_000
+MAX_LINE_LENGTH = 200
 SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
+INFO = 3
 _GRADES = dict(zip(SEVERITY.values(), SEVERITY, strict=True))
 
 
@@ -75,16 +80,11 @@ class AnswerFiles:
         if path is None:
             return None
         if path not in self._documents:
-            self._documents[path] = self._read(path)
+            self._documents[path] = None
+            if self._withheld is None or not self._withheld(str(path)):
+                with suppress(ToolError, OSError):
+                    self._documents[path] = TextDocument(read_source(confine(str(path), self._context)).text)
         return self._documents[path]
-
-    def _read(self, path: Path) -> TextDocument | None:
-        if self._withheld is not None and self._withheld(str(path)):
-            return None
-        try:
-            return TextDocument(read_source(confine(str(path), self._context)).text)
-        except (ToolError, OSError):
-            return None
 
     def is_inside(self, path: Path | None) -> bool:
         """Return whether a file is in the workspace, where the run may look."""
@@ -106,34 +106,30 @@ class AnswerFiles:
         if document is None:
             return f"{text}  (it cannot be read from here)"
         line = document.line(location.line).strip()
-        if not with_line or not line:
-            return text
-        return f"{text}  {self.short(line)}"
+        return f"{text}  {self.short(line)}" if with_line and line else text
 
     @staticmethod
     def short(line: str) -> str:
-        return visible(line[:_LINE])
+        return visible(line[:MAX_LINE_LENGTH])
 
 
 def list_locations(result: Any) -> list[Location]:
     """Return locations and links to them, one or many, as one list without repetitions."""
     if result is None:
         return []
-    found: dict[Location, None] = {}
-    entries = result if isinstance(result, Sequence) else (result,)
-    for entry in entries:
+    locations: dict[Location, None] = {}
+    for entry in result if isinstance(result, Sequence) else (result,):
         uri = getattr(entry, "uri", None) or entry.target_uri
         span = getattr(entry, "range", None) or entry.target_selection_range
-        found[Location(path_of(uri), uri, span.start.line, span.start.character)] = None
-    return list(found)
+        locations[Location(path_of(uri), uri, span.start.line, span.start.character)] = None
+    return list(locations)
 
 
 def format_list(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
-    """Return at most `MOST_ITEMS` lines, with a count of those left out and of those `outside` the workspace."""
-    every = list(lines)
-    if total is None:
-        total = len(every)
-    kept = every[:MOST_ITEMS]
+    """Return at most `MAX_ENTRIES` lines, with a count of those left out and of those `outside` the workspace."""
+    kept = list(lines)
+    total = len(kept) if total is None else total
+    del kept[MAX_ENTRIES:]
     if total > len(kept):
         kept.append(f"[{total - len(kept):,} more of {total:,} {what}; ask about fewer files or a narrower place]")
     if outside:
@@ -142,7 +138,7 @@ def format_list(lines: Iterable[str], what: str, total: int | None = None, outsi
 
 
 def shorten(text: str) -> str:
-    return head_and_tail(text, MOST_CHARACTERS, "ask about less at once", head_share=0.8)
+    return head_and_tail(text, MAX_ANSWER_LENGTH, "ask about less at once", head_share=0.8)
 
 
 def prose(contents: Any) -> str:
@@ -194,12 +190,8 @@ def problems(
 
 def summary(found: Iterable[ServerDiagnostic]) -> str:
     """Return the number of diagnostics, such as `2 errors, 1 warning`."""
-    counts = Counter(each.grade for each in found)
-    plural = {1: "errors", 2: "warnings", 4: "hints"}
     parts = []
-    for grade, name in SEVERITY.items():
-        if counts[grade] > 1:
-            parts.append(f"{counts[grade]} {plural.get(grade, name)}")
-        elif counts[grade]:
-            parts.append(f"1 {name}")
+    for grade, count in sorted(Counter(each.grade for each in found).items()):
+        # "info" has no plural.
+        parts.append(f"{count} {SEVERITY[grade]}{'s' if count > 1 and grade != INFO else ''}")
     return ", ".join(parts)

@@ -1,14 +1,17 @@
-"""The tool `lsp`, which asks language servers about code. Its calls are parsed and checked here."""
+"""The tool `lsp`, which asks language servers about code. Its calls are parsed and checked here.
+
+An error has a code for programs and a sentence for the model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.protocol import LspError, bad_input
+from retinue.core.lazy import LazyModule
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
@@ -16,17 +19,58 @@ from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Prop
 from retinue.tools.paths import Confined, confine
 
 if TYPE_CHECKING:
+    import retinue.capabilities.lsp.actions as _actions
     from retinue.capabilities.lsp.pool import LanguageServerPool
+else:
+    _actions = LazyModule("retinue.capabilities.lsp.actions")
 
-
+Code = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER_NOT_FOUND", "LSP_SERVER_FAILED", "LSP_TIMEOUT"]
 READING = (
     *("definition", "references", "hover", "signature", "symbols", "diagnostics", "workspace-diagnostics", "servers"),
 )
 PRIVILEGED = ("rename", "codeAction", "restart")
 SEVERITIES = ("all", "error", "warning", "info", "hint")
+MAX_FILES = 64
+TIMEOUT_SHARE = 0.9
+"""The share of the tool's own limit that a server gets, so that the call ends with an error that names the server."""
+_OTHER_NAMES = {
+    "gotodefinition": "definition",
+    "findreferences": "references",
+    "signaturehelp": "signature",
+    "documentsymbol": "symbols",
+    "documentsymbols": "symbols",
+    "workspacesymbol": "symbols",
+    "workspacesymbols": "symbols",
+    "workspacediagnostics": "workspace-diagnostics",
+    "workspace_diagnostics": "workspace-diagnostics",
+    "status": "servers",
+    "problems": "diagnostics",
+    "code-action": "codeAction",
+    "code_action": "codeAction",
+}
+ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_NAMES}
+"""Every accepted spelling, in lower case."""
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer", "minimum": 1}
+
+
+class LspError(ToolError):
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code: Code = code
+        self.message = message
+
+
+class ServerFailedError(LspError):
+    """The server ended, cannot be started, or does not keep to the protocol."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("LSP_SERVER_FAILED", message)
+
+
+def bad_input(message: str) -> LspError:
+    return LspError("INVALID_INPUT", message)
 
 
 class LspTool(BuiltinTool):
@@ -54,9 +98,9 @@ class LspTool(BuiltinTool):
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
         """Replace names that other systems and the protocol have for an action."""
         for name in ("action", "operation"):
-            said = arguments.get(name)
-            if isinstance(said, str):
-                arguments[name] = ACTIONS.get(said.strip().lower(), said)
+            action = arguments.get(name)
+            if isinstance(action, str):
+                arguments[name] = ACTIONS.get(action.strip().lower(), action)
         return arguments
 
     def __init__(self, pool: Callable[[], LanguageServerPool], actions: Sequence[str] = READING) -> None:
@@ -66,52 +110,45 @@ class LspTool(BuiltinTool):
         super().__init__()
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        code: str
         try:
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
-        except LspError as error:
-            code, text = error.code, str(error)
-        except ToolError as error:
-            code, text = "INVALID_INPUT", f"INVALID_INPUT: {error}"
-        except OSError as error:
-            code, text = "INVALID_INPUT", f"INVALID_INPUT: {explain(error, 'the file cannot be read')}"
-        value = {"error": {"code": code, "message": text.partition(": ")[2]}}
-        return ToolOutput((Text(text),), is_error=True, effect=ToolEffect(status="failed", code=code), value=value)
+        except LspError as failure:
+            error = failure
+        except ToolError as failure:
+            error = bad_input(str(failure))
+        except OSError as failure:
+            error = bad_input(explain(failure, "the file cannot be read"))
+        value = {"error": {"code": error.code, "message": error.message}}
+        effect = ToolEffect(status="failed", code=error.code)
+        return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        said = given.text("action")
-        action = ACTIONS.get(said.strip().lower())
+        asked = given.text("action")
+        action = ACTIONS.get(asked.strip().lower())
         if action is None:
-            raise bad_input(f"there is no action {said[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
-        self._check(action, context)
-        question = read_question(action, given, context)
-        pool = self._pool()
-        if action in ("servers", "restart"):
-            from retinue.capabilities.lsp.pool import restart, status
-
-            manage = status if action == "servers" else restart
-            return ok(await manage(pool, question, context))
-        from retinue.capabilities.lsp.actions import Asking
-
-        seconds = pool.habits.seconds
-        if context.tool_timeout is not None:
-            # Less than the tool's own limit, so that the call ends with an error that names the server.
-            seconds = min(seconds, context.tool_timeout * 0.9)
-        asking = Asking(pool, context, question, seconds, {})
-        text = await asking.answer()
-        return ok(text, ToolEffect(reads=tuple(asking.reads), provider=asking.provider))
-
-    def _check(self, action: str, context: ToolContext) -> None:
+            raise bad_input(f"there is no action {asked[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
         if action in PRIVILEGED and context.child:
             raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is never for a run that another run started.")
         if action not in self._actions:
             allowed = f"Allowed are: {', '.join(self._actions)}."
             hint = " The setting lsp.allowMutatingActions allows it." if action in PRIVILEGED else ""
             raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is not allowed here. {allowed}{hint}")
+        question = read_question(action, given, context)
+        pool = self._pool()
+        if action == "servers":
+            return ok(await pool.status(question, context))
+        if action == "restart":
+            return ok(await pool.restart(question, context))
+        seconds = pool.seconds
+        if context.tool_timeout is not None:
+            seconds = min(seconds, context.tool_timeout * TIMEOUT_SHARE)
+        asking = _actions.Asking(pool, context, question, seconds)
+        text = await asking.answer()
+        return ok(text, ToolEffect(reads=tuple(asking.reads), provider=asking.provider))
 
 
 def _properties(actions: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "action": {"type": "string", "enum": list(actions)},
         "file": _TEXT,
         "line": {"type": "integer", "description": "From 1"},
@@ -119,32 +156,11 @@ def _properties(actions: Sequence[str]) -> dict[str, Any]:
         "query": {**_TEXT, "description": "Symbol: name or Class.name"},
     }
     if "rename" in actions:
-        found["newName"] = {**_TEXT, "description": "New name (rename)"}
+        properties["newName"] = {**_TEXT, "description": "New name (rename)"}
     if "codeAction" in actions:
-        found["endLine"] = {**_NUMBER, "description": "Last line (codeAction)"}
-        found["endColumn"] = {**_NUMBER, "description": "Last column (codeAction)"}
-    return found
-
-
-MOST_FILES = 64
-
-_OTHER_NAMES = {
-    "gotodefinition": "definition",
-    "findreferences": "references",
-    "signaturehelp": "signature",
-    "documentsymbol": "symbols",
-    "documentsymbols": "symbols",
-    "workspacesymbol": "symbols",
-    "workspacesymbols": "symbols",
-    "workspacediagnostics": "workspace-diagnostics",
-    "workspace_diagnostics": "workspace-diagnostics",
-    "status": "servers",
-    "problems": "diagnostics",
-    "code-action": "codeAction",
-    "code_action": "codeAction",
-}
-ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_NAMES}
-"""Every accepted spelling, in lower case."""
+        properties["endLine"] = {**_NUMBER, "description": "Last line (codeAction)"}
+        properties["endColumn"] = {**_NUMBER, "description": "Last column (codeAction)"}
+    return properties
 
 
 class LspQuestion(Struct, frozen=True):
@@ -164,32 +180,26 @@ class LspQuestion(Struct, frozen=True):
 
 
 def read_question(action: str, given: Arguments, context: ToolContext) -> LspQuestion:
-    """Parse a call. Raise ToolError, always with the code INVALID_INPUT."""
-    try:
-        file = given.optional_text("file")
-        named = given.items("files") or []
-        if len(named) > MOST_FILES:
-            raise bad_input(f"{len(named)} files are too many for one call; send at most {MOST_FILES}.")
-        if not all(isinstance(each, str) and each for each in named):
-            raise bad_input('"files" must be a list of paths.')
-        return LspQuestion(
-            action=action,
-            file=confine(file, context) if file else None,
-            files=tuple(confine(each, context) for each in dict.fromkeys(named)),
-            line=given.whole("line", least=1),
-            column=given.whole("column", least=1),
-            end_line=given.whole("endLine", "end_line", least=1),
-            end_column=given.whole("endColumn", "end_column", least=1),
-            query=given.optional_text("query"),
-            new_name=given.optional_text("newName", "new_name"),
-            severity=given.choice("severity", allowed={each: each for each in SEVERITIES}, default="all"),
-            server=given.optional_text("server"),
-        )
-    except ToolError as error:
-        text = str(error)
-        if text.startswith("INVALID_INPUT"):
-            raise
-        raise bad_input(text) from None
+    """Parse a call. Raise ToolError."""
+    file = given.optional_text("file")
+    files = given.items("files") or []
+    if len(files) > MAX_FILES:
+        raise bad_input(f"{len(files)} files are too many for one call; send at most {MAX_FILES}.")
+    if not all(isinstance(path, str) and path for path in files):
+        raise bad_input('"files" must be a list of paths.')
+    return LspQuestion(
+        action=action,
+        file=confine(file, context) if file else None,
+        files=tuple(confine(path, context) for path in dict.fromkeys(files)),
+        line=given.whole("line", least=1),
+        column=given.whole("column", least=1),
+        end_line=given.whole("endLine", "end_line", least=1),
+        end_column=given.whole("endColumn", "end_column", least=1),
+        query=given.optional_text("query"),
+        new_name=given.optional_text("newName", "new_name"),
+        severity=given.choice("severity", allowed={name: name for name in SEVERITIES}, default="all"),
+        server=given.optional_text("server"),
+    )
 
 
 def workspace_of(confined: Confined, context: ToolContext) -> Path:
