@@ -19,12 +19,12 @@ from retinue.log.store import Log
 
 BAD = ["../../precious", "/etc/passwd", "a\x1b[2J", "a\n", "", "x" * 100, 7, None, 1.5, True]
 HUGE = "x" * ((1 << 25) + 1)
-COMMAND = {"id": 1, "run_id": "run-1", "kind": "steer", "text": "go on"}
+COMMAND = {"run_id": "run-1", "kind": "steer", "text": "go on"}
 ITEM = {"id": "a1", "run_id": "run-1", "state": "waiting", "expires_at": None, "choice": None, "message": None,
         "answered_by": None, "answered_at": None}  # fmt: skip
 JOB = {"id": "a1", "name": "j", "agent": "Explore", "prompt": "p", "kind": "once", "text": "t"}
 STRICT = {
-    commands._CommandRow: (COMMAND, ("run_id", "kind")),
+    commands.RunCommand: (COMMAND, ("run_id", "kind")),
     inbox._ItemRow: (ITEM, ("id", "run_id", "state")),
     schedules.ScheduledJob: (JOB, ("id", "kind")),
 }
@@ -48,7 +48,7 @@ def test_names_and_kinds_are_checked(kind, bad):
 def test_every_column_of_these_tables_is_checked_or_never_leaves_the_database():
     source = open(migrations.__file__, encoding="utf-8").read()  # noqa: SIM115 - short
     inside = {
-        "commands": (commands._CommandRow, {"owner", "at", "taken_at", "accepted", "answer"}),
+        "commands": (commands.RunCommand, {"id", "owner", "at", "taken_at", "accepted", "answer"}),
         "inbox": (inbox._ItemRow, {"fingerprint", "item", "created_at", "taken_at"}),
         "schedules": (schedules.ScheduledJob, set()),
     }

@@ -4,6 +4,7 @@ import json
 import typing
 
 import log_stories as stories
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect
 from retinue.log.follow import export_document, export_lines
-from retinue.log.query import LogReader, as_dict, everywhere, find_run
+from retinue.log.query import LogReader, everywhere, find_run
 from retinue.log.store import Log
 from retinue.runs.resume import find_named
 
@@ -48,7 +49,7 @@ async def test_runs_are_listed_newest_first_and_filtered(reader):
     assert [row.task for row in reader.list_runs(agent="Plan")] == ["second"]
     assert [row.task for row in reader.list_runs(parent_id="aaaa1111-0000-4000")] == ["second"]
     assert [row.task for row in reader.list_runs(root_id="aaaa1111-0000-4000")] == ["second", "first"]
-    assert as_dict(reader.list_runs()[0])["usage"]["input"] == 20
+    assert msgspec.to_builtins(reader.list_runs()[0])["usage"]["input"] == 20
 
 
 async def test_states_and_pages_keep_the_order(reader):

@@ -1,16 +1,14 @@
-"""Totals over runs: what they cost, and what their tools did.
+"""Costs of runs, and calls of web, document and language tools.
 
-Costs are added up by agent, run, tree, day or model from the rows of the runs. Each row holds what
-its run spent itself, so adding up a tree counts nothing twice. A run whose price is unknown is
-counted with its tokens and adds nothing to the cost: unknown is never shown as free.
-
-Counts, errors and latencies of web, document and language tools come from the ends of tool calls in
-the log, so nothing is lost when a process ends.
+Costs are summed by agent, run, tree, day or model from the rows of the runs. A row holds the spending of its own run
+only, so the sum of a tree counts nothing twice. The tokens of a run without a price are counted, and add nothing to the
+cost: an unknown price is never shown as free. Calls are read from the events of their ends.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.messages import ToolResult
-from retinue.log.database import LIVE_STATES, connect_to_read, log_file, trouble
+from retinue.log.database import LIVE_STATES, opened
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
@@ -34,7 +31,7 @@ _SUMS = f"""count(*), sum(turns), sum(tool_uses), sum(input), sum(output), sum(c
     sum(cost_usd), sum(CASE WHEN cost_usd IS NULL THEN 1 ELSE 0 END),
     sum(CASE WHEN cost_usd IS NULL THEN {_TOKENS} ELSE 0 END),
     min(created_at), max(updated_at)"""
-_ROOT = "(SELECT {0} FROM runs AS root WHERE root.id = runs.root_id)"
+_ROOT = "coalesce((SELECT {0} FROM runs AS root WHERE root.id = runs.root_id), '')"
 _DAY = "strftime('%Y-%m-%d', created_at, 'unixepoch', 'localtime')"
 _KEYS: dict[By, tuple[str, str, str]] = {
     "agent": ("agent", "''", "''"),
@@ -44,8 +41,9 @@ _KEYS: dict[By, tuple[str, str, str]] = {
     "tree": ("root_id", _ROOT.format("agent"), _ROOT.format("task")),
 }
 
-_NUMBERS = ("input", "output", "cache_read", "cache_write", "cost_usd")
-_USAGE = ", ".join(f"json_extract(answer, '$.message.usage.{name}')" for name in _NUMBERS)
+_TOKEN_COUNTS = ("input", "output", "cache_read", "cache_write")
+_COUNTS = ("runs", "turns", "tool_uses", *_TOKEN_COUNTS, "unpriced_runs", "unpriced_tokens")
+_USAGE = ", ".join(f"json_extract(answer, '$.message.usage.{name}')" for name in (*_TOKEN_COUNTS, "cost_usd"))
 _UNFINISHED = f"""SELECT {{0}}, created_at, updated_at, {_USAGE} FROM runs
     CROSS JOIN (SELECT run_id AS whose, seq AS place, body AS answer FROM events WHERE type = 'assistant.ended')
     ON whose = id WHERE updated_at >= ? AND state <> 'ended' AND state <> 'queued' AND place >
@@ -80,76 +78,51 @@ class Spending(Struct, frozen=True, kw_only=True):
 
 
 def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
-    """The runs of one project that were active after `since` (Unix time), added up. Dearest
+    """Return the sums of the runs of one project that were active after `since` (Unix time). Dearest
     first; days newest first. Raise StateError if the log cannot be read."""
-    import sqlite3
-
     key, agent, task = _KEYS[by]
     query = f"SELECT {key}, {agent}, {task}, {_SUMS} FROM runs WHERE updated_at >= ? GROUP BY 1"  # noqa: S608 - our own words
-    try:
-        connection = connect_to_read(folder)
-        try:
-            lines = [_line(tuple(row)) for row in connection.execute(query, (since,))]
-            lines += [_unfinished(tuple(row)) for row in connection.execute(_UNFINISHED.format(key), (since,))]
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
+    with opened(folder) as connection:
+        rows = connection.execute(query, (since,))
+        lines = [Spending(**dict(zip(Spending.__struct_fields__, row, strict=True))) for row in rows]
+        lines += [_unfinished(tuple(row)) for row in connection.execute(_UNFINISHED.format(key), (since,))]
     return merged(lines, by)
 
 
 def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
-    """The lines of several projects as one list."""
-    found: dict[str, Spending] = {}
+    """Return the lines of several projects as one list."""
+    groups: dict[str, list[Spending]] = {}
     for line in lines:
-        found[line.key] = total((found[line.key], line), line.key) if line.key in found else line
-    return ordered(found.values(), by)
+        groups.setdefault(line.key, []).append(line)
+    sums = [total(group, key) for key, group in groups.items()]
+    if by == "day":
+        return sorted(sums, key=lambda line: line.key, reverse=True)
+    return sorted(sums, key=lambda line: (-(line.cost_usd or 0.0), -line.tokens, line.key))
 
 
 def total(lines: Iterable[Spending], key: str = "total") -> Spending:
     """Return the sum of all lines."""
-    some = list(lines)
-    agent, task = (some[0].agent, some[0].task) if some else ("", "")
-    priced = [line.cost_usd for line in some if line.cost_usd is not None]
-    # Nothing priced is unknown, not free.
-    cost = sum(priced) if priced else None
-    return Spending(
+    lines = list(lines)
+    if not lines:
+        return Spending(key=key)
+    priced = [line.cost_usd for line in lines if line.cost_usd is not None]
+    sums = {name: sum(getattr(line, name) for line in lines) for name in _COUNTS}
+    return replace(
+        lines[0],
         key=key,
-        agent=agent,
-        task=task,
-        runs=sum(line.runs for line in some),
-        turns=sum(line.turns for line in some),
-        tool_uses=sum(line.tool_uses for line in some),
-        input=sum(line.input for line in some),
-        output=sum(line.output for line in some),
-        cache_read=sum(line.cache_read for line in some),
-        cache_write=sum(line.cache_write for line in some),
-        cost_usd=cost,
-        unpriced_runs=sum(line.unpriced_runs for line in some),
-        unpriced_tokens=sum(line.unpriced_tokens for line in some),
-        first_at=min((line.first_at for line in some), default=0.0),
-        last_at=max((line.last_at for line in some), default=0.0),
+        # Nothing priced is unknown, not free.
+        cost_usd=sum(priced) if priced else None,
+        first_at=min(line.first_at for line in lines),
+        last_at=max(line.last_at for line in lines),
+        **sums,
     )
-
-
-def ordered(lines: Iterable[Spending], by: By) -> list[Spending]:
-    if by == "day":
-        return sorted(lines, key=lambda line: line.key, reverse=True)
-    return sorted(lines, key=lambda line: (-(line.cost_usd or 0.0), -line.tokens, line.key))
-
-
-def _line(row: tuple[object, ...]) -> Spending:
-    names = Spending.__struct_fields__
-    values = dict(zip(names, row, strict=True))
-    values["agent"], values["task"] = values["agent"] or "", values["task"] or ""
-    return Spending(**values)  # type: ignore[arg-type]  # the columns are listed in the order of the fields
 
 
 def _unfinished(row: tuple[Any, ...]) -> Spending:
     """Return the spending that one answer adds to the line of its run."""
     key, first, last, *numbers, cost = row
     # PostgreSQL gives what it finds in JSON as text.
-    counts: dict[str, Any] = {name: int(number or 0) for name, number in zip(_NUMBERS, numbers, strict=False)}
+    counts: dict[str, Any] = {name: int(number or 0) for name, number in zip(_TOKEN_COUNTS, numbers, strict=True)}
     cost = None if cost is None else float(cost)
     line = Spending(key=key, first_at=first, last_at=last, cost_usd=cost, **counts)
     return line if cost is not None else replace(line, unpriced_tokens=line.tokens)
@@ -166,7 +139,7 @@ TOOL_KINDS: dict[str, Kind] = {
     "convert_content": "convert",
     "lsp": "lsp",
 }
-_TEXT = 300
+_MAX_TEXT_CHARACTERS = 300
 
 
 class ActivityEntry(Struct, frozen=True, kw_only=True):
@@ -205,30 +178,22 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[ActivityEntry]:
-    """The calls of one project after `since` (Unix time), newest first. Raise StateError if the
+    """Return the calls of one project after `since` (Unix time), newest first. Raise StateError if the
     log cannot be read."""
-    import sqlite3
-
     tools = [tool for tool, kind in TOOL_KINDS.items() if kind in kinds]
     if not tools:
         return []
-    try:
-        connection = connect_to_read(folder)
-        try:
-            found = [*_ended(connection, kinds, since), *_pending(connection, tools, since)]
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
-    return sorted(found, key=lambda entry: entry.at, reverse=True)
+    with opened(folder) as connection:
+        entries = [*_ended(connection, kinds, since), *_pending(connection, tools, since)]
+    return sorted(entries, key=lambda entry: entry.at, reverse=True)
 
 
 def totals(entries: Iterable[ActivityEntry]) -> list[Totals]:
-    """By kind and provider, in the order of the kinds."""
-    groups: dict[tuple[str, str], list[ActivityEntry]] = {}
+    """Return the totals by kind and provider, in the order of the kinds."""
+    groups: dict[tuple[Kind, str], list[ActivityEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.kind, entry.provider), []).append(entry)
-    return [_totals(kind, provider, groups[kind, provider]) for kind, provider in sorted(groups, key=_place)]
+    return [_totals(*key, groups[key]) for key in sorted(groups, key=lambda key: (KINDS.index(key[0]), key[1]))]
 
 
 def everything(entries: Sequence[ActivityEntry]) -> Totals:
@@ -248,17 +213,9 @@ def first_host(reader: LogReader, run_id: str) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def _place(key: tuple[str, str]) -> tuple[int, str]:
-    return [*KINDS, "total"].index(key[0]), key[1]
-
-
 def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Totals:
-    count = {status: sum(entry.status == status for entry in entries) for status in get_args(Status)}
+    count = Counter(entry.status for entry in entries)
     took = sorted(entry.duration_ms for entry in entries if entry.status not in ("pending", "denied"))
-    codes: dict[str, int] = {}
-    for entry in entries:
-        if entry.code:
-            codes[entry.code] = codes.get(entry.code, 0) + 1
     return Totals(
         kind=kind,
         provider=provider,
@@ -272,7 +229,7 @@ def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Total
         median_ms=took[len(took) // 2] if took else 0,
         slow_ms=took[min(len(took) - 1, len(took) * 19 // 20)] if took else 0,
         last_at=max((entry.at for entry in entries), default=0.0),
-        codes=codes,
+        codes=dict(Counter(entry.code for entry in entries if entry.code)),
     )
 
 
@@ -281,7 +238,7 @@ def _ended(connection: LogConnection, kinds: Collection[Kind], since: float) -> 
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source IN ({marks}) AND at >= ?"""  # noqa: S608 - marks
     for run_id, agent, at, body in connection.execute(query, (*kinds, since)):
-        data = _data(body)
+        data = json.loads(body)
         effect, result = data.get("effect") or {}, data.get("result") or {}
         code = effect.get("code") or ""
         failed = bool(result.get("is_error"))
@@ -326,22 +283,11 @@ def _status(effect: dict[str, Any], failed: bool) -> Status:
     return "rate_limited" if str(effect.get("code") or "").endswith("RATE_LIMITED") else "error"
 
 
-def _data(body: str) -> dict[str, Any]:
-    data = json.loads(body)
-    return data if isinstance(data, dict) else {}
-
-
 def text_of(result: dict[str, Any]) -> str:
-    """The beginning of what a result says, on one line."""
-    parts = [part.get("text", "") for part in result.get("content") or () if isinstance(part, dict)]
-    return _beginning(" ".join(parts))
+    """Return the beginning of the text of a result, on one line."""
+    return beginning(" ".join(part.get("text", "") for part in result.get("content") or ()))
 
 
-def text_of_result(result: ToolResult) -> str:
-    """The same of a result that is not JSON."""
-    return _beginning(result.text)
-
-
-def _beginning(said: str) -> str:
-    text = " ".join(said.split())
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+def beginning(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_TEXT_CHARACTERS else text[: _MAX_TEXT_CHARACTERS - 1] + "…"

@@ -1,10 +1,9 @@
-"""Commands from one process to a run of another, and notes added to runs that are over.
+"""Commands from one process to a run of another, and events added to runs that are over.
 
-The sender addresses the process that owns the run at that moment, so a command is never carried
-out by one that takes the run over later. Owners look for commands when the file has changed; taking
-one and marking it as taken is one transaction, so it is never taken twice. A sender that gives up
-withdraws its command unless it was taken: a command is carried out, refused or withdrawn, and its
-sender knows which.
+The sender addresses the process that owns the run at that moment, so a process that takes the run over later never
+carries the command out. Owners look for commands when the file has changed; taking one and marking it as taken is one
+transaction, so it is taken once. A sender that stops waiting withdraws its command unless it was taken: every command
+is carried out, refused or withdrawn, and its sender learns which.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.delegation import LIVE
 from retinue.core.encode import encode
@@ -27,7 +28,7 @@ from retinue.core.programs import this_process
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.batch import TextRedactor
-from retinue.log.database import connect, log_file, trouble
+from retinue.log.database import last_seq, opened, transaction
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -47,19 +48,10 @@ class RunCommand(Struct, frozen=True):
     """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user. `by` names the
     face that steers; the record of the run keeps it."""
 
-    run_id: str
-    kind: CommandKind
-    text: str = ""
-    by: str = ""
-
-
-class _CommandRow(Struct, frozen=True):
-    """A command as the database holds it."""
-
-    id: int
     run_id: RunId
     kind: CommandKind
-    text: Text
+    text: Text = ""
+    by: str = ""
 
 
 class PendingCommand(Struct, frozen=True):
@@ -94,113 +86,87 @@ async def send(
     """Return one answer per command, in order. Wait no longer than `patience` seconds, whatever the owner
     does. Raise UnknownRunError for a run that is not in this log, UsageError for a message that is too long, and
     StateError when the log cannot be used."""
-    import sqlite3
-
     if any(len(_pack(command)) > MAX_TEXT_CHARACTERS for command in commands):
         raise UsageError(
             f"A message to a run has at most {MAX_TEXT_CHARACTERS:,} characters.",
             remedy="Put the text into a file of the project, and name the file in the message.",
         )
-    try:
-        connection = connect(folder)
-        try:
-            with LogReader.open(folder) as reader:
-                rows = [reader.run(command.run_id) for command in commands]
-                answers: dict[int, CommandAnswer] = {}
-                for place, (command, row) in enumerate(zip(commands, rows, strict=True)):
-                    if row.state == "queued" and row.pid is None and command.kind in ("stop", "stop-tree"):
-                        answers[place] = _end_offered(folder, row)
-                told = [place for place in range(len(rows)) if place not in answers]
-                some_commands = [commands[place] for place in told]
-                some_rows = [rows[place] for place in told]
-                said = await _converse(connection, reader, some_commands, some_rows, patience)
-                answers |= zip(told, said, strict=True)
-                return [answers[place] for place in range(len(rows))]
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
+    with opened(folder, writable=True) as connection, LogReader.open(folder) as reader:
+        runs = [reader.run(command.run_id) for command in commands]
+        ended = list(map(partial(_end_offered, folder), commands, runs))
+        addressed = [pair for pair, end in zip(zip(commands, runs, strict=True), ended, strict=True) if end is None]
+        answers = iter(await _converse(connection, reader, addressed, patience))
+        return [end or next(answers) for end in ended]
 
 
 async def _converse(
-    connection: LogConnection,
-    reader: LogReader,
-    commands: Sequence[RunCommand],
-    rows: Sequence[RunState],
-    patience: float,
+    connection: LogConnection, reader: LogReader, addressed: Sequence[tuple[RunCommand, RunState]], patience: float
 ) -> list[CommandAnswer]:
-    numbers = _give(connection, commands, rows)
-    answers: dict[int, CommandAnswer] = {}
+    numbers = _write(connection, addressed)
+    unanswered = {number: run for number, (_, run) in zip(numbers, addressed, strict=True) if number is not None}
+    answers: dict[int | None, CommandAnswer] = {}
     deadline = time.monotonic() + patience
     try:
-        while len(answers) < sum(number is not None for number in numbers):
+        while unanswered:
             late = time.monotonic() >= deadline
-            for number, row in zip(numbers, rows, strict=True):
-                if number is not None and number not in answers:
-                    answer = _answered(connection, number, row) or _given_up(connection, reader, number, row, late)
-                    if answer is not None:
-                        answers[number] = answer
-            if len(answers) < sum(number is not None for number in numbers):
+            for number, run in tuple(unanswered.items()):
+                answer = _answered(connection, number, run) or _given_up(connection, reader, number, run, late)
+                if answer is not None:
+                    answers[number] = answer
+                    del unanswered[number]
+            if unanswered:
                 await asyncio.sleep(POLL_SECONDS)
     finally:
-        _forget(connection, [number for number in numbers if number is not None])
-    return [answers[number] if number is not None else not_live(row) for number, row in zip(numbers, rows, strict=True)]
+        connection.executemany("DELETE FROM commands WHERE id=?", [(number,) for number in numbers if number])
+    return [answers.get(number) or not_live(run) for number, (_, run) in zip(numbers, addressed, strict=True)]
 
 
-def _give(connection: LogConnection, commands: Sequence[RunCommand], rows: Sequence[RunState]) -> list[int | None]:
+def _write(connection: LogConnection, addressed: Sequence[tuple[RunCommand, RunState]]) -> list[int | None]:
     """Write the commands and return the number of each; None where no process runs the run."""
     now, here = time.time(), this_process()
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    numbers: list[int | None] = []
+    with transaction(connection):
         alive = {name for name, owner in connection.owners().items() if owner.alive(here)}
         connection.execute("DELETE FROM commands WHERE at<?", (now - KEEP_SECONDS,))
-        numbers: list[int | None] = []
-        for command, row in zip(commands, rows, strict=True):
-            owner, state = connection.execute("SELECT owner, state FROM runs WHERE id=?", (row.id,)).fetchone()
+        for command, run in addressed:
+            owner, state = connection.execute("SELECT owner, state FROM runs WHERE id=?", (run.id,)).fetchone()
             if state not in LIVE or owner not in alive:
                 numbers.append(None)
                 continue
-            connection.execute(
-                "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, ?, ?, ?)",
-                (owner, row.id, command.kind, _pack(command), now),
-            )
+            row = (owner, run.id, command.kind, _pack(command), now)
+            connection.insert("commands", ("owner", "run_id", "kind", "text", "at"), [row])
             numbers.append(connection.execute("SELECT max(id) FROM commands").fetchone()[0])
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk has ended the transaction already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     return numbers
 
 
-def _answered(connection: LogConnection, number: int, row: RunState) -> CommandAnswer | None:
-    found = connection.execute("SELECT accepted, answer FROM commands WHERE id=?", (number,)).fetchone()
-    if found is None or found[0] is None:
-        return None
-    return CommandAnswer(row.id, bool(found[0]), found[1])
+def _answered(connection: LogConnection, number: int, run: RunState) -> CommandAnswer | None:
+    query = "SELECT accepted, answer FROM commands WHERE id=? AND accepted IS NOT NULL"
+    row = connection.execute(query, (number,)).fetchone()
+    return None if row is None else CommandAnswer(run.id, bool(row[0]), row[1])
 
 
 def _given_up(
-    connection: LogConnection, reader: LogReader, number: int, row: RunState, late: bool
+    connection: LogConnection, reader: LogReader, number: int, run: RunState, late: bool
 ) -> CommandAnswer | None:
-    """The answer when the owner is gone or too slow; None while it may still answer."""
-    if reader.run(row.id).state not in LIVE:
+    """Return the answer when the owner is gone or too slow; None while it may still answer."""
+    now = reader.run(run.id)
+    if now.state not in LIVE:
         # It may have answered and ended between two looks.
-        return _answered(connection, number, row) or not_live(reader.run(row.id))
+        return _answered(connection, number, run) or not_live(now)
     if not late:
         return None
-    withdrawn = connection.execute("DELETE FROM commands WHERE id=? AND taken_at IS NULL", (number,)).rowcount
-    if withdrawn:
-        text = f"Not delivered: process {row.pid}, which runs it, did not answer. It may be busy or hang; try again."
-        return CommandAnswer(row.id, False, text)
-    return _answered(connection, number, row) or CommandAnswer(
-        row.id, False, f"Process {row.pid} has taken it and not answered yet. See: retinue runs show {row.id}"
+    if connection.execute("DELETE FROM commands WHERE id=? AND taken_at IS NULL", (number,)).rowcount:
+        text = f"Not delivered: process {run.pid}, which runs it, did not answer. It may be busy or hang; try again."
+        return CommandAnswer(run.id, False, text)
+    return _answered(connection, number, run) or CommandAnswer(
+        run.id, False, f"Process {run.pid} has taken it and not answered yet. See: retinue runs show {run.id}"
     )
 
 
-def _end_offered(folder: Path, row: RunState) -> CommandAnswer:
-    """End a run that was offered to workers and that none has taken."""
+def _end_offered(folder: Path, command: RunCommand, row: RunState) -> CommandAnswer | None:
+    """Stop a run that was offered to workers and that none has taken. Return None for any other command or run."""
+    if row.state != "queued" or row.pid is not None or command.kind not in ("stop", "stop-tree"):
+        return None
     failure = Failure("stopped", "Stopped before it had started.")
     outcome = Outcome("stopped", failure=failure, model=row.model, stopped_by="person")
     annotate(folder, row.id, RunEnded(outcome))
@@ -218,33 +184,29 @@ def not_live(row: RunState) -> CommandAnswer:
     return CommandAnswer(row.id, False, text)
 
 
-def _forget(connection: LogConnection, numbers: Sequence[int]) -> None:
-    if numbers:
-        connection.execute(f"DELETE FROM commands WHERE id IN ({', '.join('?' * len(numbers))})", tuple(numbers))  # noqa: S608
-
-
 # The owner: the first two inside `Log.transact`
 
 
 def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
-    """The commands for the runs of `owner` that nobody has taken, in the order they were given.
-    From here on they are taken, and their text is nowhere but in the result."""
+    """Take the commands for the runs of `owner` that nobody has taken, in the order they were sent. From here on their
+    text is in the result only."""
     rows = connection.execute(
         "SELECT id, run_id, kind, text FROM commands WHERE owner=? AND taken_at IS NULL ORDER BY id", (owner,)
     ).fetchall()
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    found = []
-    for row in rows:
+    commands = []
+    for number, *row in rows:
         try:
-            checked = decode_row(dict(zip(_CommandRow.__struct_fields__, row, strict=True)), _CommandRow, "A command")
+            command = decode_row(dict(zip(("run_id", "kind", "text"), row, strict=True)), RunCommand, "A command")
         except UnreadableValueError as error:
             # It is taken, so that nobody meets it again; its sender has no answer.
             logging.getLogger("retinue").warning("%s It is left out.", error)
             continue
-        found.append(PendingCommand(checked.id, _unpack(checked.run_id, checked.kind, checked.text)))
-    return found
+        text, separator, by = command.text.rpartition(_SEPARATOR)
+        commands.append(PendingCommand(number, replace(command, text=text, by=by) if separator else command))
+    return commands
 
 
 def _pack(command: RunCommand) -> str:
@@ -253,26 +215,21 @@ def _pack(command: RunCommand) -> str:
     return f"{command.text}{_SEPARATOR}{command.by}" if command.by else command.text
 
 
-def _unpack(run_id: str, kind: CommandKind, text: str) -> RunCommand:
-    said, separator, by = text.rpartition(_SEPARATOR)
-    return RunCommand(run_id, kind, said, by) if separator else RunCommand(run_id, kind, text)
-
-
 def answer(connection: LogConnection, answers: Iterable[tuple[int, CommandAnswer]]) -> None:
     connection.executemany(
         "UPDATE commands SET accepted=?, answer=? WHERE id=?",
-        [(given.accepted, given.text, number) for number, given in answers],
+        [(answer.accepted, answer.text, number) for number, answer in answers],
     )
 
 
 class Ear:
-    """Whether there is a command for `owner`. Asking costs a few microseconds while the file
-    has not changed, and one look into a small index when it has."""
+    """Notices commands for `owner`. A look costs a few microseconds while the file has not changed, and one search in
+    a small index when it has."""
 
     def __init__(self, reader: LogReader, owner: str) -> None:
         self._reader = reader
         self._owner = owner
-        self._version = -1
+        self.again()
 
     def again(self) -> None:
         """Look again next time: the commands that were seen could not be taken."""
@@ -293,16 +250,10 @@ class Ear:
 def annotate(folder: Path, run_id: str, body: Body, redact: TextRedactor | None = None) -> int:
     """Append `body` to a run that no process runs; return its number. Raise UnknownRunError without the
     run, and StateError while a process runs it: then only that process may write."""
-    import sqlite3
-
-    body_clean, data = encode(body)
-    if redact is not None:
-        clean = redact.body(body_clean, data)
-        if clean is not body_clean:
-            body_clean, data = encode(clean)
-    connection = connect(folder)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
+    written, data = encode(body)
+    if redact is not None and (clean := redact.body(written, data)) is not written:
+        data = encode(clean)[1]
+    with opened(folder, writable=True) as connection, transaction(connection):
         row = connection.execute("SELECT state, owner FROM runs WHERE id=?", (run_id,)).fetchone()
         if row is None:
             raise UnknownRunError(f"There is no run {run_id} in this log.", remedy="See: retinue runs list")
@@ -312,23 +263,13 @@ def annotate(folder: Path, run_id: str, body: Body, redact: TextRedactor | None 
             raise StateError(f"Run {run_id} is still running.", remedy=f"Stop it first: retinue runs stop {run_id}")
         if state == "ended" and isinstance(body, RunEnded):
             raise StateError(f"Run {run_id} has ended already.")
-        seq = int(
-            connection.execute("SELECT coalesce(max(seq), 0) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
-        )
-        connection.execute(
-            "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)",
-            (run_id, seq + 1, time.time(), body.type, data.decode()),
-        )
+        now, seq = time.time(), last_seq(connection, run_id) + 1
+        columns = ("run_id", "seq", "at", "type", "body")
+        connection.insert("events", columns, [(run_id, seq, now, body.type, data.decode())])
         if isinstance(body, RunEnded):
             failure = body.outcome.failure
             connection.execute(
                 "UPDATE runs SET state='ended', owner=NULL, ended=?, error=?, ended_at=?, updated_at=? WHERE id=?",
-                (body.outcome.ended, failure.kind if failure else None, time.time(), time.time(), run_id),
+                (body.outcome.ended, failure.kind if failure else None, now, now, run_id),
             )
-        connection.execute("COMMIT")
-        return seq + 1
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
-    finally:
-        # An open transaction is rolled back with it.
-        connection.close()
+    return seq

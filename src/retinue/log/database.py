@@ -10,6 +10,8 @@ of the caller, so of two processes that want the same run exactly one gets it.
 from __future__ import annotations
 
 import contextlib
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from retinue.log.rows import SELECT_RUN
 from retinue.settings.places import ProjectDatabase, database_folder, database_of, database_url
 
 FILE_NAME = "log.db"
-MOST_ROWS = 2**62
-"""For a limit that is none."""
+NO_ROW_LIMIT = 2**62
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)})
+_NO_ACCESS_ERRORS = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
 
 
 def log_file(folder: Path) -> Path:
@@ -54,18 +57,77 @@ def check(folder: Path) -> list[str]:
     return backend_of(folder).check()
 
 
-def trouble(error: Exception, path: Path) -> StateError:
-    """Return the sentence for what SQLite or the file system said. A connection to PostgreSQL raises its own."""
-    from retinue.log.sqlite import explain
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise StateError with a remedy for an error of SQLite. A connection to PostgreSQL raises it by itself."""
+    import sqlite3
 
-    return explain(error, path)
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
 
 
-def may_pass(error: Exception) -> bool:
-    """Return whether a write that failed may succeed in a moment, when some space is free again."""
-    from retinue.log.sqlite import is_failing_disk
+@contextlib.contextmanager
+def opened(folder: Path, *, writable: bool = False) -> Iterator[LogConnection]:
+    """Yield a connection to the log of a project, and close it, which rolls an open transaction back. Raise
+    StateError."""
+    with explained(log_file(folder)), contextlib.closing((connect if writable else connect_to_read)(folder)) as log:
+        yield log
 
-    return is_failing_disk(error)
+
+@contextlib.contextmanager
+def transaction(connection: LogConnection) -> Iterator[None]:
+    """Commit what is done inside, or roll all of it back. One process at a time is inside."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk has ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def explain(error: Exception, path: Path) -> StateError:
+    """Return the sentence for an error of SQLite or of the file system."""
+    code = error_code(error)
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StateError(
+            f"The log {path} is damaged or not a log of Retinue ({error}).",
+            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
+            f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
+        )
+    if is_failing_disk(error):
+        return StateError(
+            f"The log {path} could not be written: the disk is full or failing ({error}).",
+            remedy="Free some space. What was written before is safe, the rest is kept in memory and tried again. "
+            "Runs at work are interrupted and can be resumed then.",
+        )
+    if isinstance(error, OSError) or code.startswith(_NO_ACCESS_ERRORS):
+        return StateError(
+            f"The log {path} cannot be opened or written ({getattr(error, 'strerror', None) or error}).",
+            remedy="Set RETINUE_HOME to a folder you may write to, or correct the rights of this one.",
+        )
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StateError(
+            f"The log {path} is held by another process ({error}).",
+            remedy="Wait for it to finish, or find it with: lsof " + str(path),
+        )
+    return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
+
+
+def is_failing_disk(error: Exception) -> bool:
+    """Return whether a write failed for want of space, or because the disk did not take it."""
+    if isinstance(error, OSError):
+        return error.errno in _DISK_ERRORS
+    return error_code(error).startswith(("SQLITE_FULL", "SQLITE_IOERR"))
+
+
+def error_code(error: Exception) -> str:
+    """Return the name of an error of SQLite; empty for any other."""
+    return getattr(error, "sqlite_errorname", "") or ""
 
 
 def log_folders(home: Path) -> list[Path]:
@@ -101,15 +163,9 @@ def recover(connection: LogConnection, here: Owner) -> bool:
     dead = [owner for owner in connection.owners().values() if not owner.alive(here)]
     if not dead:
         return False
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         for owner in dead:
             release(connection, owner)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     return True
 
 
@@ -140,5 +196,9 @@ def take_over(connection: LogConnection, run_id: str, here: Owner) -> tuple[Any,
             )
         release(connection, owner)
     connection.execute("UPDATE runs SET state='running', owner=? WHERE id=?", (here.id, run_id))
-    last = connection.execute("SELECT max(seq) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
-    return row, int(last or 0)
+    return row, last_seq(connection, run_id)
+
+
+def last_seq(connection: LogConnection, run_id: str) -> int:
+    """Return the number of the last event of a run within the run; 0 without events."""
+    return int(connection.execute("SELECT max(seq) FROM events WHERE run_id=?", (run_id,)).fetchone()[0] or 0)

@@ -24,9 +24,9 @@ from retinue.core.delegation import State
 from retinue.core.encode import dump, plain
 from retinue.core.foreign import RunId, Text, decode_row
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow, InboxState
-from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
-from retinue.log.database import MOST_ROWS, connect, log_file, log_folders, trouble
-from retinue.log.query import LogReader
+from retinue.errors import AnsweredError, StateError, UnknownItemError, UnknownRunError, UsageError
+from retinue.log.database import NO_ROW_LIMIT, opened
+from retinue.log.query import LogReader, check_unique, find_anywhere
 
 if TYPE_CHECKING:
     from retinue.core.spec import AgentIdentity
@@ -140,7 +140,7 @@ def items(reader: LogReader, *, everything: bool = False, limit: int | None = No
     where = "1=1" if everything else "state='waiting'"
     rows = reader.select(
         f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?",
-        (MOST_ROWS if limit is None else limit,),
+        (NO_ROW_LIMIT if limit is None else limit,),
     )
     rows.reverse()
     now = time.time()
@@ -159,64 +159,36 @@ def waiting_ids(reader: LogReader) -> tuple[str, ...]:
 
 
 def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
-    """The item of that id, or the only one whose id begins so, those that wait first. Raises
+    """Return the item of that id, or the only one whose id begins so, those that wait first. Raise
     UnknownItemError, and UsageError when several fit."""
     wanted = id_or_prefix.strip().lower()
     rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (wanted, wanted + "\U0010ffff"))
-    found = _readable(rows, time.time()) if wanted else []
-    for group in (
-        [item for item in found if item.id == wanted],
-        [item for item in found if item.state == "waiting"],
-        found,
-    ):
-        if len(group) == 1:
-            return group[0]
-        if group:
-            ids = ", ".join(item.id for item in group[:6])
-            raise UsageError(f"Several items begin with '{wanted}': {ids}.", remedy="Give more of the id.")
-    raise UnknownItemError(f"There is no item '{wanted}' in the inbox.", remedy="See: retinue inbox list --all")
+    matches = _readable(rows, time.time()) if wanted else []
+    exact = [item for item in matches if item.id == wanted]
+    matches = exact or [item for item in matches if item.state == "waiting"] or matches
+    check_unique("items", wanted, [item.id for item in matches[:6]])
+    if not matches:
+        raise UnknownItemError(f"There is no item '{wanted}' in the inbox.", remedy="See: retinue inbox list --all")
+    return matches[0]
 
 
 def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]:
-    """The project folder and item of that id: in `first` if it is there, else in any project."""
-    problem: RetinueError | None = None
-    found: list[tuple[Path, InboxItem]] = []
-    for folder in (first, *(each for each in log_folders(home) if each != first)):
-        try:
-            with LogReader.open(folder) as reader:
-                found.append((folder, find(reader, id_or_prefix)))
-        except (UsageError, StateError) as error:
-            if folder == first and not isinstance(error, UnknownItemError):
-                raise
-            problem = problem or error
-        if found and folder == first:
-            break
-    if len(found) > 1:
-        ids = ", ".join(item.id for _, item in found)
-        raise UsageError(f"Several items begin with '{id_or_prefix}': {ids}.", remedy="Give more of the id.")
-    if found:
-        return found[0]
-    raise problem or UnknownItemError(f"There is no item '{id_or_prefix}'.", remedy="See: retinue inbox list --all")
+    """Return the project folder and item of that id: in `first` if it is there, else in any project."""
+    items = find_anywhere(home, first, lambda reader: find(reader, id_or_prefix))
+    check_unique("items", id_or_prefix, [item.id for _, item in items])
+    return items[0]
 
 
 def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
     """Answer an item from any process. Raise UsageError for what is no answer to it, and
     AnsweredError, naming who was first, when it does not wait any more."""
-    import sqlite3
-
-    try:
-        connection = connect(folder)
+    with opened(folder, writable=True) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                return give(connection, item, given)
-            finally:
-                # A refusal may have found that the item has expired.
-                connection.execute("COMMIT")
+            return give(connection, item, given)
         finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
+            # A refusal may have found that the item has expired.
+            connection.execute("COMMIT")
 
 
 def give(connection: LogConnection, item: InboxItem, given: InboxAnswer) -> InboxItem:

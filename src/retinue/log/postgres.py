@@ -1,17 +1,12 @@
-"""Being told of changes by the server, instead of asking it again and again.
+"""The log of a project in a PostgreSQL database, for runs of several machines (extra `cluster`).
 
-One thread and one connection per process and project listen. Everyone who waits for changes looks at a number, as
-with SQLite: it grows with every message of the server. While the connection is broken it grows with every
-look, so that nobody misses anything.
+Each project has its own schema, `retinue_<name>`, with the tables of the SQLite file. Statements are translated word by
+word; functions of the schema replace those of SQLite. `BEGIN IMMEDIATE` locks the project until the transaction ends,
+so there is one writer at a time, as in SQLite. The server ends a transaction whose client is silent for two seconds.
+That client must register again, and is refused if others have taken over its runs meanwhile.
 
-The log of a project in a PostgreSQL database, for runs of several machines (extra `cluster`).
-
-Each project has a schema of its own, `retinue_<name>`, with the tables that the SQLite file has. Statements are
-translated word by word; functions of the schema do what SQLite's functions do.
-
-`BEGIN IMMEDIATE` takes a lock of the project until the end of the transaction, so there is one writer at a time, as in
-SQLite. A client that stops in the middle of a transaction (suspended, cut off) is thrown out by the server after
-two seconds, and must register again: by then others may have gone on with its runs, and it is refused.
+The server announces commits (LISTEN) to one thread of each process and project. Readers compare a number, as with
+SQLite, which grows with every announcement; while the connection is broken it grows with every look.
 """
 
 from __future__ import annotations
@@ -22,35 +17,35 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.foreign import ProjectName, is_valid
 from retinue.core.programs import SHARED_HEARTBEAT_SECONDS, Owner
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.log.backend import LogConnection, LostDatabaseError, Row
-from retinue.log.postgres_schema import STEPS, NoRows, count_steps, migrate, number_loader, read_rows
+from retinue.log.postgres_schema import NoRows, count_steps, migrate, number_loader, read_rows, without_nul
 from retinue.log.sqlite import empty
 from retinue.settings.places import ProjectDatabase
 
 if TYPE_CHECKING:
     import psycopg
 
-
-_PAUSE = 0.5
-_PATIENCE = 1.0
+C = TypeVar("C")
+_RELISTEN_SECONDS = 0.5
+_FIRST_LISTEN_SECONDS = 1.0
 _listeners: dict[tuple[str, str], PostgresListener] = {}
 _lock = threading.Lock()
 
 
 class PostgresListener:
-    """Counts the changes of one schema, and calls `heard` after each, in its own thread."""
+    """Counts the changes of one schema, and calls `notify` after each, in its own thread."""
 
-    def __init__(self, url: str, schema: str, heard: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, url: str, schema: str, notify: Callable[[], None] = lambda: None) -> None:
         self._url = url
         self._schema = schema
-        self._heard = heard
+        self._notify = notify
         self._count = 0
-        self._hears = False
+        self._listening = False
         self._raw: Any = None
         self._over = threading.Event()
         self._ready = threading.Event()
@@ -59,13 +54,13 @@ class PostgresListener:
 
     @property
     def version(self) -> int:
-        if not self._hears:
+        if not self._listening:
             self._count += 1
         return self._count
 
     def wait(self) -> None:
-        """Return when it listens, or after a second."""
-        self._ready.wait(_PATIENCE)
+        """Wait until it listens, at most a second."""
+        self._ready.wait(_FIRST_LISTEN_SECONDS)
 
     def end(self) -> None:
         self._over.set()
@@ -78,44 +73,36 @@ class PostgresListener:
         while not self._over.is_set():
             with contextlib.suppress(Exception):
                 self._listen()
-            self._hears = False
-            self._over.wait(_PAUSE)
+            self._listening = False
+            self._over.wait(_RELISTEN_SECONDS)
 
     def _listen(self) -> None:
-
-        try:
-            self._raw = open_server(self._url, self._schema)
-        except StateError:
-            return
+        self._raw = open_server(self._url, self._schema)
         from psycopg import sql
 
         with self._raw:
             self._raw.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
-            # What was committed before is not announced any more.
-            self._count += 1
-            self._hears = True
+            self._listening = True
             self._ready.set()
-            self._heard()
+            # Commits from before are not announced any more.
+            self._announce()
             for _ in self._raw.notifies():
-                self._count += 1
-                self._heard()
+                self._announce()
+
+    def _announce(self) -> None:
+        self._count += 1
+        self._notify()
 
 
 def listener_of(url: str, schema: str) -> PostgresListener:
     """Return the listener of this process, started when it is first asked for."""
-    found = _listeners.get((url, schema))
-    if found is None:
+    listener = _listeners.get((url, schema))
+    if listener is None:
         with _lock:
-            found = _listeners.get((url, schema)) or PostgresListener(url, schema)
-            _listeners[url, schema] = found
-        found.wait()
-    return found
-
-
-def end_listeners(url: str) -> None:
-    """Stop hearing of a database."""
-    for key in [key for key in _listeners if key[0] == url]:
-        _listeners.pop(key).end()
+            listener = _listeners.get((url, schema)) or PostgresListener(url, schema)
+            _listeners[url, schema] = listener
+        listener.wait()
+    return listener
 
 
 PATIENCE_SECONDS = 10.0
@@ -176,9 +163,9 @@ class PostgresConnection:
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any:
         if sql == "BEGIN IMMEDIATE":
-            return self._again(self._begin)
+            return self._start(self._begin)
         if sql == "BEGIN":
-            return self._again("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return self._start("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if sql in ("COMMIT", "ROLLBACK"):
             self._inside = False
             with self._explained(unsure=sql == "COMMIT"):
@@ -186,18 +173,9 @@ class PostgresConnection:
             return NoRows()
         if self._raw.closed and not self._inside:
             self._wait_for_server()
-        statement = translate(sql)
-        given = _without_nul(values)
-        try:
-            with self._explained():
-                return self._raw.execute(statement, given)
-        except LostDatabaseError:
-            # A question by itself can be asked again. A change may have happened.
-            if self._inside or not (self.repeats or sql.startswith(("SELECT", "WITH"))):
-                raise
-        self._wait_for_server()
-        with self._explained():
-            return self._raw.execute(statement, given)
+        # A question by itself can be asked again. A change may have happened.
+        repeats = not self._inside and (self.repeats or sql.startswith(("SELECT", "WITH")))
+        return self._run(translate(sql), _without_nul(values), repeats=repeats)
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> Any:
         if self._raw.closed and not self._inside:
@@ -210,7 +188,7 @@ class PostgresConnection:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing of what is done inside, without the project's lock, however long others hold a row."""
-        self._again("BEGIN; SET LOCAL lock_timeout TO 0")
+        self._start("BEGIN; SET LOCAL lock_timeout TO 0")
         try:
             yield
         except BaseException:
@@ -232,17 +210,15 @@ class PostgresConnection:
             self.executemany(f"UPDATE {table} SET {values} WHERE id=?", rows)  # noqa: S608
 
     def version(self) -> int:
-        return listener_of(self._backend.database.url, self._backend.schema).version
+        return listener_of(*self._backend.key).version
 
     def clock(self) -> float:
         return float(self.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0])
 
     def owners(self) -> dict[str, Owner]:
         now = time.time()
-        found = {}
-        for name, pid, started, host, boot, space, silence in self.execute(_OWNERS):
-            found[name] = Owner(name, pid, started, host, boot, space, now - silence, shared=True)
-        return found
+        rows = self.execute(_OWNERS)
+        return {row[0]: Owner(*(*row[:6], now - row[6], True)) for row in rows}
 
     def size(self) -> int:
         return int(self.execute("SELECT pg_total_relation_size('events')").fetchone()[0])
@@ -257,34 +233,33 @@ class PostgresConnection:
             self._raw.close()
         self._inside = False
         # Whatever broke this one has broken those that wait to be used again.
-        for raw in _idle.pop((self._backend.database.url, self._backend.schema), ()):
+        for raw in _idle.pop(self._backend.key, ()):
             raw.close()
         self._raw = self._backend.open()
 
     def close(self) -> None:
         self._backend.keep(self._raw)
 
-    def _again(self, sql: str) -> NoRows:
+    def _start(self, sql: str) -> NoRows:
         """Begin a transaction. Nothing has happened before it, so it may be tried on a new connection."""
-        try:
-            with self._explained():
-                self._raw.execute(sql)
-        except LostDatabaseError:
-            self._wait_for_server()
-            with self._explained():
-                self._raw.execute(sql)
+        self._run(sql, None, repeats=True)
         self._inside = True
         return NoRows()
 
+    def _run(self, statement: str, values: Sequence[Any] | None, *, repeats: bool) -> Any:
+        """Execute a statement; with `repeats` again on a new connection, if this one broke."""
+        try:
+            with self._explained():
+                return self._raw.execute(statement, values)
+        except LostDatabaseError:
+            if not repeats:
+                raise
+        self._wait_for_server()
+        with self._explained():
+            return self._raw.execute(statement, values)
+
     def _wait_for_server(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return self.reopen()
-            except LostDatabaseError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_ATTEMPT_PAUSE_SECONDS)
+        _try_again(self.reopen, lambda error: True)
 
     @contextlib.contextmanager
     def _explained(self, unsure: bool = False) -> Iterator[None]:
@@ -293,10 +268,10 @@ class PostgresConnection:
         try:
             yield
         except psycopg.Error as error:
-            found = explain(error, self._backend.label, broken=self._raw.broken or self._raw.closed)
-            if isinstance(found, LostDatabaseError):
-                found.unsure = unsure
-            raise found from error
+            explained = self._backend.explain(error, self._raw)
+            if isinstance(explained, LostDatabaseError):
+                explained.unsure = unsure
+            raise explained from error
 
 
 class PostgresBackend:
@@ -305,89 +280,83 @@ class PostgresBackend:
     def __init__(self, database: ProjectDatabase) -> None:
         self.database = database
         self.schema = schema_of(database.project)
+        self.key = database.url, self.schema
         self.label = f"{database.project} in {place_of(database.url)}"
 
     def exists(self) -> bool:
-        raw = self.open()
-        try:
+        with self._borrowed() as raw:
             return count_steps(raw, self.schema) > 0
-        finally:
-            self.keep(raw)
 
     def connect(self) -> LogConnection:
-        self._bring_up_to_date()
+        if self.key not in _current:
+            import psycopg
+
+            with self._borrowed() as raw:
+                try:
+                    migrate(raw, self.schema, self.label, _lock_number(self.schema))
+                except psycopg.Error as error:
+                    raise self.explain(error, raw) from error
+            _current.add(self.key)
         return PostgresConnection(self)
 
     def connect_to_read(self) -> LogConnection:
-        if self._steps_behind() == len(STEPS):
-            return empty()
-        self._bring_up_to_date()
-        return PostgresConnection(self)
+        return self.connect() if self.key in _current or self.exists() else empty()
 
     def check(self) -> list[str]:
         """Ask the server whether it has the tables; their pages are its own concern."""
         try:
-            connection = self.connect_to_read()
-            connection.execute("SELECT count(*) FROM runs").fetchone()
-            connection.close()
+            with contextlib.closing(self.connect_to_read()) as connection:
+                connection.execute("SELECT count(*) FROM runs").fetchone()
         except StateError as error:
             return [str(error)]
         return []
 
     def open(self) -> psycopg.Connection[Any]:
         """Return a connection to the server that is set up for this schema. Raise LostDatabaseError."""
-        idle = _idle.get((self.database.url, self.schema))
+        idle = _idle.get(self.key)
         while idle:
             with contextlib.suppress(IndexError):
                 raw = idle.pop()
                 if not (raw.closed or raw.broken):
                     return raw
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return open_server(self.database.url, self.schema)
-            except LostDatabaseError as error:
-                # Another process may close one of its connections in a moment.
-                if "too many clients" not in str(error) or time.monotonic() > deadline:
-                    raise
-            time.sleep(_ATTEMPT_PAUSE_SECONDS)
+        # Another process may close one of its connections in a moment.
+        return _try_again(lambda: open_server(*self.key), lambda error: "too many clients" in str(error))
 
     def keep(self, raw: psycopg.Connection[Any]) -> None:
         """Close a connection, or keep it for the next one: opening one costs as much as twenty questions."""
         from psycopg.pq import TransactionStatus
 
-        idle = _idle.setdefault((self.database.url, self.schema), [])
-        if raw.info.transaction_status == TransactionStatus.IDLE and len(idle) < _MOST_IDLE:
+        idle = _idle.setdefault(self.key, [])
+        if raw.info.transaction_status == TransactionStatus.IDLE and len(idle) < _MAX_IDLE_CONNECTIONS:
             idle.append(raw)
         else:
             raw.close()
 
-    def _steps_behind(self) -> int:
-        if (self.database.url, self.schema) in _current:
-            return 0
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[psycopg.Connection[Any]]:
         raw = self.open()
         try:
-            return len(STEPS) - count_steps(raw, self.schema)
+            yield raw
         finally:
             self.keep(raw)
 
-    def _bring_up_to_date(self) -> None:
-        key = (self.database.url, self.schema)
-        if key in _current:
-            return
-        import psycopg
+    def explain(self, error: Exception, raw: psycopg.Connection[Any]) -> StateError:
+        return explain(error, self.label, broken=raw.broken or raw.closed)
 
-        raw = self.open()
+
+def _try_again(do: Callable[[], C], is_passing: Callable[[LostDatabaseError], bool]) -> C:
+    """Return what `do` returns, tried again for some seconds while it fails for a passing reason."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
-            migrate(raw, self.schema, self.label, _lock_number(self.schema))
-        except psycopg.Error as error:
-            raise explain(error, self.label, broken=raw.broken or raw.closed) from error
-        finally:
-            self.keep(raw)
-        _current.add(key)
+            return do()
+        except LostDatabaseError as error:
+            if not is_passing(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(_ATTEMPT_PAUSE_SECONDS)
 
 
-_MOST_IDLE = 4
+_MAX_IDLE_CONNECTIONS = 4
 _idle: dict[tuple[str, str], list[psycopg.Connection[Any]]] = {}
 _current: set[tuple[str, str]] = set()
 """Schemas that this process has seen to be of its own version."""
@@ -395,7 +364,8 @@ _current: set[tuple[str, str]] = set()
 
 def forget_connections(url: str) -> None:
     """Close what is kept open to a database: nothing more is wanted of it."""
-    end_listeners(url)
+    for key in [key for key in _listeners if key[0] == url]:
+        _listeners.pop(key).end()
     for key in [key for key in _idle if key[0] == url]:
         for raw in _idle.pop(key):
             raw.close()
@@ -404,11 +374,8 @@ def forget_connections(url: str) -> None:
 
 def project_names(url: str) -> list[str]:
     """Return the projects that have a log in the database. Raise StateError."""
-    raw = open_server(url, "public")
-    try:
+    with contextlib.closing(open_server(url, "public")) as raw:
         rows = raw.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'retinue\\_%' ORDER BY 1").fetchall()
-    finally:
-        raw.close()
     names = [row[0].removeprefix(schema_of("")) for row in rows]
     # Others are not ours, and could lead to another folder.
     return [name for name in names if is_valid(name, ProjectName)]
@@ -453,25 +420,25 @@ def explain(error: Exception, label: str, *, broken: bool) -> StateError:
     import psycopg
     from psycopg import errors
 
-    said = " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).split()) or type(error).__name__
     thrown_out = isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout))
-    if isinstance(error, (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)):
-        return StateError(f"The log {label} refused the connection ({said}).", remedy="Correct RETINUE_DATABASE.")
-    if isinstance(error, psycopg.OperationalError) and "authentication failed" in said:
-        return StateError(f"The log {label} refused the connection ({said}).", remedy="Correct RETINUE_DATABASE.")
+    if isinstance(
+        error, (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)
+    ) or (isinstance(error, psycopg.OperationalError) and "authentication failed" in reason):
+        return StateError(f"The log {label} refused the connection ({reason}).", remedy="Correct RETINUE_DATABASE.")
     if thrown_out or (broken and isinstance(error, psycopg.OperationalError)):
         return LostDatabaseError(
-            f"The log {label} cannot be reached ({said}).",
+            f"The log {label} cannot be reached ({reason}).",
             remedy="See that the server runs and RETINUE_DATABASE is right. What is not written is tried again.",
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return StateError(
-            f"The log {label} refused something to this role ({said}).",
+            f"The log {label} refused something to this role ({reason}).",
             remedy="A new project is made by a worker: retinue worker --project NAME. See docs/cluster.md, Roles.",
         )
     if isinstance(error, errors.LockNotAvailable):
-        return StateError(f"The log {label} is held by another process ({said}).", remedy="Try again.")
-    return StateError(f"The log {label} cannot be used ({said}).", remedy="The server's own log says more.")
+        return StateError(f"The log {label} is held by another process ({reason}).", remedy="Try again.")
+    return StateError(f"The log {label} cannot be used ({reason}).", remedy="The server's own log says more.")
 
 
 def _lock_number(schema: str) -> int:
@@ -479,11 +446,7 @@ def _lock_number(schema: str) -> int:
 
 
 def _without_nul(values: Sequence[Any]) -> Sequence[Any]:
-    """PostgreSQL stores every character but this one."""
-    for value in values:
-        if isinstance(value, str) and "\0" in value:
-            return [each.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(each, str) else each for each in values]
-    return values
+    return without_nul(values) if any(isinstance(value, str) and "\0" in value for value in values) else values
 
 
 @lru_cache(maxsize=1)

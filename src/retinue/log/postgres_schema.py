@@ -7,7 +7,7 @@ and by name like those of SQLite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -203,13 +203,13 @@ def _add_labels(raw: Any) -> None:
     """The labels of a run are columns of its row, and no longer in its first event alone."""
     raw.execute(_LABEL_COLUMNS)
     for run_id, body in raw.execute(FIND_CREATED).fetchall():
-        labels = [
-            # The only character that PostgreSQL does not store.
-            label.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(label, str) else label
-            for label in read_labels(run_id, body)
-        ]
-        raw.execute(SET_LABELS.replace("?", "%s"), (*labels, run_id))
+        raw.execute(SET_LABELS.replace("?", "%s"), (*without_nul(read_labels(run_id, body)), run_id))
     raw.execute(f"UPDATE runs SET background=true WHERE id IN ({FIND_MOVED})")  # noqa: S608
+
+
+def without_nul(values: Iterable[object]) -> list[object]:
+    """Return the values without the only character that PostgreSQL does not store."""
+    return [value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value for value in values]
 
 
 _LABEL_COLUMNS = """

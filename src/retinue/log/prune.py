@@ -18,17 +18,17 @@ from retinue.core.encode import decode, encode
 from retinue.core.events import Body, RunCreated, RunPruned, ToolEnded
 from retinue.core.messages import Text
 from retinue.errors import StateError
-from retinue.log.activity import text_of_result
+from retinue.log.activity import beginning
 from retinue.log.backend import LogConnection
-from retinue.log.database import connect, log_file, trouble
+from retinue.log.database import opened, transaction
 from retinue.log.migrations import RARE_TYPES
 from retinue.log.query import LogReader
 
-_AT_ONCE = 100
-"""Runs of one transaction: other processes write in between."""
+_RUNS_PER_TRANSACTION = 100
+"""Other processes write in between."""
 _KEPT = "(seq=1 OR type IN ('run.ended', 'run.pruned') OR source IS NOT NULL)"
-_LONG = 2_000
-"""Characters of an event above which it is kept in a shorter form."""
+_MAX_EVENT_CHARACTERS = 2_000
+"""Longer events are kept in a shorter form."""
 _SPEC = ("name", "display_name", "description", "background")
 
 
@@ -51,30 +51,21 @@ def prunable(reader: LogReader, run_ids: Sequence[str]) -> list[str]:
 
 def prune_events(folder: Path, run_ids: Sequence[str], *, shrink: bool = True) -> PrunedEvents:
     """Remove the events of runs that are over, and with `shrink` give the space back. Raise StateError."""
-    import sqlite3
-
     removed, busy = 0, False
-    try:
-        connection = connect(folder)
-        try:
-            before = connection.size()
-            for start in range(0, len(run_ids), _AT_ONCE):
-                removed += _remove(connection, run_ids[start : start + _AT_ONCE])
-            if shrink:
-                busy = not connection.shrink()
-            freed = max(before - connection.size(), 0)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
+    with opened(folder, writable=True) as connection:
+        before = connection.size()
+        for start in range(0, len(run_ids), _RUNS_PER_TRANSACTION):
+            removed += _remove(connection, run_ids[start : start + _RUNS_PER_TRANSACTION])
+        if shrink:
+            busy = not connection.shrink()
+        freed = max(before - connection.size(), 0)
     return PrunedEvents(len(run_ids), removed, freed, busy)
 
 
 def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
     marks = ", ".join("?" * len(run_ids))
     some = tuple(run_ids)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         live = connection.execute(
             f"SELECT id FROM runs WHERE id IN ({marks}) AND state NOT IN ('ended', 'interrupted')",  # noqa: S608
             some,
@@ -85,8 +76,9 @@ def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
             f"SELECT run_id, max(seq) FROM events WHERE run_id IN ({marks}) GROUP BY run_id",  # noqa: S608
             some,
         ).fetchall()
-        counts = _count(connection, marks, some)
-        connection.execute(f"DELETE FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT}", some)  # noqa: S608
+        removed = f"FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT}"
+        counts = dict(connection.execute(f"SELECT run_id, count(*) {removed} GROUP BY run_id", some).fetchall())
+        connection.execute(f"DELETE {removed}", some)
         connection.execute(f"DELETE FROM partials WHERE run_id IN ({marks})", some)  # noqa: S608
         _shorten(connection, marks, some)
         now = time.time()
@@ -95,23 +87,16 @@ def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
             body = RunPruned(counts.get(run_id, 0))
             rows.append((run_id, seq + 1, now, body.type, encode(body)[1].decode()))
         connection.insert("events", ("run_id", "seq", "at", "type", "body"), rows)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
     return sum(counts.values())
-
-
-def _count(connection: LogConnection, marks: str, some: tuple[str, ...]) -> dict[str, int]:
-    query = f"SELECT run_id, count(*) FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT} GROUP BY run_id"  # noqa: S608
-    return dict(connection.execute(query, some).fetchall())
 
 
 def _shorten(connection: LogConnection, marks: str, some: tuple[str, ...]) -> None:
     """Put shorter events into the place of long ones. A row of `events` is never changed: it goes, and another comes
     under its number."""
     columns = ("id", "run_id", "seq", "at", "type", "body", "level", "source")
-    query = f"SELECT {', '.join(columns)} FROM events WHERE run_id IN ({marks}) AND length(body) > {_LONG}"  # noqa: S608
+    query = (
+        f"SELECT {', '.join(columns)} FROM events WHERE run_id IN ({marks}) AND length(body) > {_MAX_EVENT_CHARACTERS}"  # noqa: S608
+    )
     rows = []
     for number, run_id, seq, at, kind, body, *labels in connection.execute(query, some).fetchall():
         short = _shorter(decode(body))
@@ -127,6 +112,6 @@ def _shorter(body: Body) -> Body | None:
             spec = {name: value for name, value in body.spec.items() if name in _SPEC}
             return replace(body, spec=spec, options=replace(body.options, system=None))
         case ToolEnded():
-            return replace(body, result=replace(body.result, content=(Text(text_of_result(body.result)),)))
+            return replace(body, result=replace(body.result, content=(Text(beginning(body.result.text)),)))
         case _:
             return None

@@ -18,7 +18,6 @@ its conversation does, and a conversation no more than a model could ever be tol
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -519,7 +518,9 @@ def read_branch(
     Only as many are read as are taken, and none of `tools.ended`, which only repeats the ends of the calls."""
     ranges = _branch(reader, run_id, _kinds(reader, run_id))
     within = " OR ".join(f"seq BETWEEN {first} AND {last}" for first, last in ranges)
-    yield from islice(reader.backwards(run_id, types, f"type!='tools.ended' AND ({within})"), most)
+    condition = f"type!='tools.ended' AND ({within})"
+    for _, event in reader.ordered(run_id, types, limit=most, condition=condition, newest_first=True):
+        yield event
 
 
 def read_last_turn(reader: LogReader, run_id: str) -> Conversation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from retinue.core.delegation import LIVE, State
@@ -19,6 +20,7 @@ _USAGE = ("input", "output", "cache_read", "cache_write", "cost_usd")
 COUNTS = ("model", "turns", "tool_uses", "compactions", *_USAGE, "updated_at")
 """For the many events that do not move a run to another state: it leaves the indexes alone."""
 CHANGING = ("owner", "state", "ended", "error", "transcript", "started_at", "ended_at", "background", *COUNTS)
+_PLAIN = [name for name in (*IDENTITY, *CHANGING) if name not in ("tags", "owner", "state", "background", *_USAGE)]
 SELECT_RUN = f"SELECT {', '.join((*IDENTITY, *CHANGING))} FROM runs"  # noqa: S608
 
 
@@ -41,71 +43,31 @@ def read_labels(run_id: str, body: str) -> tuple[object, ...]:
     return (*labels(run), run.background)
 
 
+_identity = attrgetter("id", "parent_id", "root_id", "depth", "agent", "task", "cwd", "created_at")
+_changing = attrgetter("state", "ended", "error", "transcript", "started_at", "ended_at", "background")
+counts = attrgetter(
+    *("model", "turns", "tool_uses", "compactions"), *(f"usage.{name}" for name in _USAGE), "updated_at"
+)
+"""Returns the values of the columns `COUNTS`."""
+
+
 def identity(run: RunState) -> tuple[object, ...]:
-    place = (run.id, run.parent_id, run.root_id, run.depth)
-    return (*place, run.agent, run.task, run.cwd, run.created_at, *labels(run))
+    return (*_identity(run), *labels(run))
 
 
 def changing(run: RunState, owner: str) -> tuple[object, ...]:
     """Return the values of a row's changing columns. Only a live run has an owner."""
-    return (
-        owner if run.state in LIVE else None,
-        run.state,
-        run.ended,
-        run.error,
-        run.transcript,
-        run.started_at,
-        run.ended_at,
-        run.background,
-        *counts(run),
-    )
-
-
-def counts(run: RunState) -> tuple[object, ...]:
-    usage = run.usage
-    return (
-        run.model,
-        run.turns,
-        run.tool_uses,
-        run.compactions,
-        usage.input,
-        usage.output,
-        usage.cache_read,
-        usage.cache_write,
-        usage.cost_usd,
-        run.updated_at,
-    )
+    return (owner if run.state in LIVE else None, *_changing(run), *counts(run))
 
 
 def read_run(kind: type[R], row: Any, state: State, pid: int | None = None) -> R:
     """Return the run of a row, as a RunState to show it or as an ActiveRun to continue it."""
+    values = {name: row[name] for name in _PLAIN}
     return kind(
-        id=row["id"],
-        parent_id=row["parent_id"],
-        root_id=row["root_id"],
-        depth=row["depth"],
-        agent=row["agent"],
-        name=row["name"],
-        display_name=row["display_name"],
-        description=row["description"],
-        color=row["color"],
+        **values,
         tags=tuple(row["tags"].split("\n")) if row["tags"] else (),
-        call_id=row["call_id"],
         background=bool(row["background"]),
-        task=row["task"],
-        cwd=row["cwd"],
-        model=row["model"],
         state=state,
-        ended=row["ended"],
-        error=row["error"],
         pid=pid,
-        transcript=row["transcript"],
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        updated_at=row["updated_at"],
-        turns=row["turns"],
-        tool_uses=row["tool_uses"],
-        compactions=row["compactions"],
-        usage=Usage(row["input"], row["output"], row["cache_read"], row["cache_write"], row["cost_usd"]),
+        usage=Usage(*(row[name] for name in _USAGE)),
     )

@@ -27,7 +27,7 @@ from retinue.core.foreign import (
 )
 from retinue.core.programs import Owner
 from retinue.errors import UnknownJobError, UsageError
-from retinue.log.query import LogReader
+from retinue.log.query import LogReader, check_unique
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
@@ -182,19 +182,17 @@ def due(reader: LogReader, now: float) -> list[ScheduledJob]:
 
 
 def find(reader: LogReader, wanted: str) -> ScheduledJob:
-    """By id, by name, or by the beginning of an id. Raise UnknownJobError, UsageError."""
+    """Return the job of that id or name, or the only one whose id begins so. Raise UnknownJobError, UsageError."""
     known = jobs(reader)
-    for group in (
-        [job for job in known if wanted == job.id],
-        [job for job in known if wanted == job.name],
-        [job for job in known if wanted and job.id.startswith(wanted)],
-    ):
-        if len(group) == 1:
-            return group[0]
-        if group:
-            ids = ", ".join(job.id for job in group)
-            raise UsageError(f"Several jobs begin with '{wanted}': {ids}.", remedy="Give more of the id.")
-    raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
+    matches = (
+        [job for job in known if wanted == job.id]
+        or [job for job in known if wanted == job.name]
+        or [job for job in known if wanted and job.id.startswith(wanted)]
+    )
+    check_unique("jobs", wanted, [job.id for job in matches])
+    if not matches:
+        raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
+    return matches[0]
 
 
 def orphans(reader: LogReader, here: Owner) -> list[Orphan]:

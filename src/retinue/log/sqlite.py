@@ -9,7 +9,6 @@ commits but never the file.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sqlite3
 import time
@@ -21,7 +20,7 @@ from typing import TypeVar
 from retinue.core.programs import HEARTBEAT_SECONDS, Owner
 from retinue.errors import StateError
 from retinue.log.backend import Row
-from retinue.log.database import FILE_NAME, log_file
+from retinue.log.database import FILE_NAME, error_code, explain, log_file, opened
 from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
 from retinue.settings.places import private_folder
 
@@ -29,7 +28,6 @@ _SIZES = (512, 64, 8, 1)
 """Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
 event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
 keeps statements of these few sizes compiled."""
-_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _UPDATES_FROM = (3, 33)
 """The version of SQLite that can change rows by a list of values."""
 STREAM_SECONDS = 0.05
@@ -84,7 +82,7 @@ class SqliteConnection(sqlite3.Connection):
             self.execute("VACUUM")
             busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.OperationalError as error:
-            if not _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            if not error_code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise
             return False
         return not busy
@@ -138,61 +136,11 @@ class SqliteBackend:
     def check(self) -> list[str]:
         """Look at the whole file, page by page."""
         try:
-            connection = self.connect_to_read()
-            try:
-                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
-            finally:
-                connection.close()
+            with opened(self.folder) as connection:
+                problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
         except StateError as error:
             return [str(error)]
-        except sqlite3.Error as error:
-            return [str(explain(error, self.path))]
-        return [] if found == ["ok"] else found
-
-
-def explain(error: Exception, path: Path) -> StateError:
-    """The sentence for what SQLite or the file system said."""
-    code = _code(error)
-    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StateError(
-            f"The log {path} is damaged or not a log of Retinue ({error}).",
-            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
-            f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
-        )
-    if is_failing_disk(error):
-        return StateError(
-            f"The log {path} could not be written: the disk is full or failing ({error}).",
-            remedy="Free some space. What was written before is safe, the rest is kept in memory and tried again. "
-            "Runs at work are interrupted and can be resumed then.",
-        )
-    if isinstance(error, OSError):
-        return _no_access(path, error.strerror or str(error))
-    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return _no_access(path, str(error))
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StateError(
-            f"The log {path} is held by another process ({error}).",
-            remedy="Wait for it to finish, or find it with: lsof " + str(path),
-        )
-    return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
-
-
-def is_failing_disk(error: Exception) -> bool:
-    """Return whether a write failed for want of space, or because the disk did not take it."""
-    if isinstance(error, OSError):
-        return error.errno in _DISK_ERRORS
-    return _code(error).startswith(("SQLITE_FULL", "SQLITE_IOERR"))
-
-
-def _code(error: Exception) -> str:
-    return getattr(error, "sqlite_errorname", "") or ""
-
-
-def _no_access(path: Path, why: str) -> StateError:
-    return StateError(
-        f"The log {path} cannot be opened or written ({why}).",
-        remedy="Set RETINUE_HOME to a folder you may write to, or correct the rights of this one.",
-    )
+        return [] if problems == ["ok"] else problems
 
 
 def _make_private(folder: Path) -> None:
@@ -226,7 +174,7 @@ def open_patiently(opened: Callable[[], C]) -> C:
         try:
             return opened()
         except sqlite3.OperationalError as error:
-            busy = _code(error).startswith("SQLITE_BUSY")
+            busy = error_code(error).startswith("SQLITE_BUSY")
             if not busy or time.monotonic() > deadline:
                 raise
         time.sleep(_PAUSE)

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from retinue.core.events import Body, LimitReached, Retrying, RunEnded, ToolEnded, Warned
 from retinue.log.activity import TOOL_KINDS, text_of
-from retinue.log.database import MOST_ROWS, connect_to_read, log_file, trouble
+from retinue.log.backend import LogConnection
+from retinue.log.database import NO_ROW_LIMIT, opened
 
 Level = Literal["warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -22,7 +23,7 @@ _MILD_ENDS = ("steered", "stopped")
 _SEVERE = ("internal",)
 
 
-class Trouble(Struct, frozen=True, kw_only=True):
+class Trouble(Struct, frozen=True):
     """`number` orders the troubles of a project, so that a reader can go on after one."""
 
     number: int
@@ -44,38 +45,28 @@ def troubles(
     since: float = 0.0,
     limit: int | None = 20,
 ) -> list[Trouble]:
-    """The newest `limit` of one project, oldest first; None: all. Raise StateError if the log
+    """Return the newest `limit` of one project, oldest first; None: all. Raise StateError if the log
     cannot be read."""
-    import sqlite3
-
-    found: list[Trouble] = []
-    try:
-        connection = connect_to_read(folder)
-        try:
-            # One question for each pair: the index has the events of a pair in order, so that only the newest are read.
-            for level in levels:
-                for source in sources:
-                    found += _read(connection, level, source, after, since, limit)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise trouble(error, log_file(folder)) from error
-    found.sort(key=lambda each: each.number)
-    return found if limit is None else found[-limit:] if limit else []
+    most = NO_ROW_LIMIT if limit is None else limit
+    entries: list[Trouble] = []
+    with opened(folder) as connection:
+        # One question for each pair: the index has the events of a pair in order, so that only the newest are read.
+        for level in levels:
+            for source in sources:
+                entries += _read(connection, level, source, after, since, most)
+    entries.sort(key=lambda entry: entry.number, reverse=True)
+    return entries[:most][::-1]
 
 
 def _read(
-    connection: Any, level: Level, source: Source, after: int, since: float, limit: int | None
+    connection: LogConnection, level: Level, source: Source, after: int, since: float, most: int
 ) -> Iterator[Trouble]:
-    """The newest of one level and source."""
+    """Yield the newest of one level and source."""
     query = """SELECT events.id, run_id, agent, at, type, body FROM events JOIN runs ON runs.id = run_id
         WHERE source=? AND level=? AND events.id > ? AND at >= ? ORDER BY events.id DESC LIMIT ?"""
-    most = MOST_ROWS if limit is None else limit
     for number, run_id, agent, at, kind, body in connection.execute(query, (source, level, after, since, most)):
         code, text = _words(kind, json.loads(body))
-        yield Trouble(
-            number=number, at=at, level=level, source=source, run_id=run_id, agent=agent, code=code, text=text
-        )
+        yield Trouble(number, at, level, source, run_id, agent, code, text)
 
 
 def label(body: Body) -> tuple[str | None, str | None]:

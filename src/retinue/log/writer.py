@@ -1,10 +1,9 @@
 """The one thread of a process that writes to the log.
 
-Batches come from the event loop through a queue. All that are waiting are encoded, redacted and
-written in one transaction, so the events of a moment share the cost of a commit. Only then are
-subscribers told. A disk that is full for a few seconds is waited for. When writing fails for longer, nothing
-is thrown away: the batches stay, the failure is reported to every waiting caller, and the attempt is repeated
-when more arrives or after a second. Nobody may add events meanwhile, so what is kept stays small.
+Batches arrive from the event loop through a queue. All that wait are encoded, redacted and written in one transaction,
+so events of the same moment share the cost of a commit. Subscribers are notified after it. The writer waits some
+seconds for a full disk. If writing fails for longer, the batches stay, every waiting caller gets the failure, and the
+attempt is repeated when more arrives or after a second. No events are accepted meanwhile, so the backlog stays small.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from retinue.core.run_state import COUNTED, MOVING, ActiveRun
 from retinue.errors import RetinueError, StateError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.batch import EventRow, LogBatch, TextRedactor, WrittenResults
-from retinue.log.database import LIVE_STATES, may_pass, recover, register, release, trouble
+from retinue.log.database import LIVE_STATES, explain, is_failing_disk, recover, register, release, transaction
 from retinue.log.rows import CHANGING, COUNTS, IDENTITY, changing, counts, identity
 from retinue.log.transcript import Transcripts
 
@@ -279,7 +278,7 @@ class Writer:
                     return
             except Exception as error:
                 # Once it was reported, each attempt is one: nobody waits for it any more.
-                if self.failure is not None or not may_pass(error) or time.monotonic() > began + DISK_SECONDS:
+                if self.failure is not None or not is_failing_disk(error) or time.monotonic() > began + DISK_SECONDS:
                     raise
                 time.sleep(_DISK_PAUSE)
 
@@ -292,28 +291,19 @@ class Writer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction of a process that is registered as an owner, and still is: a process
-        that others took for dead must not write to runs they may have gone on with."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
-            if not self._registered:
+        """Begin a transaction of an owner that is still registered: a process that others took for dead must not write
+        to runs that they may have taken over."""
+        known = "SELECT 1 FROM owners WHERE id=?"
+        with transaction(self.connection):
+            if not self._registered or self.connection.execute(known, (self.owner.id,)).fetchone() is None:
+                # Without runs, none can have been taken over: the owner was silent because it had nothing to write.
+                if self._registered and self.runs:
+                    raise StateError(
+                        f"Another process took this one for dead and may have gone on with its runs (log {self.path}).",
+                        remedy="This happens when a machine was suspended for long. Look with: retinue runs list",
+                    )
                 register(self.connection, self.owner)
-            elif self.connection.execute("SELECT 1 FROM owners WHERE id=?", (self.owner.id,)).fetchone() is not None:
-                pass
-            elif not self.runs:
-                # It had no runs, so nobody has gone on with one: it was silent because it had nothing to say.
-                register(self.connection, self.owner)
-            else:
-                raise StateError(
-                    f"Another process took this one for dead and may have gone on with its runs (log {self.path}).",
-                    remedy="This happens when a machine was suspended for long. Look with: retinue runs list",
-                )
             yield
-            self.connection.execute("COMMIT")
-        except BaseException:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            raise
         self._registered = True
 
     def _beat(self) -> None:
@@ -344,12 +334,11 @@ class Writer:
 
         if isinstance(error, RetinueError):
             return error
+        sentence = StateError(f"The log {self.path} met a defect of Retinue: {type(error).__name__}: {error}")
         if isinstance(error, (sqlite3.Error, OSError)):
-            found = trouble(error, self.path)
-        else:
-            found = StateError(f"The log {self.path} met a defect of Retinue: {type(error).__name__}: {error}")
-        found.__cause__ = error
-        return found
+            sentence = explain(error, self.path)
+        sentence.__cause__ = error
+        return sentence
 
     def _close(self) -> None:
         with contextlib.suppress(Exception):
