@@ -27,7 +27,7 @@ from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
 from retinue.log.database import connect
-from retinue.log.follow import BACKLOG
+from retinue.log.follow import MAX_BACKLOG_EVENTS
 from retinue.log.query import LogReader
 from retinue.log.store import Log
 
@@ -128,12 +128,12 @@ async def test_a_tree_and_everything_can_be_watched(log):
 async def test_a_slow_subscriber_misses_streamed_pieces_only(log):
     write(log, [*stories.opening(), TurnStarted(1)])
     subscription = log.subscribe(run_id="run-1")
-    write(log, [TextDelta("x")] * (BACKLOG + 50))
+    write(log, [TextDelta("x")] * (MAX_BACKLOG_EVENTS + 50))
     await log.flush()
     write(log, [AssistantEnded(1, stories.answer("x")), stories.ending()])
     await log.flush()
     events = await collect(subscription)
-    assert len(events) == BACKLOG + 2
+    assert len(events) == MAX_BACKLOG_EVENTS + 2
     assert isinstance(events[-1].body, RunEnded)
 
 

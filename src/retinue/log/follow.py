@@ -1,23 +1,19 @@
-"""Events of a run for others: those of this process as they happen, and as JSON, as lines or all of a run as one
-document.
+"""Events for readers: of this process as they happen, of a run as one JSON document, and of a whole project in order.
 
-The events of a whole project in the order they were committed, for those who watch all of its runs.
-
-Every durable event has a number, `events.id`. SQLite has one writer at a time, so numbers grow with commits: asking
-for what is above the last number leaves nothing out and repeats nothing. Streamed text has no number of its own. It
-is read beside the events, as what was added to the unfinished answer of each run.
-
-Bodies are passed on as the JSON that the log holds: most of them go to programs that want JSON.
+Every durable event has a number, `events.id`. The log has one writer at a time, so numbers grow with commits: a query
+for the numbers above the last one leaves nothing out and repeats nothing. Streamed text has no number. It is read
+beside the events, as the text that was added to the unfinished answer of each run. Bodies are passed on as the JSON of
+the log, because most readers want JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,13 +23,13 @@ from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingD
 from retinue.core.programs import this_process
 from retinue.core.run_state import RunPlace
 from retinue.log.batch import refers, whole_json
-from retinue.log.database import LIVE_STATES
+from retinue.log.database import LIVE_STATES, NO_ROW_LIMIT
 from retinue.log.query import LogReader
 
 T = TypeVar("T")
-BACKLOG = 10_000
-"""A subscriber that is this many events behind gets no more streamed pieces until it has caught
-up: what they say arrives again, whole. Durable events are never left out."""
+MAX_BACKLOG_EVENTS = 10_000
+"""A subscriber that is this far behind gets no more streamed pieces until it has caught up: their text arrives again in
+a durable event. Durable events are never left out."""
 
 
 class EventQueue(Generic[T]):
@@ -95,7 +91,7 @@ class Subscription(EventQueue[Event]):
         self._leave = leave
 
     def push(self, event: Event) -> None:
-        if len(self._events) >= BACKLOG and isinstance(event.body, TRANSIENT):
+        if len(self._events) >= MAX_BACKLOG_EVENTS and isinstance(event.body, TRANSIENT):
             return
         super().push(event)
         if event.run_id == self._until and isinstance(event.body, RunEnded):
@@ -105,15 +101,11 @@ class Subscription(EventQueue[Event]):
         self._leave(self)
 
 
-def export_lines(reader: LogReader, run_id: str, after: int = 0) -> Iterator[bytes]:
-    """Every durable event of a run as one flat object per line, with its line feed."""
-    for event in reader.stream(run_id, after=after):
-        yield event_to_json(event) + b"\n"
 
 
 def export_document(reader: LogReader, run_id: str) -> Iterator[bytes]:
-    """A whole run as one JSON document, in pieces: its row, its events, its outcome, and what was shown
-    of an answer that never became whole."""
+    """Yield a run as one JSON document, in pieces: its row, its events, its outcome, and the text that was shown
+    of an answer that was never completed."""
     row = reader.run(run_id)
     yield b'{"run":%b,"events":[' % dump(row)
     separator = b""
@@ -180,9 +172,7 @@ def events_after(
     reader: LogReader, number: int, *, until: int | None = None, limit: int = FEED_PAGE_EVENTS
 ) -> list[NumberedEvent]:
     """Return the events of all runs above `number`, up to and with `until`, in order."""
-    query = f"SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE events.id>? AND events.id<=?"  # noqa: S608
-    rows = reader.select(f"{query} ORDER BY events.id LIMIT ?", (number, _end(until), limit))
-    return _whole(reader, rows)
+    return _select(reader, "", "1=1", (), number, until, limit)
 
 
 def run_events_after(
@@ -195,35 +185,7 @@ def run_events_after(
     limit: int = FEED_PAGE_EVENTS,
 ) -> list[NumberedEvent]:
     """Return the same of one run, or with `tree` of it and all below it."""
-    head, which = "", "run_id=?"
-    if tree:
-        head, which = _TREE, "run_id IN (SELECT id FROM tree)"
-    query = f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {which}"  # noqa: S608
-    rows = reader.select(
-        f"{query} AND events.id>? AND events.id<=? ORDER BY events.id LIMIT ?", (run_id, number, _end(until), limit)
-    )
-    return _whole(reader, rows)
-
-
-def _whole(reader: LogReader, rows: Sequence[Any]) -> list[NumberedEvent]:
-    """Return the events with the results that some of them refer to."""
-    ends: dict[tuple[str, int], str] = {}
-    found = []
-    for row in rows:
-        event = NumberedEvent(*row)
-        if event.type == "tool.ended":
-            ends[event.run_id, event.seq] = event.body
-        elif refers(event.body):
-            event = replace(event, body=whole_json(event.body, partial(_end_of_call, reader, ends, event.run_id)))
-        found.append(event)
-    return found
-
-
-def _end_of_call(reader: LogReader, known: Mapping[tuple[str, int], str], run_id: str, seq: int) -> str:
-    text = known.get((run_id, seq))
-    if text is None:
-        text = str(reader.select("SELECT body FROM events WHERE run_id=? AND seq=?", (run_id, seq))[0][0])
-    return text
+    return _select(reader, *_of(tree), (run_id,), number, until, limit)
 
 
 def run_events_before(
@@ -231,16 +193,45 @@ def run_events_before(
 ) -> list[NumberedEvent]:
     """Return the last events below `number` (None: the newest) of one run, or with `tree` of it and all below it, in
     order."""
-    head, which = "", "run_id=?"
-    if tree:
-        head, which = _TREE, "run_id IN (SELECT id FROM tree)"
-    query = f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {which}"  # noqa: S608
-    rows = reader.select(f"{query} AND events.id<? ORDER BY events.id DESC LIMIT ?", (run_id, _end(number), limit))
-    return _whole(reader, list(reversed(rows)))
+    until = None if number is None else number - 1
+    return _select(reader, *_of(tree), (run_id,), 0, until, limit, order="DESC")[::-1]
 
 
-def _end(until: int | None) -> int:
-    return 2**62 if until is None else until
+def _of(tree: bool) -> tuple[str, str]:
+    return (_TREE, "run_id IN (SELECT id FROM tree)") if tree else ("", "run_id=?")
+
+
+def _select(
+    reader: LogReader,
+    head: str,
+    condition: str,
+    values: tuple[str, ...],
+    after: int,
+    until: int | None,
+    limit: int,
+    order: str = "",
+) -> list[NumberedEvent]:
+    """Return the events with the results that some of them refer to."""
+    rows = reader.select(
+        f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {condition} "  # noqa: S608
+        f"AND events.id>? AND events.id<=? ORDER BY events.id {order} LIMIT ?",
+        (*values, after, NO_ROW_LIMIT if until is None else until, limit),
+    )
+
+    ends: dict[tuple[str, int], str] = {(row[1], row[4]): row[7] for row in rows if row[6] == "tool.ended"}
+
+    def read_end(run_id: str, seq: int) -> str:
+        return ends.get((run_id, seq)) or str(
+            reader.select("SELECT body FROM events WHERE run_id=? AND seq=?", (run_id, seq))[0][0]
+        )
+
+    events = []
+    for row in rows:
+        event = NumberedEvent(*row)
+        if refers(event.body):
+            event = replace(event, body=whole_json(event.body, partial(read_end, event.run_id)))
+        events.append(event)
+    return events
 
 
 def live_ids(reader: LogReader) -> dict[str, RunPlace]:
@@ -276,7 +267,7 @@ class PartialTexts:
         self._last: tuple[int, str, int] = (0, "", 0)
 
     def take(self, event: NumberedEvent) -> None:
-        """Forget what is whole or void since this event."""
+        """Forget the text that is complete or void since this event."""
         if event.type not in VOIDS:
             return
         self._voids[event.run_id] = event.seq
@@ -288,38 +279,33 @@ class PartialTexts:
 
     def read(self, reader: LogReader) -> list[TextPiece]:
         """Return what was added since the last time, one piece for each run and kind."""
-        found: dict[tuple[str, str], list[str]] = {}
         first = self._first_unread(reader)
         rows = reader.select(
             "SELECT partials.id, run_id, seq, kind, text, parent_id, root_id FROM partials "
             "JOIN runs ON runs.id=run_id WHERE partials.id>? ORDER BY partials.id",
             (first,),
         )
-        places: dict[tuple[str, str], tuple[RunPlace, int]] = {}
+        texts: dict[tuple[str, str], list[str]] = {}
+        newest: dict[tuple[str, str], TextPiece] = {}
         for number, run_id, seq, kind, text, parent_id, root_id in rows:
             self._last = (number, run_id, seq)
             if seq >= self._void_of(reader, run_id):
-                found.setdefault((run_id, kind), []).append(text)
-                places[run_id, kind] = (RunPlace(run_id, parent_id, root_id), seq)
+                texts.setdefault((run_id, kind), []).append(text)
+                newest[run_id, kind] = TextPiece(RunPlace(run_id, parent_id, root_id), seq, kind, "")
         pieces = []
-        for key, texts in found.items():
-            place, seq = places[key]
-            piece = self._add(TextPiece(place, seq, key[1], "".join(texts)), whole=first == 0)
-            if piece.text:
-                pieces.append(piece)
+        for key, piece in newest.items():
+            before = self._texts[key].text if key in self._texts else ""
+            text = "".join(texts[key])
+            # Read again from the first piece, it begins with the text from before.
+            new = text if first else text[len(before) :]
+            self._texts[key] = replace(piece, text=before + new)
+            if new:
+                pieces.append(replace(piece, text=new))
         return pieces
 
     def now(self) -> list[TextPiece]:
         """Return the whole text of each unfinished answer."""
         return list(self._texts.values())
-
-    def _add(self, piece: TextPiece, *, whole: bool) -> TextPiece:
-        """Keep the text, and return the part of it that is new."""
-        key = (piece.place.run_id, piece.kind)
-        known = self._texts[key].text if key in self._texts else ""
-        new = piece.text[len(known) :] if whole else piece.text
-        self._texts[key] = TextPiece(piece.place, piece.seq, piece.kind, known + new)
-        return TextPiece(piece.place, piece.seq, piece.kind, new)
 
     def _first_unread(self, reader: LogReader) -> int:
         """Return the number above which pieces are new. SQLite gives the numbers of deleted pieces to others, so
@@ -330,13 +316,9 @@ class PartialTexts:
         return 0
 
     def _void_of(self, reader: LogReader, run_id: str) -> int:
-        """Return the event of a run after which its streamed text counts."""
-        known = self._voids.get(run_id)
-        if known is None:
+        """Return the event of a run after which its streamed text is valid."""
+        if run_id not in self._voids:
             marks = ", ".join("?" * len(VOIDS))
-            rows = reader.select(
-                f"SELECT seq FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq DESC LIMIT 1",  # noqa: S608
-                (run_id, *VOIDS),
-            )
-            known = self._voids[run_id] = int(rows[0][0]) if rows else 0
-        return known
+            query = f"SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN ({marks})"  # noqa: S608
+            self._voids[run_id] = int(reader.select(query, (run_id, *VOIDS))[0][0])
+        return self._voids[run_id]

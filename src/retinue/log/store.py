@@ -1,9 +1,8 @@
-"""The log of a project, as the process that runs agents holds it.
+"""The log of a project, for the process that runs agents.
 
-`append` numbers an event at once and hands it to the writer's thread; it never waits.
-`await flush()` is the barrier: everything appended before it is in the file when it returns.
-Subscribers see an event only after that, so nothing that was shown can be lost; streamed text
-is saved with them, piece by piece, and shown with a delay too short to notice.
+`append` numbers an event at once and passes it to the writer's thread; it never waits. `await flush()` is the barrier:
+everything appended before it is in the file when it returns. Subscribers get an event only after that, so nothing that
+was shown can be lost. Streamed text is saved and shown piece by piece, with a delay too short to notice.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ class Log:
         number = self._submitted + bool(self._pending)
         waiter = (number, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
-        if self._published >= number or self._unannounced >= number:
+        if max(self._published, self._unannounced) >= number:
             self._waiters.remove(waiter)
         else:
             await waiter[1]
@@ -187,8 +186,7 @@ class Log:
     async def let_go(self, run_id: str) -> None:
         """Give up a run that has not begun, so that another process can take it: it stays `queued`, without owner."""
         await self.flush()
-        row = self.reader.run(run_id)
-        await self.give_back(row)
+        await self.give_back(self.reader.run(run_id))
 
     def cut_off(self, place: RunPlace) -> None:
         """Go on with a run no more that has no ending. In the file it is interrupted then, as soon as that can be
@@ -220,8 +218,12 @@ class Log:
     async def transact(self, do: Callable[[LogConnection], T]) -> T:
         """Return the result of `do`, done in one transaction after everything appended before. It runs in
         the writer's thread and must be quick. Raise StateError."""
-        found: T = await self._ask(lambda writer: _transact(writer, do))
-        return found
+
+        def work(writer: Writer) -> T:
+            with writer.transaction():
+                return do(writer.connection)
+
+        return await self._ask(work)
 
     async def close(self) -> None:
         """Write what is left and close the file. Runs that have not ended become interrupted.
@@ -268,17 +270,14 @@ class Log:
         else:
             self._pending += [event if shown is delta else replace(event, body=shown) for shown in run.voice.say(delta)]
         if self._timer is None and not self._handing_over:
-            due = self._handed_over + self._stream_seconds
-            self._timer = self._require_loop().call_at(due, self._hand_over)
+            assert self._loop is not None
+            self._timer = self._loop.call_at(self._handed_over + self._stream_seconds, self._hand_over)
         return event
 
-    def _require_loop(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None
-        return self._loop
-
     def _hand_over_soon(self) -> None:
+        assert self._loop is not None
         self._handing_over = True
-        self._require_loop().call_soon(self._hand_over)
+        self._loop.call_soon(self._hand_over)
 
     def _hand_over(self, force: bool = False) -> None:
         self._handing_over = False
@@ -291,9 +290,10 @@ class Log:
             self._writer.submit(LogBatch(self._submitted, self._pending, tuple(self._cut)))
             self._pending, self._cut = [], []
 
-    async def _ask(self, do: Any) -> Any:
+    async def _ask(self, do: Callable[[Writer], T]) -> T:
+        """Return the result of `do`, called in the writer's thread after everything appended before."""
         self._bind()
-        done: Future[Any] = Future()
+        done: Future[T] = Future()
         self._writer.submit(WriterJob(do, done))
         return await asyncio.wrap_future(done)
 
@@ -313,26 +313,23 @@ class Log:
             for batch in batches:
                 for event in batch.events:
                     self.tell(event)
-        number = self._published = batches[-1].number
-        waiting, self._waiters = self._waiters, []
-        for wanted, done in waiting:
-            if wanted > number:
-                self._waiters.append((wanted, done))
-            elif not done.done():
-                done.set_result(None)
+        self._published = batches[-1].number
+        self._release(self._published, None)
+
+    def _release(self, number: int, failure: StateError | None) -> None:
+        """Let the tasks go on that wait for batches up to `number`."""
+        waiters, self._waiters = self._waiters, []
+        for batch, waiter in waiters:
+            if batch > number:
+                self._waiters.append((batch, waiter))
+            elif not waiter.done():
+                waiter.set_result(None) if failure is None else waiter.set_exception(failure)
 
     def _failed(self, failure: StateError, number: int) -> None:
-        """In the writer's thread: tell every task that waits for batches up to `number`. Later ones are tried yet."""
+        """In the writer's thread: every task that waits for batches up to `number` gets the failure. Later batches are
+        still tried."""
         if self._waiters:
-            self._call(self._disappoint, failure, number)
-
-    def _disappoint(self, failure: StateError, number: int) -> None:
-        waiting, self._waiters = self._waiters, []
-        for wanted, done in waiting:
-            if wanted > number:
-                self._waiters.append((wanted, done))
-            elif not done.done():
-                done.set_exception(failure)
+            self._call(self._release, number, failure)
 
     def _complain(self, run_id: str, text: str) -> None:
         """In the writer's thread: a transcript could not be written."""
@@ -344,12 +341,10 @@ class Log:
             self.append(run.place, Warned("transcript", text))
 
     def _call(self, do: Any, *args: Any) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            try:
+        if self._loop is not None:
+            # In a closed loop no task is waiting.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(do, *args)
-            except RuntimeError:
-                # The loop was just closed: no task is waiting.
-                return
 
     def _shut(self) -> None:
         self._closed = True
@@ -370,11 +365,6 @@ class Log:
             self._closed = True
             self._writer.stop()
             self._writer.join(timeout=5)
-
-
-def _transact(writer: Writer, do: Callable[[LogConnection], T]) -> T:
-    with writer.transaction():
-        return do(writer.connection)
 
 
 def _give_back(writer: Writer, row: RunState) -> None:
