@@ -1,107 +1,115 @@
-"""The kinds of value a setting can have. Each reads a raw JSON value or drops it with a reason.
+"""The declaration of one setting, the kinds of value that it can have, and the class that holds the values of all.
 
-A kind never raises and never guesses: `1` is not `true`, `"4"` is not `4`. A structured value
-loses only its bad parts, each named by its path (`providers.ollama.baseUrl`).
-
-The declaration of one setting, and the class that holds the values of all.
+A kind reads a raw JSON value as msgspec does, or drops it with a reason. It never raises and never guesses: `1` is not
+`true`, `"4"` is not `4`. A structured value loses only its bad parts, each named by its path
+(`providers.ollama.baseUrl`).
 
 `Settings` (table.py) is the table and the typed result at once: every attribute is a `Field` with name, kind and
-documentation. It is no dataclass, because one of this many fields costs 3 ms at every start.
+documentation, and has the type of its default and its kind. It is no dataclass, because one of this many fields costs
+3 ms at every start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, overload
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from retinue.core.foreign import Provenance
 
-# As in core/outcome.py: a type variable with a default, which only type checkers need.
+# As in core/outcome.py: type variables with a default, which only type checkers need.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     T = TypeVar("T", default=Any)
+    V = TypeVar("V", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    V = TypeVar("V", covariant=True)
 
-
-class _Dropped:
-    """The one value that no JSON document can hold."""
-
-    def __repr__(self) -> str:
-        return "DROPPED"
-
-
-DROPPED: Final = _Dropped()
+DROPPED: Final = msgspec.UNSET
+"""The one value that no JSON document can hold."""
 
 Complain = Callable[[str, str], None]
 """Takes the path of a bad value and what would have been accepted there."""
 
 
-class Kind(Protocol):
+class Kind(Generic[V]):
+    """Values that msgspec converts to `type`, as the program uses them."""
+
+    type: Any
     accepts: str
     """What is accepted, to stand after "it must be"."""
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
         """Return the value as the program uses it, or DROPPED after a complaint."""
-        ...
+        try:
+            converted = msgspec.convert(value, self.type)
+        except msgspec.ValidationError:
+            complain(at, self.accepts)
+            return DROPPED
+        return self.use(converted, at, complain)
+
+    def use(self, value: Any, at: str, complain: Complain) -> Any:
+        """Return a value of `type` as the program uses it. Complain of parts that are left out."""
+        return value
 
 
-class Flag:
-    accepts = "true or false"
-
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        return value if isinstance(value, bool) else _drop(at, self.accepts, complain)
+class Flag(Kind[bool]):
+    type, accepts = bool, "true or false"
 
 
 FLAG: Final = Flag()
 
 
-class Number:
-    """A finite number in a range, as a float. With `zero_is_none`, 0 reads as None: no limit."""
-
-    noun, form = "a number", "g"
-    types: tuple[type, ...] = (int, float)
+class _Range(Kind[V]):
+    noun: str
+    form: str
 
     def __init__(self, low: float, high: float, *, unit: str = "", zero_is_none: bool = False) -> None:
         self.low, self.high, self.zero_is_none = low, high, zero_is_none
+        self.type = Annotated[self.type, Meta(ge=low, le=high)]
         self.accepts = f"{self.noun}{unit and ' of ' + unit} from {low:{self.form}} to {high:{self.form}}"
         self.accepts += " (0: no limit)" if zero_is_none else ""
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if type(value) not in self.types or not self.low <= value <= self.high:
-            return _drop(at, self.accepts, complain)
-        return None if self.zero_is_none and value == 0 else self.types[-1](value)
+    def use(self, value: Any, at: str, complain: Complain) -> Any:
+        return None if self.zero_is_none and value == 0 else value
 
 
-class Whole(Number):
+class Number(_Range[float]):
+    """A finite number in a range. With `zero_is_none`, 0 reads as None: no limit."""
+
+    type, noun, form = float, "a number", "g"
+
+
+class Whole(_Range[int]):
     """An integer in a range."""
 
-    noun, form = "a whole number", "d"
-    types = (int,)
+    type, noun, form = int, "a whole number", "d"
 
 
-class Choice:
+class Choice(Kind):
     """One of a few words. `also` maps further spellings to one of them."""
 
     def __init__(self, *words: str, also: Mapping[Any, str] | None = None) -> None:
         self.words, self.also = words, also or {}
+        self.type = Literal[words]
         self.accepts = "one of " + ", ".join(words)
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if isinstance(value, str) and value in self.words:
-            return value
-        if isinstance(value, (str, bool)) and value in self.also:
-            return self.also[value]
-        return _drop(at, self.accepts, complain)
+        if isinstance(value, (str, bool)):
+            value = self.also.get(value, value)
+        return super().read(value, at, complain)
 
 
-class Text:
+class Text(Kind[str]):
     """A text with something in it, trimmed. `false_words` lets false (or such a word) stand."""
+
+    type = Annotated[str, Meta(min_length=1)]
 
     def __init__(self, accepts: str = "a text that is not empty", *, false_words: tuple[str, ...] = ()) -> None:
         self.accepts, self.false_words = accepts, false_words
@@ -109,22 +117,20 @@ class Text:
     def read(self, value: Any, at: str, complain: Complain) -> Any:
         if self.false_words and (value is False or (isinstance(value, str) and value.strip() in self.false_words)):
             return False
-        if isinstance(value, str) and value.strip() and value.isprintable():
-            return value.strip()
-        return _drop(at, self.accepts, complain)
+        return super().read(value.strip() if isinstance(value, str) and value.isprintable() else None, at, complain)
 
 
-class Texts:
+class Texts(Kind[tuple[str, ...]]):
     """A list of texts: blanks are skipped, doubles merged, bad entries dropped one by one.
     With `allowed`, others are dropped; the list may become empty."""
+
+    type = list
 
     def __init__(self, allowed: tuple[str, ...] = ()) -> None:
         self.allowed = allowed
         self.accepts = f"a list out of {', '.join(allowed)}" if allowed else "a list of texts"
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if not isinstance(value, list):
-            return _drop(at, self.accepts, complain)
+    def use(self, value: Any, at: str, complain: Complain) -> Any:
         texts: dict[str, None] = {}
         for index, entry in enumerate(value):
             text = entry.strip() if isinstance(entry, str) else None
@@ -135,14 +141,12 @@ class Texts:
         return tuple(texts)
 
 
-class _Object:
+class _Object(Kind[V]):
     """An object whose bad values go one by one."""
 
-    accepts: str
+    type = dict
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if not isinstance(value, dict):
-            return _drop(at, self.accepts, complain)
+    def use(self, value: Any, at: str, complain: Complain) -> Any:
         parts = {}
         for key, raw in value.items():
             kind = self.kind_of(key, at, complain)
@@ -156,7 +160,7 @@ class _Object:
         raise NotImplementedError
 
 
-class Record(_Object):
+class Record(_Object[Mapping[str, Any]]):
     """An object with known keys. Unknown keys are named and dropped."""
 
     def __init__(self, **fields: Kind) -> None:
@@ -169,10 +173,10 @@ class Record(_Object):
         return self.fields.get(key)
 
 
-class Table(_Object):
+class Table(_Object[Mapping[str, V]]):
     """An object whose keys are names the user chose and whose values are all of one kind."""
 
-    def __init__(self, kind: Kind, names: str = "names", *, without: str = "") -> None:
+    def __init__(self, kind: Kind[V], names: str = "names", *, without: str = "") -> None:
         """`without` is a character that the names must not hold."""
         self.kind, self.without = kind, without
         self.accepts = f"an object from {names} to values, each {kind.accepts}"
@@ -185,21 +189,21 @@ class Table(_Object):
         return None
 
 
-class Items:
+class Items(Kind[tuple[V, ...]]):
     """A list whose entries are read one by one; the bad ones are left out."""
 
-    def __init__(self, kind: Kind) -> None:
+    type = list
+
+    def __init__(self, kind: Kind[V]) -> None:
         self.kind = kind
         self.accepts = f"a list, each entry {kind.accepts}"
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        if not isinstance(value, list):
-            return _drop(at, self.accepts, complain)
-        entries = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
-        return tuple(entry for entry in entries if entry is not DROPPED)
+    def use(self, value: Any, at: str, complain: Complain) -> Any:
+        parts = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
+        return tuple(part for part in parts if part is not DROPPED)
 
 
-class Either:
+class Either(Kind):
     """Whichever kind fits the JSON type of the value: a text by `text`, anything else by `other`."""
 
     def __init__(self, text: Kind, other: Kind) -> None:
@@ -211,21 +215,11 @@ class Either:
         return kind.read(value, at, complain)
 
 
-class Anything:
+class Anything(Kind):
     """Any JSON value, taken as it is: only the program that receives it knows what it means."""
 
-    accepts = "any JSON value"
+    type, accepts = Any, "any JSON value"
 
-    def read(self, value: Any, at: str, complain: Complain) -> Any:
-        return value
-
-
-def _drop(at: str, accepts: str, complain: Complain) -> _Dropped:
-    complain(at, accepts)
-    return DROPPED
-
-
-# As in core/outcome.py: a type variable with a default, which only type checkers need.
 
 Layer = Literal[
     "default",
@@ -291,7 +285,7 @@ class Field(Struct, Generic[T], eq=False):
     """One row of the table. An instance of `Settings` yields its value or the default, the class the row itself."""
 
     default: T
-    kind: Kind
+    kind: Kind[T]
     doc: str
     limits: bool
     """No run starts while a value of it cannot be read, because the default or a weaker file may allow more or tell
@@ -300,7 +294,8 @@ class Field(Struct, Generic[T], eq=False):
     """In files: unless declared, from the attribute and the groups of its class."""
     aliases: tuple[Alias, ...] = ()
     variables: tuple[str, ...] = ()
-    applies: Applies = "live"
+    applies: Applies | None = None
+    """Unless declared, that of its class."""
     merges: bool = False
     """The keys of an object are merged over the layers; otherwise the strongest layer has the whole object."""
     personal_when: Callable[[Any], bool] | None = None
@@ -308,10 +303,10 @@ class Field(Struct, Generic[T], eq=False):
     attribute: str = ""
     section: str = ""
 
-    def complete(self, attribute: str, section: str, groups: tuple[str, ...]) -> None:
+    def complete(self, attribute: str, section: str, groups: tuple[str, ...], applies: Applies) -> None:
         """Fill in what follows from the attribute and its class: `web_max_results` is `web.maxResults` in a group
         `web`, else `webMaxResults`."""
-        self.attribute, self.section = attribute, section
+        self.attribute, self.section, self.applies = attribute, section, self.applies or applies
         self.variables = (f"RETINUE_{attribute.upper()}", *self.variables)
         if not self.name:
             first, *others = attribute.split("_")
@@ -333,11 +328,12 @@ class Field(Struct, Generic[T], eq=False):
 class Values:
     """Base of `Settings`: values that cannot be changed, and where each came from."""
 
-    def __init_subclass__(cls, *, section: str = "", groups: tuple[str, ...] = ()) -> None:
-        """`section` is the heading of the settings that a class declares, `groups` are their objects in files."""
+    def __init_subclass__(cls, *, section: str = "", groups: tuple[str, ...] = (), applies: Applies = "live") -> None:
+        """`section` is the heading of the settings that a class declares, `groups` are their objects in files,
+        `applies` says when most of them take effect."""
         for attribute, field in vars(cls).items():
             if isinstance(field, Field):
-                field.complete(attribute, section, groups)
+                field.complete(attribute, section, groups, applies)
 
     def __init__(self, values: Mapping[str, Any] | None = None, origins: Mapping[str, Origin] | None = None) -> None:
         """`values` by attribute name, already read by their kinds. `origins` by the same names;

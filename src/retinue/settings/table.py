@@ -94,108 +94,108 @@ _UNLIMITED_CALLS = 10**9
 
 
 # fmt: off
-class ModelSettings(Values, section="models"):
-    model: Field[str | None] = Field(
-        None, Text("a model name"), limits=False, applies="next run",
+class ModelSettings(Values, section="models", applies="next run"):
+    model = Field(
+        None, Text("a model name"), limits=False,
         doc="The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
     )
-    providers: Field[Mapping[str, Mapping[str, Any]]] = Field(
-        {}, Table(_PROVIDER, "provider ids", without="/"), limits=True, applies="next run", merges=True,
+    providers = Field(
+        {}, Table(_PROVIDER, "provider ids", without="/"), limits=True, merges=True,
         doc="Further model servers by id; {} is enough for the well-known ones, such as ollama. In a project's files "
         "a server that is not on this machine needs your consent.",
     )
-    models: Field[Mapping[str, Mapping[str, Any]]] = Field(
-        {}, Table(_MODEL, "model names"), limits=False, applies="next run", merges=True,
+    models = Field(
+        {}, Table(_MODEL, "model names"), limits=False, merges=True,
         doc="What is true of a model, over the built-in table: window, output limit, prices in USD per million "
         "tokens.",
     )
-    enabled_models: Field[tuple[str, ...] | None] = Field(
-        None, Texts(), limits=True,
+    enabled_models = Field(
+        None, Texts(), limits=True, applies="live",
         doc="The models that may be used when scopeModels is on, each exactly as provider/id.",
     )
-    fallback_models: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=False, applies="next run",
+    fallback_models = Field(
+        (), Texts(), limits=False,
         doc="Models that take over, in order, when the one in use is overloaded, refuses, is out of credit or is "
         "gone; after those of the agent's file.",
     )
     explore_model = Field(
-        SMALL, Text("small, inherit or a model name"), limits=False, applies="next run",
+        SMALL, Text("small, inherit or a model name"), limits=False,
         doc="The model of the shipped agent Explore where the call names none: `small` is the small model of the "
         "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
     )
     scope_models = Field(
-        False, FLAG, limits=True,
+        False, FLAG, limits=True, applies="live",
         doc="Refuse a model that a caller asks for outside enabledModels; warn where a file or a parent uses one.",
     )
 
 
-class RunSettings(Values, section="runs", groups=("retry", "compaction")):
+class RunSettings(Values, section="runs", groups=("retry", "compaction"), applies="next run"):
     max_concurrent = Field(
-        4, Whole(1, 1024), limits=True,
+        4, Whole(1, 1024), limits=True, applies="live",
         doc="How many background runs work at the same time; the others wait in a queue.",
     )
     default_max_turns: Field[int | None] = Field(
-        None, Whole(0, 10_000, zero_is_none=True), limits=True, applies="next run",
+        None, Whole(0, 10_000, zero_is_none=True), limits=True,
         doc="Turns after which a run is asked to wrap up, unless its file or the call says otherwise.",
     )
     grace_turns = Field(
-        5, Whole(1, 1_000), limits=True, applies="next run",
+        5, Whole(1, 1_000), limits=True,
         doc="Turns a run may still use after it was asked to wrap up, before it is aborted.",
     )
     timeout_seconds: Field[float | None] = Field(
-        None, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        None, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True,
         aliases=(Alias("timeoutMs", _seconds, _MS), Alias("subagents.timeoutMs", _seconds, _MS)),
         doc="How long a run may take in all.",
     )
     idle_timeout_seconds: Field[float | None] = Field(
-        180.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        180.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True,
         aliases=(Alias("idleTimeoutMs", _seconds, _MS), Alias("subagents.idleTimeoutMs", _seconds, _MS)),
         doc="How long a run may go without a sign of life from its model or a tool.",
     )
     tool_timeout_seconds: Field[float | None] = Field(
-        600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True, applies="next run",
+        600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), limits=True,
         doc="How long one tool call may take.",
     )
     retry_enabled = Field(
-        True, FLAG, limits=False, applies="next run", aliases=(Alias("subagents.retry.enabled"),),
+        True, FLAG, limits=False, aliases=(Alias("subagents.retry.enabled"),),
         doc="Repeat model requests that failed for a passing reason.",
     )
     retry_max_attempts = Field(
-        15, Whole(1, 20), limits=False, applies="next run", aliases=(Alias("subagents.retry.maxAttempts"),),
+        15, Whole(1, 20), limits=False, aliases=(Alias("subagents.retry.maxAttempts"),),
         doc="How often one model request is sent at most, the first time included; the waits between grow to 100 "
         "seconds, so that 15 survive ten minutes.",
     )
     compaction_at: Field[float | None] = Field(
-        0.85, Number(0, 0.98, zero_is_none=True), limits=False, applies="next run",
+        0.85, Number(0, 0.98, zero_is_none=True), limits=False,
         doc="The share of the model's window that may be full before the conversation is shortened.",
     )
 
 
-class BudgetSettings(Values, section="budgets", groups=("budget",)):
-    budget_tokens: Field[int | None] = Field(
-        None, Whole(0, 10**12), limits=True, applies="next run",
+class BudgetSettings(Values, section="budgets", groups=("budget",), applies="next run"):
+    budget_tokens = Field(
+        None, Whole(0, 10**12), limits=True,
         doc="Tokens that a run and all agents below it may use together; 0 allows none.",
     )
-    budget_usd: Field[float | None] = Field(
-        None, Number(0, 10**6, unit="US dollars"), limits=True, applies="next run",
+    budget_usd = Field(
+        None, Number(0, 10**6, unit="US dollars"), limits=True,
         doc="What a run and all agents below it may cost together; 0 allows nothing.",
     )
-    budget_tool_calls: Field[int | None] = Field(
-        None, Whole(0, _UNLIMITED_CALLS), limits=True, applies="next run",
+    budget_tool_calls = Field(
+        None, Whole(0, _UNLIMITED_CALLS), limits=True,
         aliases=(Alias("maxToolCalls", _calls, Whole(0, 1_000_000)),), variables=("RETINUE_MAX_TOOL_CALLS",),
         doc="Tool calls that a run and all agents below it may make together.",
     )
-    budget_spawns: Field[int | None] = Field(
-        None, Whole(0, 10**6), limits=True, applies="next run",
+    budget_spawns = Field(
+        None, Whole(0, 10**6), limits=True,
         doc="Agents that may be started below a run, at any depth; 0 allows none.",
     )
     budget_allow_unpriced = Field(
-        False, FLAG, limits=True, applies="next run", personal_when=bool,
+        False, FLAG, limits=True, personal_when=bool,
         doc="Under a budget in dollars, use models whose price is not known, as if they cost nothing. Counts only in "
         "your own settings.",
     )
     quote_above: Field[int | None] = Field(
-        1_000, Whole(0, 10**6, zero_is_none=True), limits=True, applies="next run",
+        1_000, Whole(0, 10**6, zero_is_none=True), limits=True,
         doc="When one run wants to start more agents than this, what they will cost is estimated and consent is "
         "asked. Unless you set it: 32 where a person can be asked. A repository can only lower it.",
     )
@@ -249,109 +249,109 @@ class SubagentSettings(Values, section="sub-agents", groups=("subagents",)):
     )
 
 
-class AgentSettings(Values, section="agents"):
+class AgentSettings(Values, section="agents", applies="next session"):
     disable_default_agents = Field(
-        False, FLAG, limits=True, applies="next session",
+        False, FLAG, limits=True,
         doc="Leave out the built-in agents; agents of your own are not affected.",
     )
     strict_agent_files = Field(
-        False, FLAG, limits=True, applies="next session",
+        False, FLAG, limits=True,
         doc="Refuse to start while an agent file cannot be loaded, instead of skipping it with a warning.",
     )
 
 
-class ToolSettings(Values, section="tools"):
-    extra_roots: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run",
+class ToolSettings(Values, section="tools", applies="next run"):
+    extra_roots = Field(
+        (), Texts(), limits=True,
         doc="Folders besides the working directory that tools may touch.",
     )
     allow_write = Field(
-        False, FLAG, limits=True, applies="next run", aliases=(Alias("subagents.allowWrite"),),
+        False, FLAG, limits=True, aliases=(Alias("subagents.allowWrite"),),
         doc="Let agents written for devkit-pi that are not read-only have tools that write.",
     )
     allow_lsp_tools = Field(
-        True, FLAG, limits=True, applies="next run", aliases=(Alias("subagents.allowLspTools"),),
+        True, FLAG, limits=True, aliases=(Alias("subagents.allowLspTools"),),
         doc="Let sub-agents, and agents of devkit-pi however they are started, ask language servers.",
     )
-    allowed_lsp_actions: Field[tuple[str, ...]] = Field(
-        LSP_ACTIONS, Texts(LSP_ACTIONS), limits=True, applies="next run",
+    allowed_lsp_actions = Field(
+        LSP_ACTIONS, Texts(LSP_ACTIONS), limits=True,
         aliases=(Alias("subagents.allowedLspActions"),),
         doc="What those may ask language servers; an empty list takes the tool away from them.",
     )
 
 
-class PermissionSettings(Values, section="permissions", groups=("permissions",)):
-    permissions_allow: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=False, applies="next run",
+class PermissionSettings(Values, section="permissions", groups=("permissions",), applies="next run"):
+    permissions_allow = Field(
+        (), Texts(), limits=False,
         doc="Calls that need no question, as Tool or Tool(specifier): Bash(npm test:*), Edit(/src/**).",
     )
-    permissions_ask: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run",
+    permissions_ask = Field(
+        (), Texts(), limits=True,
         doc="Calls that are asked about in every mode, whatever is allowed.",
     )
-    permissions_deny: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run",
+    permissions_deny = Field(
+        (), Texts(), limits=True,
         doc="Calls that never happen, in any mode. A tool that is denied by name is not offered at all.",
     )
     permissions_default_mode: Field[PermissionMode | None] = Field(
-        None, Choice(*MODES, also={"manual": "default"}), limits=True, applies="next run",
+        None, Choice(*MODES, also={"manual": "default"}), limits=True,
         doc="The permission mode of runs that are given none.",
     )
-    permissions_additional_directories: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=False, applies="next run",
+    permissions_additional_directories = Field(
+        (), Texts(), limits=False,
         doc="Folders that count as working directories besides the run's own.",
     )
     permissions_disable_bypass = Field(
-        False, FLAG, limits=True, applies="next run",
+        False, FLAG, limits=True,
         aliases=(Alias("permissions.disableBypassPermissionsMode", lambda _: True, Choice("disable")),),
         doc="Ignore the mode bypassPermissions wherever it comes from.",
     )
     permissions_headless: Field[Literal["deny", "wait"]] = Field(
-        "deny", Choice("deny", "wait"), limits=True,
+        "deny", Choice("deny", "wait"), limits=True, applies="live",
         doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires. "
         "In a project's files `wait` needs your consent.",
     )
     permissions_expiry_seconds = Field(
-        3600.0, Number(1, _YEAR, unit="seconds"), limits=True,
+        3600.0, Number(1, _YEAR, unit="seconds"), limits=True, applies="live",
         doc="How long a question waits in the inbox before it counts as denied.",
     )
-    permissions_auto_model: Field[str | None] = Field(
-        None, Text("a model name"), limits=True, applies="next run",
+    permissions_auto_model = Field(
+        None, Text("a model name"), limits=True,
         doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
     )
 
 
-class HookSettings(Values, section="hooks", groups=("hooks",)):
-    hooks: Field[Mapping[str, Any]] = Field(
-        {}, Table(Anything(), "hook events"), limits=True, applies="next session", merges=True,
+class HookSettings(Values, section="hooks", groups=("hooks",), applies="next session"):
+    hooks = Field(
+        {}, Table(Anything(), "hook events"), limits=True, merges=True,
         doc="Programs that are told what happens and may have a say: events to handlers, as Claude Code writes them. "
         "Those of all settings files run. In a project's files they need your consent: retinue trust.",
     )
     hooks_fail_open = Field(
-        False, FLAG, limits=True, applies="next session",
+        False, FLAG, limits=True,
         doc="Let things happen although a hook that guards them broke. Otherwise the answer is no, with the reason.",
     )
     disable_all_hooks = Field(
-        False, FLAG, limits=True, applies="next session",
+        False, FLAG, limits=True,
         doc="Run no hooks of any file; functions that a program registers still run.",
     )
 
 
-class CheckpointSettings(Values, section="checkpoints", groups=("checkpoints",)):
+class CheckpointSettings(Values, section="checkpoints", groups=("checkpoints",), applies="next session"):
     checkpoints_enabled = Field(
-        True, FLAG, limits=False, applies="next session",
+        True, FLAG, limits=False,
         doc="Record what commands of agents change, so that it can be undone. Your own repository is not touched.",
     )
     checkpoints_keep_days: Field[int | None] = Field(
-        30, Whole(0, 36_500, zero_is_none=True), limits=False, applies="next session",
+        30, Whole(0, 36_500, zero_is_none=True), limits=False,
         doc="How many days after its end a run can be undone. Older checkpoints are removed when a process that made "
         "some ends, once a day. 0 keeps them for ever.",
     )
 
 
-class ClusterSettings(Values, section="cluster"):
-    database: Field[str | None] = Field(
-        None, Text("the URL of a PostgreSQL database"), limits=True, applies="next session", personal_when=bool,
+class ClusterSettings(Values, section="cluster", applies="next session"):
+    database = Field(
+        None, Text("the URL of a PostgreSQL database"), limits=True, personal_when=bool,
         doc="Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
         "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
     )
@@ -360,12 +360,12 @@ class ClusterSettings(Values, section="cluster"):
         doc="Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
         "labels) that the database is shared with.",
     )
-    tenant: Field[str | None] = Field(
-        None, Text("a name"), limits=True, applies="next session", personal_when=bool,
+    tenant = Field(
+        None, Text("a name"), limits=True, personal_when=bool,
         doc="In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
         "Without it each project is a tenant.",
     )
-    workspace_remote: Field[str | None] = Field(
+    workspace_remote = Field(
         None, Text("the URL of a git repository, or the name of a remote"), limits=True, applies="next run",
         personal_when=bool,
         doc="Through which git repository files of runs travel to workers and back. A name, like origin, is that of a "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from retinue.settings.field import (
     FLAG,
@@ -37,40 +36,40 @@ SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
 
 
 # fmt: off
-class ContextSettings(Values, section="context", groups=("instructions", "memory", "skills")):
+class ContextSettings(Values, section="context", groups=("instructions", "memory", "skills"), applies="next run"):
     instructions_enabled = Field(
-        True, FLAG, limits=False, applies="next run",
+        True, FLAG, limits=False,
         doc="Tell the main agent, and agents that are twins of it, what AGENTS.md and CLAUDE.md say.",
     )
     memory_enabled = Field(
-        True, FLAG, limits=True, applies="next run",
+        True, FLAG, limits=True,
         doc="Give agents whose files ask for it a memory that lasts from one run to the next.",
     )
-    skills_paths: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=False, applies="next run",
+    skills_paths = Field(
+        (), Texts(), limits=False,
         doc="Further folders with skills. In a project's files only folders of the project count.",
     )
 
 
-class LanguageSettings(Values, section="language servers", groups=("lsp",)):
+class LanguageSettings(Values, section="language servers", groups=("lsp",), applies="next session"):
     lsp_enabled = Field(
-        True, FLAG, limits=True, applies="next session", aliases=(Alias("lsp.tool.enabled"),),
+        True, FLAG, limits=True, aliases=(Alias("lsp.tool.enabled"),),
         doc="Offer the tool that asks language servers. What sub-agents have of it: allowLspTools, allowedLspActions.",
     )
-    lsp_servers: Field[Mapping[str, Mapping[str, Any]]] = Field(
-        {}, Table(_SERVER, "server names"), limits=True, applies="next session", merges=True,
+    lsp_servers = Field(
+        {}, Table(_SERVER, "server names"), limits=True, merges=True,
         doc="Language servers by name, over the known ones or besides them: command (a list), languages (file ending "
         "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
         "need your consent: retinue trust.",
     )
     lsp_sandbox: Field[Literal["on", "off"]] = Field(
-        "on", Choice("on", "off"), limits=True, applies="next session", personal_when="off".__eq__,
+        "on", Choice("on", "off"), limits=True, personal_when="off".__eq__,
         doc="Start language servers in a sandbox where they can change nothing and reach nobody. `off` counts only in "
         "your own settings. Without a sandbox, servers that run a project's own programs are started only with "
         "`off`.",
     )
     lsp_allow_mutating_actions = Field(
-        False, FLAG, limits=True, applies="next session", aliases=(Alias("lsp.tool.allowMutatingActions"),),
+        False, FLAG, limits=True, aliases=(Alias("lsp.tool.allowMutatingActions"),),
         doc="Let agents that no other agent started propose renames and code actions and restart language servers.",
     )
     lsp_diagnostics_after_edit: Field[Literal["off", "main", "all"]] = Field(
@@ -92,55 +91,55 @@ class DocumentSettings(Values, section="documents", groups=("convert",)):
     )
 
 
-class PluginSettings(Values, section="plugins"):
-    plugins: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=False, applies="next run",
+class PluginSettings(Values, section="plugins", applies="next run"):
+    plugins = Field(
+        (), Texts(), limits=False,
         doc="Further plugins by path, each a folder or a Python file, beside those in .retinue/plugins and in your "
         "own plugins folder. The lists of all settings files add up. Code, hooks and servers of plugins that a "
         "project brings need your consent: retinue trust.",
     )
-    disabled_plugins: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run",
+    disabled_plugins = Field(
+        (), Texts(), limits=True,
         doc="Plugins to leave out, by name. A project's settings switch off only plugins that a project brings.",
     )
 
 
-class SandboxSettings(Values, section="sandbox", groups=("sandbox",)):
+class SandboxSettings(Values, section="sandbox", groups=("sandbox",), applies="next run"):
     sandbox_mode: Field[Literal["off", "readonly-only", "workspace"]] = Field(
-        "readonly-only", Choice("off", "readonly-only", "workspace"), limits=True, applies="next run",
+        "readonly-only", Choice("off", "readonly-only", "workspace"), limits=True,
         doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; "
         "those nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: "
         "nothing; allowed commands change nothing outside their workspace. `off`: everything; then only plain "
         "commands that read run unasked, and read-only agents have no shell.",
     )
-    sandbox_network: Field[str | tuple[str, ...]] = Field(
-        "off", Either(Choice("off", "on"), Texts()), limits=True, applies="next run",
+    sandbox_network = Field(
+        "off", Either(Choice("off", "on"), Texts()), limits=True,
         personal_when=lambda value: bool(value) and value != "off",
         doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
         "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own "
         "settings.",
     )
-    sandbox_hidden: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run",
+    sandbox_hidden = Field(
+        (), Texts(), limits=True,
         doc="Files and folders that sandboxed shells cannot see, besides those where keys are usually kept.",
     )
-    sandbox_shown: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run", personal_when=bool,
+    sandbox_shown = Field(
+        (), Texts(), limits=True, personal_when=bool,
         doc="Folders outside of the workspace that commands nobody was asked about may read, besides the system and "
         "its tools. Counts only in your own settings.",
     )
-    sandbox_pass_environment: Field[tuple[str, ...]] = Field(
-        (), Texts(), limits=True, applies="next run", personal_when=bool,
+    sandbox_pass_environment = Field(
+        (), Texts(), limits=True, personal_when=bool,
         doc="Names of environment variables that shells and hooks get although they look like secrets or are keys of "
         "model servers. Counts only in your own settings.",
     )
-    sandbox_memory_mb: Field[int | None] = Field(
-        8192, _MEGABYTES, limits=True, applies="next run",
+    sandbox_memory_mb = Field(
+        8192, _MEGABYTES, limits=True,
         doc="Megabytes of memory that a sandboxed command may use, with all processes that it starts. One that uses "
         "more is stopped.",
     )
-    sandbox_scratch_mb: Field[int | None] = Field(
-        1024, _MEGABYTES, limits=True, applies="next run",
+    sandbox_scratch_mb = Field(
+        1024, _MEGABYTES, limits=True,
         doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. It is kept in memory, if this is at "
         "most half of the memory and namespaces are available; otherwise a sandboxed command that writes more is "
         "stopped, and later ones can only remove files until there is room.",
@@ -154,25 +153,25 @@ class ScheduleSettings(Values, section="schedules"):
     )
 
 
-class ServerSettings(Values, section="servers", groups=("mcp", "toolSearch")):
-    mcp_servers: Field[Mapping[str, Any]] = Field(
-        {}, Table(Anything(), "server names"), name="mcpServers", limits=True, applies="next run", merges=True,
+class ServerSettings(Values, section="servers", groups=("mcp", "toolSearch"), applies="next run"):
+    mcp_servers = Field(
+        {}, Table(Anything(), "server names"), name="mcpServers", limits=True, merges=True,
         aliases=(Alias("mcp_servers"),),
         doc="MCP servers by name: command, args, env and cwd for a program, or url and headers (type: http or sse); "
         "also timeout, concurrency, autoReconnect, disabled and, in your own settings only, trustAnnotations. "
         "${VAR} and ${VAR:-default} are filled in.",
     )
     mcp_start_timeout_seconds = Field(
-        10.0, Number(0.1, 600, unit="seconds"), limits=False, applies="next run",
+        10.0, Number(0.1, 600, unit="seconds"), limits=False,
         doc="How long a launch waits for the servers of its agent; three times as long for required ones. Tools of a "
         "server that is ready later are admitted then.",
     )
     mcp_claude_servers = Field(
-        True, FLAG, limits=True, applies="next run",
+        True, FLAG, limits=True,
         doc="Also use the servers of your ~/.claude.json.",
     )
     tool_search_mode: Field[Literal["auto", "always", "never"]] = Field(
-        "auto", Choice("auto", "always", "never"), limits=False, applies="next run",
+        "auto", Choice("auto", "always", "never"), limits=False,
         doc="Whether tools of servers are told to the model by name only, and loaded when it searches for them.",
     )
 
@@ -226,16 +225,16 @@ class TerminalSettings(Values, section="terminal app", groups=("statusLine",)):
         True, FLAG, limits=False, applies="next session",
         doc="Let the terminal app use the mouse; without it the terminal's own selection works as usual.",
     )
-    keys: Field[Mapping[str, str]] = Field(
+    keys = Field(
         {}, Table(Text("the name of a key"), "names of actions"), limits=False, applies="next session", merges=True,
         doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
     )
-    status_line_template: Field[str | None] = Field(
+    status_line_template = Field(
         None, Text("text with {facts}"), limits=False,
         doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
         "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
     )
-    status_line_command: Field[str | None] = Field(
+    status_line_command = Field(
         None, Text("a command"), limits=False, personal_when=bool,
         doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
         "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
@@ -253,16 +252,16 @@ class WebSettings(Values, section="web", groups=("web",)):
         "(BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY), your SearXNG, DuckDuckGo (extra `web`), and last "
         "the search of your model's provider, which costs tokens. A named one is asked alone.",
     )
-    web_searxng_url: Field[str | None] = Field(
+    web_searxng_url = Field(
         None, Text("a URL"), limits=True, variables=("SEARXNG_URL",),
         doc="The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
     )
-    web_native_model: Field[str | None] = Field(
+    web_native_model = Field(
         None, Text("a model name"), limits=False,
         doc="The model, as provider/id, whose provider searches when `native` is asked; else a small one you have a "
         "key for.",
     )
-    web_allow_hosts: Field[tuple[str, ...]] = Field(
+    web_allow_hosts = Field(
         (), Texts(), limits=True,
         doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
         "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your "
@@ -276,26 +275,26 @@ class WebSettings(Values, section="web", groups=("web",)):
     )
 
 
-class WorktreeSettings(Values, section="worktrees", groups=("worktree", "integrate")):
+class WorktreeSettings(Values, section="worktrees", groups=("worktree", "integrate"), applies="next run"):
     worktree_isolation = Field(
         True, FLAG, name="worktreeIsolation", limits=True, applies="next session",
         doc="Let agents and callers ask for a git worktree of their own.",
     )
     worktree_from_dirty = Field(
-        False, FLAG, limits=False, applies="next run",
+        False, FLAG, limits=False,
         doc="Begin worktrees with the uncommitted changes of the main checkout, as one commit.",
     )
     worktree_base_ref: Field[Literal["head", "fresh"]] = Field(
-        "head", Choice("head", "fresh"), limits=False, applies="next run",
+        "head", Choice("head", "fresh"), limits=False,
         doc="Where worktrees begin: at HEAD, or at the remote's default branch, fetched once a day.",
     )
     worktree_shell: Field[Literal["confined", "checked"]] = Field(
-        "confined", Choice("confined", "checked"), limits=True, applies="next run", personal_when="checked".__eq__,
+        "confined", Choice("confined", "checked"), limits=True, personal_when="checked".__eq__,
         doc="What becomes of the shell of an isolated agent on a host without a sandbox: it is withheld, or every "
         "command is checked, which stops accidents but not programs. `checked` counts only in your own settings.",
     )
-    integrate_check: Field[str | None] = Field(
-        None, Text("a command for the shell"), limits=True,
+    integrate_check = Field(
+        None, Text("a command for the shell"), limits=True, applies="live",
         doc="What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in it. "
         "In a project's files it needs your consent.",
     )
