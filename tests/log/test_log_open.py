@@ -202,7 +202,7 @@ def test_the_golden_file_of_every_format_reads_as_it_did(tmp_path, version):
         child = reader.conversation(rows["b"].id)
         assert [call.id for call in child.unknown] == ["call_2"]
         assert [call.id for call in child.unrun] == ["call_3"]
-        assert list(child.finished) == ["call_1"]
+        assert [result.call_id for result in child.messages[-1].results] == ["call_1", "call_2", "call_3"]
         cut = reader.conversation(rows["c"].id)
         assert (cut.partial, cut.turn, cut.compactions) == ("Half an answer", 1, 1)
         assert [message.text for message in cut.messages[1:]] == ["Summary.", "Wrap up"]

@@ -15,7 +15,7 @@ from retinue.core.request import RunOptions
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect
-from retinue.log.follow import export_document, export_lines
+from retinue.log.follow import export_document
 from retinue.log.query import LogReader, everywhere, find_run
 from retinue.log.store import Log
 from retinue.runs.resume import find_named
@@ -156,7 +156,7 @@ def test_an_event_is_one_flat_object_on_one_line():
 
 
 async def test_a_run_as_lines_and_as_one_document(reader):
-    lines = [json.loads(line) for line in export_lines(reader, "aaaa1111-0000-4000")]
+    lines = [json.loads(event_to_json(event)) for event in reader.stream("aaaa1111-0000-4000")]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert lines[-1]["outcome"]["ended"] == "completed"
     document = json.loads(b"".join(export_document(reader, "aaaa1111")))

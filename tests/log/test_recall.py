@@ -110,7 +110,7 @@ def test_outputs_before_a_compaction_are_not_read(tmp_path):
 
 
 def test_the_oldest_outputs_go_when_no_model_could_read_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(recall, "OUTPUT_KEPT", 2_500)
+    monkeypatch.setattr(recall, "MAX_OUTPUT_CHARACTERS", 2_500)
     bodies = stories.opening()
     for number in range(1, 5):
         made = stories.call(number)

@@ -301,7 +301,12 @@ Body = (
     | RunPruned
 )
 
-TRANSIENT = (TextDelta, ThinkingDelta, ToolProgress)
+Delta = TextDelta | ThinkingDelta | ToolProgress
+STREAMED = (TextDelta, ThinkingDelta)
+"""The pieces of an answer."""
+TRANSIENT = (*STREAMED, ToolProgress)
+TURN_ENDS = (ToolsEnded, TurnEnded, RunEnded)
+"""After one of these, no call of the turn is at work."""
 
 
 class Event(Struct, frozen=True):

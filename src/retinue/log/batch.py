@@ -1,4 +1,4 @@
-"""The output of a tool is in the log once: in the end of its call. `tools.ended` refers to it.
+"""Events on their way into the log: encoded, without secrets, and each output of a tool once.
 
 A turn's `tools.ended` holds the results of all its calls in call order, nearly always those that the `tool.ended`
 of each call holds already. It is written as
@@ -6,19 +6,16 @@ of each call holds already. It is written as
     {"type":"tools.ended","ended":[7,null],"message":{"type":"tool","results":[…]}}
 
 where a number is that of the `tool.ended` in the same run which has the result, and null stands for the next one of
-`results`: a call that never ran, or one whose result was changed afterwards. Readers get the whole event, as they do
-from logs of before, in which every result is in `message`.
+`results`: a call that never ran, or one whose result was changed afterwards. Readers get the complete event, as they do
+from older logs, in which every result is in `message`.
 
-Streamed text of a run without secrets, and the redactor the log needs, which the guard provides.
-
-The end of each piece is held back until it is clear that no secret begins there.
-
-The events of one hand-over to the writer, as the rows that go into the file: encoded, without secrets.
+Streamed text without secrets comes from the redactor of the guard. The end of each piece is held back until it is clear
+that no secret begins there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -26,18 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.encode import encode
-from retinue.core.events import (
-    TRANSIENT,
-    Body,
-    Event,
-    RunEnded,
-    TextDelta,
-    ThinkingDelta,
-    ToolEnded,
-    ToolProgress,
-    ToolsEnded,
-    TurnEnded,
-)
+from retinue.core.events import TRANSIENT, TURN_ENDS, Body, Delta, Event, ToolEnded, ToolProgress, ToolsEnded
 from retinue.core.messages import Text, ToolMessage, ToolResult
 from retinue.log.troubles import LABELLED, label
 
@@ -45,17 +31,17 @@ _HEAD = '{"type":"tools.ended",'
 _REFERS = _HEAD + '"ended":['
 _MESSAGE = '{"type":"tools.ended","message":{"type":"tool","results":[%s]}}'
 
-_SHORT = 200
-"""Characters of an output below which a second copy costs less than looking for the first."""
+_MIN_SHARED_CHARACTERS = 200
+"""A second copy of a shorter output costs less than looking for the first."""
 
 Places = tuple[int | None, ...]
 
 
 class WrittenResult(Struct):
-    """The result of a call whose end is in the file: as the tool said it, and as the file has it, without secrets."""
+    """The result of a call whose end is in the file: as the tool returned it, and without secrets as in the file."""
 
     seq: int
-    said: ToolResult
+    original: ToolResult
     written: ToolResult
 
 
@@ -64,42 +50,31 @@ Sources = tuple[WrittenResult | None, ...]
 
 
 class WrittenResults:
-    """The results of the turns that are going on, for the one who writes them."""
+    """The results of the turns at work, for the writer."""
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[str, list[WrittenResult]]] = {}
 
-    def take(self, event: Event) -> WrittenResult | None:
-        """Keep the result of an end until the turn or the run is over, and return it; None for one too short to refer
-        to."""
-        body = event.body
-        if isinstance(body, ToolEnded):
-            if _is_short(body.result):
-                return None
-            found = WrittenResult(event.seq, body.result, body.result)
-            self._runs.setdefault(event.run_id, {}).setdefault(body.call_id, []).append(found)
-            return found
-        self._runs.pop(event.run_id, None)
-        return None
+    def add(self, run_id: str, seq: int, result: ToolResult) -> WrittenResult | None:
+        """Keep the result of a call until its turn is over, and return it; None for one too short to refer to."""
+        content = result.content
+        if len(content) == 1 and isinstance(content[0], Text) and len(content[0].text) < _MIN_SHARED_CHARACTERS:
+            return None
+        written = WrittenResult(seq, result, result)
+        self._runs.setdefault(run_id, {}).setdefault(result.call_id, []).append(written)
+        return written
 
-    def find(self, run_id: str, body: ToolsEnded) -> Sources:
-        """Return which results of a turn that is over are in the file already."""
-        known = self._runs.pop(run_id, None)
-        if known is None:
-            return ()
-        return tuple(_same(known.get(result.call_id, ()), result) for result in body.message.results)
+    def pop(self, run_id: str) -> dict[str, list[WrittenResult]]:
+        """Forget the results of a turn that is over, and return them by call."""
+        return self._runs.pop(run_id, {})
 
 
-def _is_short(result: ToolResult) -> bool:
-    content = result.content
-    return len(content) == 1 and isinstance(content[0], Text) and len(content[0].text) < _SHORT
-
-
-def _same(known: Sequence[WrittenResult], result: ToolResult) -> WrittenResult | None:
-    for each in known:
-        if each.said is result or each.said == result:
-            return each
-    return None
+def find_sources(body: ToolsEnded, written: Mapping[str, list[WrittenResult]]) -> Sources:
+    """Return which results of a turn are in the file already."""
+    return tuple(
+        next((entry for entry in written.get(result.call_id, ()) if entry.original == result), None)
+        for result in body.message.results
+    )
 
 
 def remainder(body: ToolsEnded, sources: Sources) -> ToolsEnded:
@@ -108,12 +83,12 @@ def remainder(body: ToolsEnded, sources: Sources) -> ToolsEnded:
     return ToolsEnded(ToolMessage(tuple(result for result, source in pairs if source is None)))
 
 
-def completed(said: ToolsEnded, rest: ToolsEnded, sources: Sources) -> ToolsEnded:
+def completed(original: ToolsEnded, remaining: ToolsEnded, sources: Sources) -> ToolsEnded:
     """Return the `tools.ended` that readers of the file get: the same object, unless a secret was taken out."""
-    left = iter(rest.message.results)
-    results = tuple(next(left) if source is None else source.written for source in sources)
-    same = all(new is old for new, old in zip(results, said.message.results, strict=True))
-    return said if same else ToolsEnded(ToolMessage(results))
+    unshared = iter(remaining.message.results)
+    results = tuple(next(unshared) if source is None else source.written for source in sources)
+    same = all(new is old for new, old in zip(results, original.message.results, strict=True))
+    return original if same else ToolsEnded(ToolMessage(results))
 
 
 def with_places(data: str, sources: Sources) -> str:
@@ -151,23 +126,20 @@ class _EndJson(Struct):
 def read_whole(body: str, result_of: Callable[[int], ToolResult]) -> ToolsEnded:
     """Return the event that a stored body means; `result_of` knows the result of an earlier end of the run."""
     stored = msgspec.json.decode(body, type=_Stored)
-    left = iter(stored.message.results)
-    results = [next(left) if place is None else result_of(place) for place in stored.ended]
+    unshared = iter(stored.message.results)
+    results = [next(unshared) if seq is None else result_of(seq) for seq in stored.ended]
     return ToolsEnded(ToolMessage(tuple(results)))
 
 
 def whole_json(body: str, end_of: Callable[[int], str]) -> str:
     """Return the JSON of the event that a stored body means; `end_of` knows the JSON of an earlier end of the run."""
     stored = msgspec.json.decode(body, type=_StoredJson)
-    left = iter(stored.message.results)
-    results = []
-    for place in stored.ended:
-        if place is None:
-            result = next(left)
-        else:
-            result = msgspec.json.decode(end_of(place), type=_EndJson).result
-        results.append(bytes(result).decode())
-    return _MESSAGE % ",".join(results)
+    unshared = iter(stored.message.results)
+    results = [
+        next(unshared) if seq is None else msgspec.json.decode(end_of(seq), type=_EndJson).result
+        for seq in stored.ended
+    ]
+    return _MESSAGE % ",".join(bytes(result).decode() for result in results)
 
 
 class TextStream(Protocol):
@@ -193,70 +165,54 @@ class TextRedactor(Protocol):
     def stream(self) -> TextStream: ...
 
 
-Delta = TextDelta | ThinkingDelta | ToolProgress
-
-
 class StreamRedactor:
-    """The open streams of one run: its answer, its thoughts, and one for each running tool."""
+    """The open streams of one run: its answer or its thoughts, under None, and each running tool under its call."""
 
-    __slots__ = ("_redact", "_speaking", "_stream", "_tools")
+    __slots__ = ("_redact", "_streams")
 
     def __init__(self, redact: TextRedactor) -> None:
         self._redact = redact
-        self._speaking: type[TextDelta] | type[ThinkingDelta] = TextDelta
-        self._stream: TextStream | None = None
-        self._tools: dict[str, TextStream] = {}
+        self._streams: dict[str | None, tuple[Delta, TextStream]] = {}
 
-    def say(self, delta: Delta) -> list[Delta]:
+    def feed(self, delta: Delta) -> list[Delta]:
         """Return the text that may be shown now that `delta` has arrived; often a little less, never more."""
-        if isinstance(delta, ToolProgress):
-            tool = self._tools.get(delta.call_id)
-            if tool is None:
-                tool = self._tools[delta.call_id] = self._redact.stream()
-            text = tool.feed(delta.text)
-            return [ToolProgress(delta.call_id, text)] if text else []
-        rest = self._pause() if type(delta) is not self._speaking else []
-        if self._stream is None:
-            self._stream, self._speaking = self._redact.stream(), type(delta)
-        text = self._stream.feed(delta.text)
-        if text == delta.text:
-            return [*rest, delta]
-        return [*rest, self._speaking(text)] if text else rest
+        key = delta.call_id if isinstance(delta, ToolProgress) else None
+        shown: list[Delta] = []
+        entry = self._streams.get(key)
+        if entry is not None and type(entry[0]) is not type(delta):
+            shown, entry = self._finish(key), None
+        if entry is None:
+            entry = self._streams[key] = delta, self._redact.stream()
+        text = entry[1].feed(delta.text)
+        if text:
+            shown.append(delta if text == delta.text else replace(delta, text=text))
+        return shown
 
     def before(self, body: Body) -> list[Delta]:
         """Return the text that must be shown before the durable event `body` takes its place in the order."""
-        rest = self._pause()
+        shown = self._finish(None)
         if isinstance(body, ToolEnded):
-            ended = self._tools.pop(body.call_id, None)
-            if ended is not None:
-                rest += _progress(body.call_id, ended.finish())
-        elif self._tools and isinstance(body, (ToolsEnded, TurnEnded, RunEnded)):
-            for call_id, stream in self._tools.items():
-                rest += _progress(call_id, stream.finish())
-            self._tools = {}
-        return rest
+            shown += self._finish(body.call_id)
+        elif isinstance(body, TURN_ENDS):
+            for key in tuple(self._streams):
+                shown += self._finish(key)
+        return shown
 
     @property
     def silent(self) -> bool:
-        return self._stream is None and not self._tools
+        return not self._streams
 
-    def _pause(self) -> list[Delta]:
-        if self._stream is None:
-            return []
-        text, self._stream = self._stream.finish(), None
-        return [self._speaking(text)] if text else []
-
-
-def _progress(call_id: str, text: str) -> list[Delta]:
-    return [ToolProgress(call_id, text)] if text else []
+    def _finish(self, key: str | None) -> list[Delta]:
+        entry = self._streams.pop(key, None)
+        text = entry[1].finish() if entry is not None else ""
+        return [replace(entry[0], text=text)] if entry is not None and text else []
 
 
 EventRow = tuple[str, int, float, str, str, str | None, str | None]
 Encoded = tuple[Body, bytes]
 
-_HOLDING_RESULTS = frozenset({ToolEnded, RunEnded})
-_LOOKED_AT = 256
-"""How many bodies are looked through for secrets at once."""
+_REDACTED_AT_ONCE = 256
+"""Bodies that are searched for secrets together."""
 
 
 class LogBatch(Struct):
@@ -266,70 +222,68 @@ class LogBatch(Struct):
     number: int
     events: list[Event]
     cut: tuple[str, ...] = ()
-    """Runs that this process goes on with no more, though they have no ending."""
+    """Runs without an ending that this process does not continue."""
     rows: list[EventRow] | None = None
 
     def prepare(self, redact: TextRedactor | None, results: WrittenResults) -> list[EventRow]:
-        """Return the rows of the durable events. `results` are those of the turns that are going on."""
+        """Return the rows of the durable events. `results` are those of the turns at work."""
         if self.rows is None:
-            ends: dict[int, WrittenResult] = {}
+            ends: dict[int, WrittenResult | None] = {}
             sources: dict[int, Sources] = {}
             durable: list[int] = []
-            made: list[Encoded] = []
-            for at, event in enumerate(self.events):
+            encoded: list[Encoded] = []
+            for index, event in enumerate(self.events):
                 body = event.body
                 kind = type(body)
                 if kind in TRANSIENT:
                     continue
-                durable.append(at)
-                if kind in _HOLDING_RESULTS:
-                    end = results.take(event)
-                    if end is not None:
-                        ends[at] = end
-                elif isinstance(body, ToolsEnded):
-                    found = results.find(event.run_id, body)
-                    if any(found):
-                        sources[at] = found
+                durable.append(index)
+                if isinstance(body, ToolEnded):
+                    ends[index] = results.add(event.run_id, event.seq, body.result)
+                elif kind in TURN_ENDS:
+                    written = results.pop(event.run_id)
+                    if written and isinstance(body, ToolsEnded) and any(found := find_sources(body, written)):
+                        sources[index] = found
                         body = remainder(body, found)
-                made.append(encode(body))
+                encoded.append(encode(body))
             if redact is not None:
-                made = _clean_all(made, redact)
-            self.rows = self._rows(durable, made, ends, sources)
+                starts = range(0, len(encoded), _REDACTED_AT_ONCE)
+                encoded = [
+                    clean for start in starts for clean in _clean(encoded[start : start + _REDACTED_AT_ONCE], redact)
+                ]
+            self.rows = self._rows(durable, encoded, ends, sources)
         return self.rows
 
     def _rows(
-        self, durable: list[int], made: list[Encoded], ends: dict[int, WrittenResult], sources: dict[int, Sources]
+        self,
+        durable: list[int],
+        encoded: list[Encoded],
+        ends: Mapping[int, WrittenResult | None],
+        sources: Mapping[int, Sources],
     ) -> list[EventRow]:
         rows: list[EventRow] = []
-        for at, (body, data) in zip(durable, made, strict=True):
-            event = self.events[at]
+        for index, (body, data) in zip(durable, encoded, strict=True):
+            event = self.events[index]
             text = data.decode()
             level = source = None
             if type(body) in LABELLED:
                 level, source = label(body)
-                if at in ends and isinstance(body, ToolEnded):
-                    ends[at].written = body.result
-            elif at in sources and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
-                text = with_places(text, sources[at])
-                body = completed(event.body, body, sources[at])
+                if isinstance(body, ToolEnded) and (end := ends.get(index)) is not None:
+                    end.written = body.result
+            elif index in sources and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
+                text = with_places(text, sources[index])
+                body = completed(event.body, body, sources[index])
             if body is not event.body:
                 # Subscribers get the event from here, and must not see what the file does not hold.
-                event = self.events[at] = replace(event, body=body)
+                event = self.events[index] = replace(event, body=body)
             rows.append((event.run_id, event.seq, event.at, body.type, text, level, source))
         return rows
 
 
-def _clean_all(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
-    clean: list[Encoded] = []
-    for start in range(0, len(made), _LOOKED_AT):
-        clean += _clean(made[start : start + _LOOKED_AT], redact)
-    return clean
-
-
-def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
-    """Nearly always there is nothing to hide, and one look at all of them is enough to know. A
-    secret does not go across the line feed between two bodies, nor begin with one."""
-    if not redact.suspects(b"\n".join([data for _, data in made])):
-        return made
-    clean = [redact.body(body, data) for body, data in made]
-    return [old if body is old[0] else encode(body) for body, old in zip(clean, made, strict=True)]
+def _clean(encoded: list[Encoded], redact: TextRedactor) -> list[Encoded]:
+    """Return the bodies without secrets. One look at all of them is nearly always enough: a secret neither crosses
+    the line feed between two bodies nor begins with one."""
+    if not redact.suspects(b"\n".join([data for _, data in encoded])):
+        return encoded
+    clean = [redact.body(body, data) for body, data in encoded]
+    return [old if body is old[0] else encode(body) for body, old in zip(clean, encoded, strict=True)]

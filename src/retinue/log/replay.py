@@ -1,18 +1,12 @@
-"""The messages of a run in the order of its conversation, with a result for every tool call.
+"""Rebuild the conversation of a run from its events, which may stop anywhere.
 
-For a call that never reported, the result says what is known of it: nothing may ask for it again unseen.
+A process can die between any two events. The result is always a conversation that a model accepts: every tool call of
+an assistant message is answered exactly once, in call order, and no call that finished is asked for again. For a call
+that never reported, the result states what is known of it.
 
-Rebuild a conversation from its events: a pure function that is right at any cut of the stream.
-
-A process can die between any two events. The result is always a conversation a model accepts: every
-tool call of an assistant message is answered exactly once, in call order, and no call that finished is
-asked for again.
-
-The conversation of a run, rebuilt from the log without reading what it no longer needs.
-
-A compaction replaces all messages before it, and going back leaves a part of the conversation behind. Of events that
-do not count any more, the answers and outputs are not read: only that they were there. So a run takes as much memory as
-its conversation does, and a conversation no more than a model could ever be told.
+From the log, a conversation is rebuilt without reading what it no longer needs. A compaction replaces all messages
+before it, and going back leaves a part of the conversation behind: answers and outputs of those events are not read. So
+a run takes as much memory as its conversation does, and a conversation no more than a model can be told.
 """
 
 from __future__ import annotations
@@ -45,22 +39,24 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage, larger
+from retinue.core.usage import NOTHING, Usage, larger
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
 
 
-ARGUMENT_PREVIEW = 120
+MAX_ARGUMENT_CHARACTERS = 120
+MAX_PATHS = 20
+MIN_REMOVED_CHARACTERS = 400
 _NONE: tuple[Message, ...] = ()
 _OF_CALLS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
 _SETTLING = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
 
 
 class OpenCalls:
-    """Collects what is known of the calls of one assistant message, by id. Some servers give two
-    calls of a message the same id: results then go to calls of that id in order."""
+    """The calls of one assistant message and their results, by id. Some servers give two calls of a message the same
+    id: results then go to calls of that id in order."""
 
     def __init__(self, message: AssistantMessage) -> None:
         self.calls = message.tool_calls
@@ -84,14 +80,9 @@ class OpenCalls:
     def end(self, result: ToolResult) -> None:
         self._ended.setdefault(result.call_id, []).append(result)
 
-    @property
-    def finished(self) -> dict[str, ToolResult]:
-        return {call_id: results[-1] for call_id, results in self._ended.items()}
-
     def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
-        """One result for every call, in call order: what was recorded; for a call that started
-        and never reported, that its effect is unknown; for the rest, that they were not run,
-        among them those that still waited for a person.
+        """Return one result for every call, in call order: the recorded one; for a call that started and never
+        reported, that its effect is unknown; for the rest, also those that waited for a person, that they were not run.
         The second and third value are the calls of those two kinds."""
         ended = {call_id: list(results) for call_id, results in self._ended.items()}
         running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
@@ -103,14 +94,14 @@ class OpenCalls:
                 results.append(ended[call.id].pop(0))
             elif self._held.get(call.id, 0) > 0:
                 unrun.append(call)
-                results.append(_answer(call, unasked_text(call)))
+                results.append(_answer(call, _UNASKED))
             elif running.get(call.id, 0) > 0:
                 running[call.id] -= 1
                 unknown.append(call)
-                results.append(_answer(call, unknown_text(call)))
+                results.append(_answer(call, _UNKNOWN))
             else:
                 unrun.append(call)
-                results.append(_answer(call, unrun_text(call)))
+                results.append(_answer(call, _UNRUN))
         return ToolMessage(tuple(results)), tuple(unknown), tuple(unrun)
 
 
@@ -155,53 +146,36 @@ def describe_call(call: ToolCall) -> str:
     """`bash(command='make test')`: a call as one short line."""
     if call.broken is not None:
         return f"{call.name}({_short(call.broken)})"
-    return f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in _items(call.arguments))})"
+    first = list(call.arguments.items())[:4]
+    return f"{call.name}({', '.join(f'{name}={_short(value)}' for name, value in first)})"
 
 
-def unknown_text(call: ToolCall) -> str:
-    return (
-        f"The effect of this call is unknown: {describe_call(call)} had started when the run was cut off, and "
-        "never reported back. It may have done all of its work, a part of it, or nothing. "
-        "Assume neither: look at the present state before you go on."
-    )
-
-
-def unrun_text(call: ToolCall) -> str:
-    return (
-        f"This call was not run: {describe_call(call)} had not begun when the run was cut off. "
-        "Make it again if it is still needed."
-    )
-
-
-def unasked_text(call: ToolCall) -> str:
-    return (
-        f"This call was not run: {describe_call(call)} still waited for approval when the run was cut off. "
-        "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
-    )
+_UNKNOWN = (
+    "The effect of this call is unknown: {} had started when the run was cut off, and "
+    "never reported back. It may have done all of its work, a part of it, or nothing. "
+    "Assume neither: look at the present state before you go on."
+)
+_UNRUN = "This call was not run: {} had not begun when the run was cut off. Make it again if it is still needed."
+_UNASKED = (
+    "This call was not run: {} still waited for approval when the run was cut off. "
+    "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
+)
 
 
 def _answer(call: ToolCall, text: str) -> ToolResult:
-    return ToolResult(call.id, call.name, (Text(text),), is_error=True)
-
-
-def _items(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list(arguments.items())[:4]
+    return ToolResult(call.id, call.name, (Text(text.format(describe_call(call))),), is_error=True)
 
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= ARGUMENT_PREVIEW else f"{text[:ARGUMENT_PREVIEW]}…"
+    return text if len(text) <= MAX_ARGUMENT_CHARACTERS else f"{text[:MAX_ARGUMENT_CHARACTERS]}…"
 
 
-_MOST_PATHS = 20
+class Conversation(Struct, kw_only=True):
+    """The conversation of a run. `turn` is the number of the last turn whose answer is complete.
 
-
-class Conversation(Struct, frozen=True, kw_only=True):
-    """A run as its events tell it. `turn` is the number of the last turn whose answer is whole.
-
-    `unknown` are calls that started and never reported, `unrun` those that never began; both
-    are of the last turn and are answered in `messages`. `finished` are the results that turn
-    had recorded. `partial` is text that was shown of an answer that never became whole.
+    `unknown` are calls that started and never reported, `unrun` those that never began; both are of the last turn and
+    are answered in `messages`. `partial` is text that was shown of an answer that was never completed.
     """
 
     created: RunCreated | None = None
@@ -210,8 +184,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     turn: int = 0
     tool_uses: int = 0
     compactions: int = 0
-    usage: Usage = field(default_factory=Usage)
-    finished: Mapping[str, ToolResult] = field(default_factory=dict)
+    usage: Usage = NOTHING
     unknown: tuple[ToolCall, ...] = ()
     unrun: tuple[ToolCall, ...] = ()
     partial: str = ""
@@ -222,14 +195,12 @@ class Conversation(Struct, frozen=True, kw_only=True):
 def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
     """Rebuild the conversation. `events` may stop anywhere; `partial` is what the log holds of
     the answer that was being written (`Reader.partial`)."""
-    whole = list(events)
+    events = list(events)
     rebuilding = Rebuilding()
-    numbered = [event for event in whole if isinstance(event, Event)]
-    rewound = any(isinstance(event.body, Rewound) for event in numbered)
-    branch = {event.seq for event in current_branch(numbered)} if rewound else None
-    for event in whole:
+    branch = {event.seq for event in current_branch([event for event in events if isinstance(event, Event)])}
+    for event in events:
         if isinstance(event, Event):
-            rebuilding.take(event.body, spoken=branch is None or event.seq in branch)
+            rebuilding.take(event.body, spoken=event.seq in branch)
         else:
             rebuilding.take(event)
     return rebuilding.done(partial)
@@ -248,42 +219,34 @@ def current_branch(events: Sequence[Event]) -> list[Event]:
     return kept
 
 
-class Rebuilding:
-    """A conversation that grows event by event. With `output_kept`, the oldest outputs of tools go when there are
-    more characters of them than that: no model reads so much at once, and each would take memory."""
+class Rebuilding(Conversation, kw_only=True):
+    """A conversation that grows event by event. With `output_kept`, the oldest outputs of tools are removed when they
+    have more characters together: no model reads so much at once, and each would take memory."""
 
-    def __init__(self, output_kept: int | None = None) -> None:
-        self.output_kept = output_kept
-        self.output = 0
-        """Characters of tool outputs in the messages."""
-        self.shortened = 0
-        """So many of the oldest messages have no long outputs any more."""
-        self.messages: list[Message] = []
-        self.stream = MessageStream()
-        self.created: RunCreated | None = None
-        self.started: RunStarted | None = None
-        self.outcome: Outcome | None = None
-        self.turn = 0
-        self.tool_uses = 0
-        self.compactions = 0
-        self.usage = Usage()
-        self.unpaid = Usage()
-        """Spent in a turn whose end was not recorded."""
-        self.remnant = False
-        """Whether the last message is what a failed answer left."""
-        self.left = False
-        """Whether the newest event is a return to an earlier point."""
-        self.undone: list[Undone] = []
-        """What was put back since; the model hears of it when it goes on."""
+    output_kept: int | None = None
+    output: int = 0
+    """Characters of tool outputs in the messages."""
+    shortened: int = 0
+    """So many of the oldest messages have no long outputs any more."""
+    history: list[Message] = []
+    stream: MessageStream = field(default_factory=MessageStream)
+    unpaid: Usage = NOTHING
+    """Spent in a turn whose end was not recorded."""
+    remnant: bool = False
+    """Whether the last message is what a failed answer left."""
+    is_rewound: bool = False
+    """Whether the newest event is a return to an earlier point."""
+    undone: list[Undone] = []
+    """Undone changes of files that the model has not been told of."""
 
     def take(self, body: Body, *, spoken: bool = True) -> None:
-        """Count one event in. It is `spoken` unless a person went back behind it."""
+        """Take in the next event. It is `spoken` unless a person went back behind it."""
         self.count(body)
         if spoken:
             self.say(body)
 
     def say(self, body: Body) -> None:
-        self.left = isinstance(body, Rewound)
+        self.is_rewound = isinstance(body, Rewound)
         match body:
             case AssistantEnded():
                 self.answer(body)
@@ -292,8 +255,8 @@ class Rebuilding:
                 # The conversation holds no answer with these calls.
                 return
             case Compacted():
-                self.messages = closed(body.messages)
-                self.output = sum(map(_output_of, self.messages))
+                self.history = closed(body.messages)
+                self.output = sum(map(_output_of, self.history))
                 self.shortened = 0
                 self.stream.pending, self.remnant = None, False
             case MessageAdded():
@@ -305,9 +268,9 @@ class Rebuilding:
         self.enter(self.stream.take(body))
         if isinstance(body, Rewound):
             self.enter(self.stream.settle())
-            self.messages += _told_of_changes(body.changed, _STILL_CHANGED)
+            self.history += _told_of_changes(body.changed, _STILL_CHANGED)
         elif isinstance(body, RunResumed):
-            self.messages += _told(self.undone)
+            self.history += _told(self.undone)
             self.undone = []
 
     def count(self, body: Body) -> None:
@@ -321,21 +284,21 @@ class Rebuilding:
             case ToolEnded():
                 self.tool_uses += 1
             case TurnEnded():
-                self.usage, self.unpaid = larger(self.usage, body.total, body.usage), Usage()
+                self.usage, self.unpaid = larger(self.usage, body.total, body.usage), NOTHING
             case Compacted():
                 self.compactions += 1
             case RunResumed():
                 self.outcome = None
             case RunEnded(outcome):
                 self.outcome = outcome
-                self.usage, self.unpaid = larger(self.usage + self.unpaid, outcome.usage), Usage()
+                self.usage, self.unpaid = larger(self.usage + self.unpaid, outcome.usage), NOTHING
             case _:
                 pass
 
     def answer(self, body: AssistantEnded) -> None:
         self.enter(self.stream.settle())
         if self.remnant:
-            self.messages.pop()
+            self.history.pop()
         message = entering(body.message)
         self.remnant = bool(message.content) and _failed(body.message)
         if message.content:
@@ -343,48 +306,29 @@ class Rebuilding:
 
     def enter(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.messages.append(message)
+            self.history.append(message)
             if isinstance(message, ToolMessage):
-                self.messages[-2:] = closed(self.messages[-2:])
-                self.shorten(self.messages[-1])
+                self.history[-2:] = closed(self.history[-2:])
+                self.shorten(self.history[-1])
 
     def shorten(self, newest: Message) -> None:
         """Count the newest message, and take out what has become too much."""
         self.output += _output_of(newest)
-        while self.output_kept is not None and self.output > self.output_kept and self.shortened < len(self.messages):
-            old = self.messages[self.shortened]
-            self.messages[self.shortened] = _without_output(old)
+        while self.output_kept is not None and self.output > self.output_kept and self.shortened < len(self.history):
+            old = self.history[self.shortened]
+            self.history[self.shortened] = _without_output(old)
             self.output -= _output_of(old)
             self.shortened += 1
 
     def done(self, partial: str) -> Conversation:
-        if self.left:
-            # What was being written belongs to the part that was left.
-            partial = ""
-        pending = self.stream.pending
-        unknown: tuple[ToolCall, ...] = ()
-        unrun: tuple[ToolCall, ...] = ()
-        finished: Mapping[str, ToolResult] = {}
-        messages = list(self.messages)
-        if pending is not None:
-            message, unknown, unrun = pending.settle()
-            finished = pending.finished
-            messages.append(message)
-        messages += _told(self.undone)
-        return Conversation(
-            created=self.created,
-            started=self.started,
-            messages=tuple(messages),
-            turn=self.turn,
-            tool_uses=self.tool_uses,
-            compactions=self.compactions,
-            usage=self.usage + self.unpaid,
-            finished=finished,
-            unknown=unknown,
-            unrun=unrun,
-            partial=partial,
-            outcome=self.outcome,
-        )
+        # After a return, the text that was being written belongs to the part that was left.
+        self.partial = "" if self.is_rewound else partial
+        if self.stream.pending is not None:
+            message, self.unknown, self.unrun = self.stream.pending.settle()
+            self.history.append(message)
+        self.messages = (*self.history, *_told(self.undone))
+        self.usage += self.unpaid
+        return Conversation(**{name: getattr(self, name) for name in Conversation.__struct_fields__})
 
 
 def _output_of(message: Message) -> int:
@@ -404,11 +348,10 @@ def _without_output(message: Message) -> Message:
     for result in message.results:
         size = sum(map(_size, result.content))
         gone = (Text(f"[Output removed to save space: {size} characters.]"),)
-        results.append(result if size <= _SHORT_OUTPUT else replace(result, content=gone))
+        results.append(result if size <= MIN_REMOVED_CHARACTERS else replace(result, content=gone))
     return ToolMessage(tuple(results))
 
 
-_SHORT_OUTPUT = 400
 _UNDONE = "Your changes to these files were undone: {}. Read files again before you edit."
 _STILL_CHANGED = (
     "The user went back to this point of the conversation. These files stay as a later part of it had changed "
@@ -418,17 +361,14 @@ _STILL_CHANGED = (
 
 def _told(undone: list[Undone]) -> list[Message]:
     """Tell the model that its files are no longer as it left them."""
-    paths: list[str] = []
-    for body in undone:
-        paths += [*body.restored, *body.removed]
-    return _told_of_changes(paths, _UNDONE)
+    return _told_of_changes([path for body in undone for path in (*body.restored, *body.removed)], _UNDONE)
 
 
 def _told_of_changes(paths: Sequence[str], text: str) -> list[Message]:
     if not paths:
         return []
-    more = f" and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
-    return [user(text.format(", ".join(paths[:_MOST_PATHS]) + more), "notification")]
+    more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
+    return [user(text.format(", ".join(paths[:MAX_PATHS]) + more), "notification")]
 
 
 def entering(message: AssistantMessage) -> AssistantMessage:
@@ -465,7 +405,7 @@ def closed(messages: Iterable[Message]) -> list[Message]:
     return result
 
 
-OUTPUT_KEPT = 4_000_000
+MAX_OUTPUT_CHARACTERS = 4_000_000
 """Characters of tool outputs in a conversation; the oldest go first. No model reads as many at once."""
 _SPOKEN = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
 """Events that may be long, and of which only the conversation needs more than their number."""
@@ -495,14 +435,14 @@ class _Needed(Struct, frozen=True):
 def read_conversation(reader: LogReader, run_id: str) -> Conversation:
     """Return the run as it can be taken up again."""
     kinds = _kinds(reader, run_id)
-    if any(kind == "run.pruned" for _, kind in kinds[-1:]):
+    if kinds and kinds[-1][1] == "run.pruned":
         raise StateError(
             f"Run {run_id} cannot go on: its events were removed to save space.",
             remedy=f"Start a new run. How it ended and what it used: retinue runs show {run_id}",
         )
     branch = _branch(reader, run_id, kinds)
     needed = _needed(kinds, branch)
-    rebuilding = Rebuilding(OUTPUT_KEPT)
+    rebuilding = Rebuilding(output_kept=MAX_OUTPUT_CHARACTERS)
     unread = [kind for seq, kind in kinds if kind in _SPOKEN and seq not in needed]
     rebuilding.tool_uses = unread.count("tool.ended")
     rebuilding.compactions = unread.count("run.compacted")
@@ -536,8 +476,7 @@ def read_last_turn(reader: LogReader, run_id: str) -> Conversation:
 
 
 def _kinds(reader: LogReader, run_id: str) -> Kinds:
-    rows = reader.select("SELECT seq, type FROM events WHERE run_id=? ORDER BY seq", (run_id,))
-    return [(row[0], row[1]) for row in rows]
+    return reader.select("SELECT seq, type FROM events WHERE run_id=? ORDER BY seq", (run_id,))
 
 
 def _branch(reader: LogReader, run_id: str, kinds: Kinds) -> Ranges:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
+from retinue.core.events import TRANSIENT, Body, Delta, Event, RunCreated, RunEnded, Warned
 from retinue.core.programs import this_process
 from retinue.core.run_state import ActiveRun, RunPlace, RunState
 from retinue.errors import RetinueError, StateError
-from retinue.log.batch import Delta, LogBatch, StreamRedactor, TextRedactor
+from retinue.log.batch import LogBatch, StreamRedactor, TextRedactor
 from retinue.log.database import connect, log_file, take_over
 from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
@@ -268,7 +268,9 @@ class Log:
         if run.voice is None:
             self._pending.append(event)
         else:
-            self._pending += [event if shown is delta else replace(event, body=shown) for shown in run.voice.say(delta)]
+            self._pending += [
+                event if shown is delta else replace(event, body=shown) for shown in run.voice.feed(delta)
+            ]
         if self._timer is None and not self._handing_over:
             assert self._loop is not None
             self._timer = self._loop.call_at(self._handed_over + self._stream_seconds, self._hand_over)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from retinue.core.encode import whole
-from retinue.core.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta
+from retinue.core.events import STREAMED, AssistantEnded, Event, RunCreated, TextDelta
 from retinue.core.programs import Owner
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun
 from retinue.errors import RetinueError, StateError
@@ -58,7 +58,7 @@ class Changes(Struct):
         body, run_id = event.body, event.run_id
         kind = type(body)
         if kind not in COUNTED:
-            if isinstance(body, (TextDelta, ThinkingDelta)):
+            if isinstance(body, STREAMED):
                 place = (event.seq, "text" if kind is TextDelta else "thinking")
                 self.texts.setdefault(run_id, {}).setdefault(place, []).append(body.text)
             return
