@@ -52,10 +52,6 @@ MOVES: dict[State, frozenset[State]] = {
 LIVE: frozenset[State] = frozenset({"queued", "starting", "running", "waiting"})
 
 
-def can_move(old: State, new: State) -> bool:
-    return new in MOVES[old]
-
-
 Status = Literal[
     "queued",
     "starting",

@@ -10,11 +10,11 @@ import math
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from retinue.core.events import Body, Event, Warned
+from retinue.core.events import Body, Event, EventPlace, Warned
 from retinue.core.outcome import Outcome
 
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
@@ -109,21 +109,6 @@ def event_to_json(event: Event) -> bytes:
 def outcome_to_json(event: Event, outcome: Outcome) -> bytes:
     """Return the last line of a stream: the outcome, with the ids of the event that carried it."""
     return flat_json(outcome.type, event, dump(outcome))
-
-
-class EventPlace(Protocol):
-    """Where an event stands: in which run, and where in it."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def parent_id(self) -> str | None: ...
-    @property
-    def root_id(self) -> str: ...
-    @property
-    def seq(self) -> int: ...
-    @property
-    def at(self) -> float: ...
 
 
 def flat_json(kind: str, event: EventPlace, body: bytes) -> bytes:

@@ -309,13 +309,16 @@ TURN_ENDS = (ToolsEnded, TurnEnded, RunEnded)
 """After one of these, no call of the turn is at work."""
 
 
-class Event(Struct, frozen=True):
-    """A body with its place. `seq` starts at 1 and has no gaps within a run's durable events;
-    a transient event carries the `seq` of the durable one before it. `at` is Unix seconds."""
+class EventPlace(Struct, frozen=True):
+    """The place of an event. `seq` starts at 1 and has no gaps within a run's durable events; a transient event has the
+    `seq` of the durable one before it. `at` is Unix seconds."""
 
     run_id: str
     parent_id: str | None
     root_id: str
     seq: int
     at: float
+
+
+class Event(EventPlace, frozen=True):
     body: Body

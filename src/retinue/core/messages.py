@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.delegation import Status
 from retinue.core.outcome import Failure
 from retinue.core.spec import PermissionMode
-from retinue.core.usage import Usage
+from retinue.core.usage import NOTHING, Usage
 from retinue.core.value import Tagged
 
 
@@ -148,7 +148,7 @@ class UserMessage(Tagged, frozen=True, tag="user"):
 class AssistantMessage(Tagged, frozen=True, tag="assistant"):
     content: tuple[Text | Thinking | ToolCall, ...]
     stop: StopReason = "end"
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NOTHING
     model: str = ""
     failure: Failure | None = None
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from retinue.core.usage import LimitName, Usage
+from retinue.core.usage import NOTHING, LimitName, Usage
 from retinue.core.value import Tagged
 
 # A type variable with a default (PEP 696) exists from Python 3.13 on. Type checkers know it under this name, and the
@@ -102,7 +102,7 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
     value: Value | None = None
     failure: Failure | None = None
     limit: LimitName | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NOTHING
     tree_usage: Usage | None = None
     """What the run and all its descendants used; None when it had none."""
     turns: int = 0
@@ -111,7 +111,7 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
     duration_ms: int = 0
     model: str = ""
     branch: str | None = None
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: Evidence = Evidence()
     notes: tuple[str, ...] = ()
     stopped_by: StoppedBy | None = None
     """Who stopped it. No agent may resume a run that a person stopped."""

@@ -91,7 +91,7 @@ class Decision(Struct, frozen=True):
     source: str = ""
     risk: Risk = "low"
     rule: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
     """Facts found while judging, for the inbox item: the parts of a command, resolved paths."""
 
 
@@ -140,7 +140,7 @@ class InboxItem(Struct, frozen=True, kw_only=True):
     description: str = ""
     """What the agent works on, in a few words: it tells two runs of one agent apart."""
     detail: str = ""
-    payload: Mapping[str, Any] = field(default_factory=dict)
+    payload: Mapping[str, Any] = {}
     risk: Risk = "medium"
     reason: str = ""
     rule: str | None = None

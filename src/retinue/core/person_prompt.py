@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.messages import Image
 
@@ -82,14 +82,14 @@ class PersonPrompt(Struct):
     ask: Consent | None = None
     """None where nobody can be asked."""
     mode: PermissionMode | None = None
-    blocks: list[PromptBlock] = field(default_factory=list)
+    blocks: list[PromptBlock] = []
     model: str | None = None
     """The model that a command's file wants for its turn."""
-    grants: list[str] = field(default_factory=list)
+    grants: list[str] = []
     """Rules that a command's file allows for the rest of the run."""
-    images: list[Image] = field(default_factory=list)
+    images: list[Image] = []
     """The pictures behind the blocks, for models that see images."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     """What the person should know: why a file was not attached, for example."""
 
     def add(self, tag: Tag, name: str, text: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from retinue.core.foreign import (
     AttemptNumber,
@@ -42,7 +42,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     transcript: str | None = None
     model: str | None = None
     thinking: str | None = None
-    limits: Mapping[str, int | float | None] = field(default_factory=dict)
+    limits: Mapping[str, int | float | None] = {}
     budget: Mapping[str, int | float] | None = None
     pinned: tuple[Literal["model", "thinking", "limits"], ...] | None = None
     """What a person chose; None in old logs, where all of it counts as chosen."""
@@ -59,7 +59,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     """The system prompt, or what of it is not its parent's."""
     commit: str | None = None
     """The commit at which the first run of a tree began."""
-    asked: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, str] = {}
     """Who asked for the run (`by`), where a remote face did."""
     fork: Mapping[str, Any] | None = None
     """The run that this one is a fork of, and where it left it."""
@@ -158,7 +158,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     tenant_limit: Count | None = None
     global_limit: Count | None = None
     draining: bool = False
-    held: Annotated[dict[Word, Seconds], Meta(max_length=256)] = field(default_factory=dict)
+    held: Annotated[dict[Word, Seconds], Meta(max_length=256)] = {}
     heartbeat: float = 0.0
     runs: tuple[RunId, ...] = ()
 
@@ -258,7 +258,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     model: str | None = None
     """`provider/model`, or a part of its name, as the caller asked."""
     thinking: str | None = None
-    limits: Mapping[str, float | None] = field(default_factory=dict)
+    limits: Mapping[str, float | None] = {}
     """What the caller said, by the field names of `Limits`; None there means no limit."""
     pinned: frozenset[Pinned] = frozenset()
     """Which of the above a person chose: it goes before what the file says, and the outcome
@@ -278,8 +278,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     isolation: Literal["worktree"] | None = None
     placement: ClusterPlacement | None = None
     """The workers that may serve it; None: it works in this process."""
-    join_group: str | None = None
     ceiling: Ceiling = NO_CEILING
     """What the runs above it do not let it have."""
-    asked: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, str] = {}
     """Who asked for the run (`by`), where a remote face did, and what else it wants to find again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from retinue.core.delegation import LIVE, State, Status
@@ -31,7 +31,7 @@ from retinue.core.events import (
     TurnStarted,
 )
 from retinue.core.outcome import SUCCESS, Ended, Outcome
-from retinue.core.usage import Usage, larger
+from retinue.core.usage import NOTHING, Usage, larger
 
 TASK_PREVIEW = 500
 """Characters of the task that a state holds; the whole task is in the run's first event."""
@@ -95,7 +95,7 @@ class RunState(Struct):
     turns: int = 0
     tool_uses: int = 0
     compactions: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NOTHING
 
     @property
     def place(self) -> RunPlace:
@@ -127,11 +127,11 @@ class ActiveRun(RunState):
     inherits_prompt: bool = False
     """Whether its prompt is its parent's, with its own behind it."""
     context_tokens: int = 0
-    tools: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = {}
     """The tools at work now, by the ids of the calls."""
     last_tool: str = ""
     """The tool that was called last in the current turn."""
-    asks: Mapping[str, str] = field(default_factory=dict)
+    asks: Mapping[str, str] = {}
     """Titles of what waits for a person, by id."""
     answer: str = ""
     """The last answer of a person."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, assert_never
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.foreign import Provenance
 from retinue.core.usage import Budget
@@ -130,8 +130,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     offered: bool = True
     """Whether other agents are told of it; people can start it in any case."""
-    tools: ToolPolicy = field(default_factory=ToolPolicy)
-    model: ModelPolicy = field(default_factory=ModelPolicy)
+    tools: ToolPolicy = ToolPolicy()
+    model: ModelPolicy = ModelPolicy()
     max_turns: int | None = None
     """0 means explicitly unlimited, None means not said."""
     timeout_seconds: float | None = None
@@ -162,14 +162,14 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     subagents: bool | tuple[str, ...] | None = None
     """Which agents it may start: any, none, these; None leaves it to its tools."""
     output_schema: Mapping[str, Any] | None = None
-    session: SessionPolicy = field(default_factory=SessionPolicy)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    session: SessionPolicy = SessionPolicy()
+    extra: Mapping[str, Any] = {}
     """Keys without effect, kept so that converting and writing back lose nothing."""
 
     source: Source = "project"
     path: str | None = None
     dialect: DialectName = "retinue"
-    fates: Mapping[str, Fate] = field(default_factory=dict)
+    fates: Mapping[str, Fate] = {}
     problems: tuple[Problem, ...] = ()
     """What reading its file found wrong; said at every run."""
     hash: str = ""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.events import (
     AssistantEnded,
@@ -93,7 +93,7 @@ class Entry(Struct, eq=False):
     seq: int = 0
     at: float = 0.0
     turn: int = 0
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[str] = []
     topic: Topic | None = None
     detail: str = ""
     name: str = ""
@@ -108,7 +108,7 @@ class Entry(Struct, eq=False):
     asks: str = ""
     approval: str = ""
     result: ToolResult | None = None
-    effect: ToolEffect = field(default_factory=ToolEffect)
+    effect: ToolEffect = ToolEffect()
     duration_ms: int = 0
     todos: tuple[Todo, ...] = ()
     outcome: Outcome | None = None

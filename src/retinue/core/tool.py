@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.messages import Content, Text
 from retinue.core.permission import EffectKind, ToolEffect
@@ -81,9 +81,9 @@ class Spellings(Struct, frozen=True):
 
     schema: Mapping[str, Any]
     """The parameters that are taken: those that are shown, and those that are not."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = {}
     """Another name to the parameter it stands for."""
-    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, str]] = {}
     """For a parameter with an enum: other words for its values."""
     ignored: frozenset[str] = frozenset()
     """Names that change nothing here and are dropped silently."""
@@ -110,7 +110,7 @@ class ToolSpec(Struct, frozen=True):
     """None for a tool that accepts calls only as its schema has them."""
     shown: bool = True
     """False for a tool that works when a model calls it, but is in no request: another one does the same."""
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = {}
     """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
     paths: tuple[str, ...] | None = None
     """The parameters that are paths of files or folders, all of them; `edits.path` is a field inside of `edits`. Rules
@@ -123,7 +123,7 @@ class ToolOutput(Struct, frozen=True):
 
     content: tuple[Content, ...]
     is_error: bool = False
-    effect: ToolEffect = field(default_factory=ToolEffect)
+    effect: ToolEffect = ToolEffect()
     value: Any = None
 
     @property
@@ -207,8 +207,8 @@ class ToolContext(Struct):
     run_id: str
     roots: tuple[Path, ...]
     outputs: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
-    seen: dict[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
+    seen: dict[str, str] = {}
     progress: Callable[[str, str], None] = lambda call_id, text: None
     tool_timeout: float | None = None
     clearance: Clearance = "inside"

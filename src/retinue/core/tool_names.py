@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from retinue.core.permission import READ_ONLY, EffectKind
+from retinue.core.spelling import distance
 
 _READ: frozenset[EffectKind] = frozenset({"read"})
 _WRITE: frozenset[EffectKind] = frozenset({"read", "write"})
@@ -402,17 +403,7 @@ def misspelt_tool(name: str) -> str | None:
 
 def off_by_one(left: str, right: str) -> bool:
     """Return whether one letter was added, dropped or changed, or two neighbours swapped."""
-    if abs(len(left) - len(right)) > 1 or left == right:
-        return False
-    start = 0
-    while start < min(len(left), len(right)) and left[start] == right[start]:
-        start += 1
-    a, b = left[start:], right[start:]
-    if len(a) == len(b):
-        return a[1:] == b[1:] or (a[:2] == b[1::-1] and len(a) > 1 and a[2:] == b[2:])
-    if len(a) > len(b):
-        return a[1:] == b
-    return a == b[1:]
+    return distance(left, right, 1) == 1
 
 
 def _is_tool(entry: str) -> bool:

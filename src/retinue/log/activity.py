@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.log.database import LIVE_STATES, opened
@@ -174,7 +174,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     slow_ms: int = 0
     """The 95th percentile of the latencies."""
     last_at: float = 0.0
-    codes: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int] = {}
 
 
 def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[ActivityEntry]:

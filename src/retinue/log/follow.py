@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.encode import decode, dump, event_to_json, flat_json
-from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
+from retinue.core.events import TRANSIENT, Event, EventPlace, RunEnded, TextDelta, ThinkingDelta
 from retinue.core.programs import this_process
 from retinue.core.run_state import RunPlace
 from retinue.log.batch import refers, whole_json
@@ -120,7 +120,7 @@ FEED_PAGE_EVENTS = 500
 VOIDS = frozenset({"turn.started", "model.retrying", "assistant.ended", "run.resumed", "run.ended"})
 """After one of these events, text that was streamed before is whole somewhere, void, or of a run that is over."""
 
-_COLUMNS = "events.id, run_id, parent_id, root_id, seq, at, type, body"
+_COLUMNS = "run_id, parent_id, root_id, seq, at, events.id, type, body"
 _TREE = """WITH RECURSIVE tree (id) AS (
     SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
 )"""
@@ -129,15 +129,10 @@ _LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
 """Its first half lets SQLite use the index of runs that have not ended."""
 
 
-class NumberedEvent(Struct, frozen=True):
-    """One durable event. `number` is its place in the order of the whole log, `seq` that in its run."""
+class NumberedEvent(EventPlace, frozen=True):
+    """One durable event as JSON. `number` is its place in the order of the whole log, `seq` that in its run."""
 
     number: int
-    run_id: str
-    parent_id: str | None
-    root_id: str
-    seq: int
-    at: float
     type: str
     body: str
 
@@ -218,7 +213,7 @@ def _select(
         (*values, after, NO_ROW_LIMIT if until is None else until, limit),
     )
 
-    ends: dict[tuple[str, int], str] = {(row[1], row[4]): row[7] for row in rows if row[6] == "tool.ended"}
+    ends: dict[tuple[str, int], str] = {(row[0], row[3]): row[7] for row in rows if row[6] == "tool.ended"}
 
     def read_end(run_id: str, seq: int) -> str:
         return ends.get((run_id, seq)) or str(

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.core.foreign import (
     MAX_JSON_CHARACTERS,
@@ -36,12 +37,6 @@ Kind = Literal["once", "interval", "cron"]
 Missed = Literal["skip", "catch-up"]
 Result = Literal["fired", "missed", "overlap", "error"]
 
-_COLUMNS = (
-    "id, name, agent, prompt, kind, text, at, seconds, expression, zone, options, session_id, missed, jitter, "
-    "enabled, created_at, anchor, next_at, last_at, last_run, last_error, runs, skipped"
-)
-_SELECT = f"SELECT {_COLUMNS} FROM schedules"  # noqa: S608
-
 
 class ScheduledJob(Struct, frozen=True, kw_only=True):
     """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` go
@@ -58,7 +53,7 @@ class ScheduledJob(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     expression: Text = ""
     zone: Text = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
     session_id: RunId | None = None
     missed: Missed = "skip"
     jitter: float = 0.0
@@ -71,6 +66,10 @@ class ScheduledJob(Struct, frozen=True, kw_only=True):
     last_error: Text | None = None
     runs: Count = 0
     skipped: Count = 0
+
+
+_COLUMNS = ScheduledJob.__struct_fields__
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM schedules"  # noqa: S608
 
 
 class Orphan(Struct, frozen=True):
@@ -97,12 +96,7 @@ def add(connection: LogConnection, job: ScheduledJob, most: int) -> ScheduledJob
             f"The task of a job has at most {MAX_TEXT_CHARACTERS:,} characters, its options {MAX_JSON_CHARACTERS:,}.",
             remedy="Put the text into a file of the project, and name the file in the task.",
         )
-    values = (
-        *(job.id, job.name, job.agent, job.prompt, job.kind, job.text, job.at, job.seconds, job.expression, job.zone),
-        *(options, job.session_id, job.missed, job.jitter, job.enabled),
-        *(job.created_at, job.anchor, job.next_at, job.last_at, job.last_run, job.last_error, job.runs, job.skipped),
-    )
-    connection.execute(f"INSERT INTO schedules ({_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
+    connection.insert("schedules", _COLUMNS, [tuple({**asdict(job), "options": options}.values())])
     return job
 
 
@@ -147,8 +141,10 @@ def claim(
     )
     if moved.rowcount != 1:
         return False
-    columns = "job_id, slot, at, owner, result, run_id"
-    query = f"INSERT INTO schedule_slots ({columns}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
+    query = (
+        "INSERT INTO schedule_slots (job_id, slot, at, owner, result, run_id) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING"
+    )
     return connection.execute(query, (job.id, slot, now, owner, result, run_id)).rowcount == 1
 
 
@@ -203,14 +199,14 @@ def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     )
     if not rows:
         return []
-    alive = {name for name, known in reader.owners().items() if known.alive(here)}
-    known = {job.id: job for job in jobs(reader)}
-    found: list[Orphan] = []
-    for job_id, slot, run_id, owner in rows:
+    alive = {name for name, owner in reader.owners().items() if owner.alive(here)}
+    jobs_by_id = {job.id: job for job in jobs(reader)}
+    return [
+        Orphan(jobs_by_id[job_id], slot, run_id, owner)
+        for job_id, slot, run_id, owner in rows
         # A live owner may still be about to start the run.
-        if job_id in known and owner not in alive and is_valid(run_id, RunId):
-            found.append(Orphan(known[job_id], slot, run_id, owner))
-    return found
+        if job_id in jobs_by_id and owner not in alive and is_valid(run_id, RunId)
+    ]
 
 
 def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:
@@ -221,10 +217,9 @@ def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float,
 
 def _jobs(rows: Iterable[Any]) -> list[ScheduledJob]:
     """Return the jobs of those rows that can be read."""
-    names = _COLUMNS.split(", ")
     found = []
     for row in rows:
-        values = dict(zip(names, tuple(row), strict=True))
+        values = dict(zip(_COLUMNS, tuple(row), strict=True))
         try:
             values["options"] = decode_json(values["options"], dict[Text, Any], "The options of a job")
             # SQLite has no other.

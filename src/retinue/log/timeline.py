@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
 
 SpanKind = Literal["queue", "model", "tool", "person", "retry", "limit"]
-MOST_SPANS = 20_000
+_MAX_SPANS = 20_000
 
 _TYPES = (
     "run.created",
@@ -41,7 +41,7 @@ _NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '$.tit
     json_extract(body, '$.failure.message'), json_extract(body, '$.detail'), '')"""
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class Span(Struct, frozen=True):
     """Something that took time. Times are Unix seconds; without `end` it is still going on. `seq` is the event with
     which it began. `limit` is a moment: it begins and ends at once."""
 
@@ -76,14 +76,14 @@ class _Row(Struct, frozen=True):
 
 def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
     """Return the spans of these runs. `states` has the state of each by its id, as seen now."""
-    found = []
-    room = MOST_SPANS
+    timeline = []
+    room = _MAX_SPANS
     for run_id, state in states.items():
         rows = _rows(reader, run_id, room)
         spans = _spans(rows, live=state in LIVE)
-        found.append(RunSpans(run_id, spans, cut=len(rows) == room))
+        timeline.append(RunSpans(run_id, spans, cut=len(rows) == room))
         room = max(room - len(spans), 1)
-    return found
+    return timeline
 
 
 def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
@@ -93,44 +93,12 @@ def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
         json_extract(body, '$.delay'), json_extract(body, '$.item_id')
         FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq LIMIT ?"""  # noqa: S608 - our own words
     rows = []
-    for seq, at, kind, key, name, detail, is_error, failure, delay, item in reader.select(
-        query, (run_id, *_TYPES, limit)
-    ):
+    values = (run_id, *_TYPES, limit)
+    for seq, at, kind, key, name, detail, is_error, failure, delay, item in reader.select(query, values):
         # PostgreSQL gives every value as text.
         bad = failure is not None or str(is_error) in ("1", "true")
         rows.append(_Row(seq, at, kind, str(key), str(name), str(detail), bad, float(delay or 0), str(item or "")))
     return rows
-
-
-class _Draft:
-    """The spans of one run while its events are read."""
-
-    def __init__(self) -> None:
-        self.done: list[Span] = []
-        self._open: dict[tuple[SpanKind, str], Span] = {}
-
-    def take(self, row: _Row) -> None:
-        if row.type in _BEGINS:
-            kind, title = _BEGINS[row.type]
-            label = title.format(row.name)
-            self._open[kind, _key(kind, row)] = Span(
-                kind=kind, start=row.at, end=None, label=label, detail=row.detail, seq=row.seq
-            )
-        elif row.type in _ENDS:
-            kind = _ENDS[row.type]
-            begun = self._open.pop((kind, _key(kind, row)), None)
-            if begun is not None:
-                self.done.append(replace(begun, end=row.at, failed=row.bad))
-        elif row.type in _MOMENTS:
-            kind = _MOMENTS[row.type]
-            self.done.append(Span(kind=kind, start=row.at, end=row.at + row.delay, label=row.name, seq=row.seq))
-        else:
-            self.close(row.at)
-
-    def close(self, at: float | None) -> None:
-        """End what is open: at this time, or not yet."""
-        self.done += [replace(each, end=at) for each in self._open.values()]
-        self._open.clear()
 
 
 _BEGINS: dict[str, tuple[SpanKind, str]] = {
@@ -157,8 +125,25 @@ def _key(kind: SpanKind, row: _Row) -> str:
 
 
 def _spans(rows: list[_Row], *, live: bool) -> list[Span]:
-    draft = _Draft()
+    spans: list[Span] = []
+    unended: dict[tuple[SpanKind, str], Span] = {}
+
+    def end_all(at: float | None) -> None:
+        spans.extend(replace(span, end=at) for span in unended.values())
+        unended.clear()
+
     for row in rows:
-        draft.take(row)
-    draft.close(None if live or not rows else rows[-1].at)
-    return sorted(draft.done, key=lambda span: (span.start, span.seq))
+        if row.type in _BEGINS:
+            kind, title = _BEGINS[row.type]
+            unended[kind, _key(kind, row)] = Span(kind, row.at, None, title.format(row.name), row.detail, seq=row.seq)
+        elif row.type in _ENDS:
+            kind = _ENDS[row.type]
+            span = unended.pop((kind, _key(kind, row)), None)
+            if span is not None:
+                spans.append(replace(span, end=row.at, failed=row.bad))
+        elif row.type in _MOMENTS:
+            spans.append(Span(_MOMENTS[row.type], row.at, row.at + row.delay, row.name, seq=row.seq))
+        else:
+            end_all(row.at)
+    end_all(None if live or not rows else rows[-1].at)
+    return sorted(spans, key=lambda span: (span.start, span.seq))

@@ -18,7 +18,7 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.encode import whole
 from retinue.core.events import STREAMED, AssistantEnded, Event, RunCreated, TextDelta
@@ -46,13 +46,13 @@ class Changes(Struct):
     a transaction that fails leaves the writer's memory as it was."""
 
     runs: dict[str, ActiveRun]
-    touched: dict[str, ActiveRun] = field(default_factory=dict)
-    changed: dict[str, None] = field(default_factory=dict)
-    moved: set[str] = field(default_factory=set)
-    created: set[str] = field(default_factory=set)
-    texts: dict[str, dict[tuple[int, str], list[str]]] = field(default_factory=dict)
-    obsolete: list[tuple[str, int]] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
+    touched: dict[str, ActiveRun] = {}
+    changed: dict[str, None] = {}
+    moved: set[str] = set()
+    created: set[str] = set()
+    texts: dict[str, dict[tuple[int, str], list[str]]] = {}
+    obsolete: list[tuple[str, int]] = []
+    cut: list[str] = []
 
     def take(self, event: Event) -> None:
         body, run_id = event.body, event.run_id
