@@ -24,6 +24,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.encode import dump, flat_json
+from retinue.core.events import EventPlace
 from retinue.core.run_state import RunPlace
 from retinue.errors import RetinueError
 from retinue.log.database import backend_of
@@ -327,17 +328,9 @@ def _partial_frame(piece: TextPiece) -> FeedFrame:
     return text_frame(piece, f"{piece.kind}.partial")
 
 
-class _Place(Struct, frozen=True):
-    run_id: str
-    parent_id: str | None
-    root_id: str
-    seq: int
-    at: float
-
-
 def text_frame(piece: TextPiece, kind: str) -> FeedFrame:
     place = piece.place
-    where = _Place(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
+    where = EventPlace(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
     data = flat_json(kind, where, dump({"type": kind, "text": piece.text}))
     return FeedFrame(None, kind, place.run_id, place.parent_id, data, piece)
 

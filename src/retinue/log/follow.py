@@ -101,8 +101,6 @@ class Subscription(EventQueue[Event]):
         self._leave(self)
 
 
-
-
 def export_document(reader: LogReader, run_id: str) -> Iterator[bytes]:
     """Yield a run as one JSON document, in pieces: its row, its events, its outcome, and the text that was shown
     of an answer that was never completed."""
