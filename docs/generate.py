@@ -186,7 +186,7 @@ def help_of(*words: str) -> str:
 def api() -> str:
     from retinue.faces.server.openapi import parameter_help
     from retinue.faces.server.params import NoParams
-    from retinue.faces.server.table import ROUTES, StreamResult, TextResult
+    from retinue.faces.server.routes import ROUTES
 
     pages = [
         "# HTTP API reference",
@@ -211,9 +211,9 @@ def api() -> str:
         if rows:
             lines.append(table(("name", "in", "meaning"), rows))
         result = "Server-sent events."
-        if route.result not in (StreamResult, TextResult):
-            fields = ", ".join(f"`{name}`" for name in route.result.__struct_fields__)
-            about = " ".join((route.result.__doc__ or "").split())
+        if route.document is not None:
+            fields = ", ".join(f"`{name}`" for name in route.document.__struct_fields__)
+            about = " ".join((route.document.__doc__ or "").split())
             result = f"{about} Fields: {fields}."
         lines.append(f"{route.status}: {result}")
         if route.errors:

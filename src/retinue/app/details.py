@@ -19,7 +19,8 @@ from retinue.core.outcome import Ended
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UsageError
 from retinue.guard.redact import sanitise
-from retinue.log.overview import describe_activity, run_tools, search, tree_usage
+from retinue.log.overview import describe_activity, run_tools, search
+from retinue.log.overview import tree_usage as tree_usage
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 from retinue.log.transcript import TranscriptLines

@@ -27,6 +27,7 @@ from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer as CommandAnswer
 from retinue.log.commands import CommandKind, RunCommand, send_aside
+from retinue.log.follow import last_number
 from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
 from retinue.log.inbox import items
@@ -140,6 +141,11 @@ class Feed:
         """Return the run of that id, its beginning, or `@name`. Raise UnknownRunError or UsageError."""
         found: RunState = await self.read(find_run, run_id)
         return found
+
+    async def newest_event(self) -> int:
+        """Return the number of the newest event."""
+        number: int = await self.read(last_number)
+        return number
 
     async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
         """Return what waits for a person, oldest first; with `everything` also what is closed."""

@@ -14,7 +14,7 @@ from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, RunEnded, RunResumed, TextDelta
 from retinue.core.run_state import RunState
 from retinue.errors import StateError
-from retinue.log.follow import Subscription, last_number
+from retinue.log.follow import Subscription
 from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def follow_run(
 ) -> AsyncGenerator[Event | Lost, None]:
     """Yield the events of a run above `after`, then what happens, in whichever process, with the text of answers as it
     is written. `until_end` ends it when the run has ended, or its process is gone."""
-    cursor = await feed.read(last_number)
+    cursor = await feed.newest_event()
     async for event in _written_events(feed, run_id, after):
         after = event.seq
         yield event

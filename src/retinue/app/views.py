@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from retinue.app.feed import CommandAnswer
 from retinue.app.projects import ProjectView
 from retinue.core.delegation import State
 from retinue.core.outcome import Outcome
@@ -94,6 +95,11 @@ class CommandView(Struct, frozen=True):
 
     run_id: str
     text: str
+
+
+def command_view(answer: CommandAnswer) -> CommandView:
+    """Return an answer to a command as clients see it."""
+    return CommandView(answer.run_id, answer.text)
 
 
 class SearchList(Struct, frozen=True):

@@ -20,7 +20,7 @@ from retinue.core.permission import InboxItem
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
 from retinue.log.follow import last_number, one_moment
-from retinue.log.inbox import items
+from retinue.log.inbox import items, opening_number
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 
@@ -62,6 +62,21 @@ def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
     asked = first.options.asked if first is not None else {}
     outcome = reader.outcome(row.id) if row.state == "ended" else None
     return RunStanding(row, outcome, tuple(waiting), asked)
+
+
+async def find_waiting(feed: Feed, root_id: str, known: int) -> list[InboxItem]:
+    """Return what the runs of a tree ask a person, oldest first, as far as the event `known` tells of it: a client
+    must have the call of an item before the item."""
+
+    def read(reader: LogReader) -> list[InboxItem]:
+        waiting = []
+        for row in items(reader):
+            if row.item.root_id == root_id and opening_number(reader, row.item) <= known:
+                waiting.append(row.item)
+        return waiting
+
+    waiting: list[InboxItem] = await feed.read(read)
+    return waiting
 
 
 class _Call(Struct):

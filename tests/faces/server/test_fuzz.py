@@ -15,10 +15,10 @@ from tests.faces.server.conftest import Served
 from tests.program.conftest import Project
 
 from retinue.faces.server.openapi import openapi_document
-from retinue.faces.server.table import ROUTES, Route, StreamResult
+from retinue.faces.server.routes import ROUTES, Route
 
 SLOW = {"get_doctor", "get_models"}
-TESTED = [route for route in ROUTES if route.result is not StreamResult and route.handler not in SLOW]
+TESTED = [route for route in ROUTES if not route.streams and route.name not in SLOW]
 DOCUMENT = openapi_document()
 
 words = st.one_of(st.text(max_size=30), st.sampled_from(["", "0", "-1", "true", "null", "@x", "..", "%", "a" * 600]))
@@ -50,7 +50,7 @@ def bodies(route: Route) -> st.SearchStrategy[Any]:
     return st.one_of(values, st.dictionaries(st.sampled_from(names), values, max_size=4) if names else st.just({}))
 
 
-@pytest.mark.parametrize("route", TESTED, ids=lambda route: route.handler)
+@pytest.mark.parametrize("route", TESTED, ids=lambda route: route.name)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_request_is_answered_with_a_failure_of_the_server(server: Served, route: Route, data: Any) -> None:

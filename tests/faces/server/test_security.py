@@ -366,7 +366,7 @@ def test_no_path_leads_out_of_the_projects(server: Served, path: str) -> None:
 
 
 def test_no_route_takes_a_folder_or_a_command() -> None:
-    from retinue.faces.server.table import ROUTES
+    from retinue.faces.server.routes import ROUTES
 
     names: set[str] = set()
     for route in ROUTES:

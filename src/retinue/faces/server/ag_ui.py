@@ -14,9 +14,11 @@ from typing import Any, Literal
 import orjson
 from msgspec import Struct
 
+from retinue.app.details import tree_usage
 from retinue.app.feed import Feed, SpawnOrder, id_of_key
 from retinue.app.frame_story import FrameStories
 from retinue.app.stream import FeedFrame
+from retinue.app.watch import find_waiting
 from retinue.core.delegation import LIVE
 from retinue.core.encode import dump
 from retinue.core.events import Event, RunCreated, RunEnded
@@ -27,10 +29,6 @@ from retinue.core.story import Step
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.server.chat import ChatMessage
-from retinue.log.follow import last_number
-from retinue.log.inbox import items, opening_number
-from retinue.log.overview import tree_usage
-from retinue.log.query import LogReader
 
 BY = "ag-ui"
 VERSION = "1.0"
@@ -206,7 +204,7 @@ async def start_thread(feed: Feed, agent: str, given: AgentInput) -> Thread:
     rows = await feed.read(lambda reader: [row for row in reader.list_runs(root_id=run_id) if row.id == run_id])
     cursor = feed.places.get(run_id)
     if cursor is None:
-        cursor = await feed.read(last_number)
+        cursor = await feed.newest_event()
     said = _last_words(given)
     if not rows:
         if said is None:
@@ -214,7 +212,7 @@ async def start_thread(feed: Feed, agent: str, given: AgentInput) -> Thread:
         order = SpawnOrder(agent=None if agent == "main" else agent, task=said)
         await feed.spawn(order, by=BY, run_id=run_id)
         return Thread(run_id)
-    used = await feed.read(lambda reader: tree_usage(reader, run_id))
+    used = await feed.read(tree_usage, run_id)
     if given.resume:
         for entry in given.resume:
             await _answer(feed, entry)
@@ -252,7 +250,7 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
     yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
     agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
     translator = Translator(run_id, agents)
-    waiting = await _waiting(feed, run_id, after)
+    waiting = await find_waiting(feed, run_id, after)
     if waiting:
         yield _event(_interrupted(ids, waiting, run_id))
         return
@@ -271,7 +269,7 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
                 yield _event({"type": "RUN_ERROR", "message": detail, "code": "interrupted"})
                 return
             if frame.type in ("inbox.opened", "inbox.waiting"):
-                waiting = await _waiting(feed, run_id, after)
+                waiting = await find_waiting(feed, run_id, after)
         if waiting:
             for event in translator.suspend([item.id for item in waiting]):
                 yield _event(event)
@@ -282,21 +280,6 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
 def _interrupted(ids: dict[str, str], waiting: list[InboxItem], run_id: str) -> dict[str, Any]:
     interrupts = [interrupt_of(item, run_id) for item in waiting]
     return {"type": "RUN_FINISHED", **ids, "outcome": {"type": "interrupt", "interrupts": interrupts}}
-
-
-async def _waiting(feed: Feed, run_id: str, told: int) -> list[InboxItem]:
-    """Return what waits for a person in a tree, as far as the client was told of it. `told` is the last event that
-    it has: an item whose call comes later must not interrupt before that call was passed on."""
-
-    def read(reader: LogReader) -> list[InboxItem]:
-        found = []
-        for each in items(reader):
-            if each.item.root_id == run_id and opening_number(reader, each.item) <= told:
-                found.append(each.item)
-        return found
-
-    found: list[InboxItem] = await feed.read(read)
-    return found
 
 
 def _end(ids: dict[str, str], outcome: Outcome, before: Usage) -> dict[str, Any]:

@@ -35,12 +35,10 @@ from retinue.app.feed import Feed
 from retinue.app.projects import Projects
 from retinue.core.encode import dump
 from retinue.errors import RetinueError
-from retinue.faces.server import handlers
-from retinue.faces.server.handlers import ApiCall
 from retinue.faces.server.openapi import openapi_document
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
+from retinue.faces.server.routes import ROUTES, ApiCall, Route
 from retinue.faces.server.security import Access, Guard
-from retinue.faces.server.table import ROUTES, Route
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -114,21 +112,20 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
 
 
 def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio.Event) -> Endpoint:
-    handle = getattr(handlers, route.handler)
     decoder = msgspec.json.Decoder(route.body) if route.body is not None else None
 
-    async def answer(request: Request) -> Any:
+    async def respond(request: Request) -> Any:
         params = read_params(route, request)
         body = None
         if decoder is not None:
             body = read_body(await request.body(), decoder)
         call = ApiCall(projects, params, body, _headers(request), closing, access.credentials)
-        found = await handle(call)
-        if not isinstance(found, msgspec.Struct):
-            return found
-        return await _whole(request, dump(found), "application/json", status=route.status)
+        answer = await route.handle(call)
+        if not isinstance(answer, Struct):
+            return answer
+        return await _whole(request, dump(answer), "application/json", status=route.status)
 
-    return answer
+    return respond
 
 
 async def _whole(

@@ -1,4 +1,4 @@
-"""The route table as an OpenAPI 3.1 document. Types become JSON Schema, docstrings become descriptions."""
+"""The routes as an OpenAPI 3.1 document. Types become JSON Schema, docstrings become descriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.version import __version__
 from retinue.faces.server.params import NoParams
 from retinue.faces.server.problem import TITLES, TYPE, ProblemDetails
-from retinue.faces.server.table import ROUTES, Route, StreamResult, TextResult
+from retinue.faces.server.routes import ROUTES, Route
 
 _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 422, 429)
@@ -27,7 +27,7 @@ def openapi_document() -> dict[str, Any]:
     """Return the whole document."""
     types: list[Any] = [ProblemDetails]
     for route in ROUTES:
-        types += [each for each in (route.body, route.result) if each not in (None, StreamResult, TextResult)]
+        types += filter(None, (route.body, route.document))
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -46,7 +46,7 @@ def openapi_document() -> dict[str, Any]:
 
 def _operation(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "operationId": route.handler,
+        "operationId": route.name,
         "summary": route.help,
         "parameters": [*_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _success(route)},
@@ -65,13 +65,13 @@ def _body_errors(route: Route) -> tuple[int, ...]:
 
 
 def _success(route: Route) -> dict[str, Any]:
-    if route.result is StreamResult:
+    if route.streams:
         text = "Server-sent events. `id` is the number of an event, `data` the event as one JSON object."
         return {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    if route.result is TextResult:
+    if route.document is None:
         return {"description": route.help, "content": {"text/plain": {"schema": {"type": "string"}}}}
-    schema = {"$ref": _REF.format(name=route.result.__name__)}
-    about = " ".join((route.result.__doc__ or "").split())
+    schema = {"$ref": _REF.format(name=route.document.__name__)}
+    about = " ".join((route.document.__doc__ or "").split())
     return {"description": about, "content": {"application/json": {"schema": schema}}}
 
 

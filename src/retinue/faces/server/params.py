@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from retinue.app.reports import By
 from retinue.core.delegation import State
-from retinue.log.activity import By
 
 Text = Annotated[str, Meta(min_length=1, max_length=200_000)]
 Word = Annotated[str, Meta(min_length=1, max_length=500)]
