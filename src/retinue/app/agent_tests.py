@@ -158,5 +158,4 @@ async def compare_agents(
         raise UsageError(f"No case matches '{expression}'.", remedy=f"See {tests.path}.")
     quoted(await quote_suite(chosen, options, environment()))
     numbers = [number for _, number in chosen]
-    evaluation, _ = await evaluate(tests, others, numbers, options, environment(), show)
-    return evaluation
+    return await evaluate(tests, others, numbers, options, environment(), show)

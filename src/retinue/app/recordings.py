@@ -105,8 +105,8 @@ def _report(comparison: Comparison) -> ComparisonReport:
 
 async def replay_cassette(path: Path, cwd: Path, tools: Literal["recorded", "live"]) -> ReplayReport:
     """Play a cassette again with the same answers of the model. `cwd` is where its project is looked for."""
-    played = await play_again(read_cassette(path), cwd, tools, environment())
-    return ReplayReport(_report(played.comparison), played.notes, played.same)
+    comparison, notes = await play_again(read_cassette(path), cwd, tools, environment())
+    return ReplayReport(_report(comparison), notes, comparison.same)
 
 
 def compare_cassettes(left: Path, right: Path) -> ComparisonReport:

@@ -23,7 +23,8 @@ from retinue.core.outcome import Failure
 from retinue.core.request import RunRequest
 from retinue.core.story import Story
 from retinue.evidence.cassette import Cassette, RecordedRun
-from retinue.evidence.portable import MachineFolders, localize
+from retinue.evidence.portable import MachineFolders, T, localize
+from retinue.evidence.record import one_line
 from retinue.models.known import known_models
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
 from retinue.models.resolve import EMBEDDED
@@ -45,8 +46,7 @@ class RecordedModels:
         self._places = places
         self._waiting = list(cassette.runs)
         self._played: dict[str, RecordedRun] = {}
-        self._models: list[RecordedModel] = []
-        self._by_number: dict[int, RecordedModel] = {}
+        self._models: dict[int, RecordedModel] = {}
         self._heard_after = _heard_after(cassette)
         self.problems: list[str] = []
 
@@ -58,32 +58,28 @@ class RecordedModels:
 
     def build(self, request: RunRequest, run_id: str) -> RecordedModel:
         recorded = self._find(request)
-        info = self._info(recorded)
+        model = RecordedModel(self._info(recorded), recorded, self)
         if recorded is None:
-            self.problems.append(f"The recording has no run of {request.spec.name} here: {_short(request.task)!r}.")
-            model = RecordedModel(info, None, self)
+            self.problems.append(
+                f"The recording has no run of {request.spec.name} here: {one_line(request.task, 60)!r}."
+            )
         else:
             self._waiting.remove(recorded)
             self._played[run_id] = recorded
-            model = RecordedModel(info, recorded, self)
-            self._by_number[recorded.number] = model
-        self._models.append(model)
+            self._models[recorded.number] = model
         return model
 
     async def may_end(self, number: int) -> None:
         """Return when the parent of a recorded run has come as far as it had when it heard of that run's end."""
-        if number not in self._heard_after:
-            return
-        parent, answers = self._heard_after[number]
-        model = self._by_number.get(parent)
-        if model is not None:
-            await model.reach(answers)
+        parent, answers = self._heard_after.get(number, (0, 0))
+        if parent in self._models:
+            await self._models[parent].reach(answers)
 
     @property
     def unplayed(self) -> int:
         """The number of recorded answers that nobody asked for."""
         not_begun = sum(len(run.answers) for run in self._waiting)
-        return not_begun + sum(model.unplayed for model in self._models)
+        return not_begun + sum(model.unplayed for model in self._models.values())
 
     def recorded(self, run_id: str) -> RecordedRun | None:
         """Return the recorded run that plays the run `run_id`."""
@@ -91,14 +87,11 @@ class RecordedModels:
 
     def run_id(self, number: int) -> str | None:
         """Return the run that plays the recorded run of a number."""
-        for run_id, run in self._played.items():
-            if run.number == number:
-                return run_id
-        return None
+        return next((run_id for run_id, run in self._played.items() if run.number == number), None)
 
-    def localized(self, message: AssistantMessage) -> AssistantMessage:
-        """Return an answer with the folders and runs of here."""
-        return localize(message, self._places, self.run_id)
+    def localized(self, value: T) -> T:
+        """Return an answer or an event with the folders and runs of here."""
+        return localize(value, self._places, self.run_id)
 
     def _find(self, request: RunRequest) -> RecordedRun | None:
         if request.parent_id is None:
@@ -209,7 +202,3 @@ def model_info(full_name: str) -> ModelInfo:
 def _asks_for_summary(request: ModelRequest) -> bool:
     """Return whether this request shortens the conversation: its text stands between tags (`loop/compact.py`)."""
     return len(request.messages) == 1 and request.thinking == "off"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import MessageAdded, RunCreated, ToolEnded
@@ -49,73 +48,59 @@ _DONE_FOR_REAL = frozenset(
 class RecordedToolsCapability(Capability):
     """Puts recorded results in the place of tools, for all runs of a project that plays `models`."""
 
-    def __init__(self, models: RecordedModels, folders: MachineFolders) -> None:
+    def __init__(self, models: RecordedModels) -> None:
         self._models = models
-        self._folders = folders
 
     def running(self, node: Run, *, resumed: bool) -> Running:
+        def replaced(tool: Tool) -> Tool:
+            if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
+                return tool
+            return _RecordedTool(tool, node.id, self._models)
+
         def wrap(inner: Wrap) -> Wrap:
-            return lambda tools: tuple(self._recorded(tool, node.id) for tool in inner(tools))
+            return lambda tools: tuple(map(replaced, inner(tools)))
 
         return nullcontext(RunPart(wrap=wrap))
 
-    def _recorded(self, tool: Tool, run_id: str) -> Tool:
-        if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
-            return tool
-        return _RecordedTool(tool, run_id, self)
-
-    def find(self, run_id: str, call_id: str) -> ToolEnded | None:
-        """Return how a call ended in the recording, with the folders of here."""
-        run = self._models.recorded(run_id)
-        for body in run.bodies if run is not None else ():
-            if isinstance(body, ToolEnded) and body.call_id == call_id:
-                return localize(body, self._folders, self._models.run_id)
-        return None
-
 
 class _RecordedTool:
-    def __init__(self, tool: Tool, run_id: str, source: RecordedToolsCapability) -> None:
+    def __init__(self, tool: Tool, run_id: str, models: RecordedModels) -> None:
         self.spec = tool.spec
         self._run_id = run_id
-        self._source = source
+        self._models = models
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        ended = self._source.find(self._run_id, call_id)
-        if ended is None:
-            return failed("The recording has no result of this call.")
-        return ToolOutput(ended.result.content, is_error=ended.result.is_error, effect=ended.effect)
+        recorded = self._models.recorded(self._run_id)
+        for body in recorded.bodies if recorded is not None else ():
+            if isinstance(body, ToolEnded) and body.call_id == call_id:
+                ended = self._models.localized(body)
+                return ToolOutput(ended.result.content, is_error=ended.result.is_error, effect=ended.effect)
+        return failed("The recording has no result of this call.")
 
 
 Tools = Literal["recorded", "live"]
 _REPLAY_SECONDS = 600.0
 
 
-class Replay(Struct, frozen=True):
-    """The result of playing a cassette again. `notes` name the parts that could not be compared."""
-
-    comparison: Comparison
-    notes: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return self.comparison.same
-
-
-async def play_again(cassette: Cassette, cwd: Path, tools: Tools, environment: Mapping[str, str]) -> Replay:
-    """Play a cassette, and return how the new run differs from the recorded one. `cwd` is where the project is looked
-    for. Raise FixtureError for live tools without the recorded commit, and what a launch raises."""
+async def play_again(
+    cassette: Cassette, cwd: Path, tools: Tools, environment: Mapping[str, str]
+) -> tuple[Comparison, tuple[str, ...]]:
+    """Play a cassette. Return how the new run differs from the recorded one, and notes on the parts that could not be
+    compared. `cwd` is where the project is looked for. Raise FixtureError for live tools without the recorded commit,
+    and the errors of a launch."""
     await asyncio.to_thread(clear_leftovers)
     with tempfile.TemporaryDirectory(prefix="retinue-replay-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
-        work = folder / "work"
-        notes = await asyncio.to_thread(_prepare, cassette, cwd, work, tools, environment)
-        return await _play(cassette, folder, work, tools, environment, notes)
+        notes = await asyncio.to_thread(_prepare, cassette, cwd, folder / "work", tools, environment)
+        again, problems = await _play(cassette, folder, tools, environment)
+    ended = outcome_of_run(cassette.first)
+    if ended is not None and ended.ended == "stopped":
+        notes.append("the recorded run was stopped, which a replay does not repeat")
+    return compare(cassette, again), (*notes, *problems)
 
 
-def _prepare(
-    cassette: Cassette, cwd: Path, work: Path, tools: Tools, environment: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Make the folder that is worked in, and return what must be said about it."""
+def _prepare(cassette: Cassette, cwd: Path, work: Path, tools: Tools, environment: Mapping[str, str]) -> list[str]:
+    """Make the working folder, and return notes on it."""
     commit = cassette.head.commit
     if commit is None and tools == "live":
         reason = "The recording does not say at which commit it began, so its tools cannot work again."
@@ -123,28 +108,22 @@ def _prepare(
     if commit is not None and (tools == "live" or repository_root(cwd) is not None):
         try:
             copy_fixture(RepositoryFixture(".", commit), cwd, work, environment, commit)
-            return ()
+            return []
         except FixtureError:
             if tools == "live":
                 raise
     work.mkdir(parents=True)
-    return ("the project is not here at the recorded commit: the replay works in an empty folder",)
+    return ["the project is not here at the recorded commit: the replay works in an empty folder"]
 
 
 async def _play(
-    cassette: Cassette,
-    folder: Path,
-    work: Path,
-    tools: Tools,
-    environment: Mapping[str, str],
-    notes: tuple[str, ...],
-) -> Replay:
-    state = folder / "state"
+    cassette: Cassette, folder: Path, tools: Tools, environment: Mapping[str, str]
+) -> tuple[Cassette, list[str]]:
+    """Return the recording of the new run, and what the old one could not answer."""
+    work, state = folder / "work", folder / "state"
     folders = MachineFolders(str(work), str(state), str(home(environment)))
     models = RecordedModels(cassette, folders)
-    innermost: tuple[RecordedToolsCapability, ...] = ()
-    if tools == "recorded":
-        innermost = (RecordedToolsCapability(models, folders),)
+    innermost = (RecordedToolsCapability(models),) if tools == "recorded" else ()
     project = open_project(work, environment=environment, state=state, innermost=innermost)
     project.model_source = models
     answer_inbox(project, recorded_answers(cassette))
@@ -157,11 +136,7 @@ async def _play(
         await project.log.flush()
         reader = project.log.reader
         data = export_cassette(reader, reader.run(node.id), home(environment), project.redactor)
-    again = parse_cassette(data, "the replay")
-    ended = outcome_of_run(cassette.first)
-    if ended is not None and ended.ended == "stopped":
-        notes = (*notes, "the recorded run was stopped, which a replay does not repeat")
-    return Replay(compare(cassette, again), (*notes, *models.problems))
+    return parse_cassette(data, "the replay"), models.problems
 
 
 def attached_images(run: RecordedRun) -> tuple[Image, ...]:
@@ -180,17 +155,14 @@ def request_of(created: RunCreated, work: Path) -> RunRequest:
     except ValueError as error:
         reason = f"The recorded agent was written by a version that this one cannot read ({error})."
         raise CassetteError(reason, remedy="Export the run again.") from error
-    limits = dict(options.limits)
-    limits.setdefault("seconds", _REPLAY_SECONDS)
-    budget = options.budget
     return RunRequest(
         # The copy of the project has no consent of its own; the recorded definition was consented to or had no effect.
         spec=replace(spec, path=None),
         task=created.task,
         cwd=work,
         thinking=options.thinking,
-        limits=limits,
-        budget=Budget.read(budget) if budget else None,
+        limits={"seconds": _REPLAY_SECONDS, **options.limits},
+        budget=Budget.read(options.budget) if options.budget else None,
         pinned=EVERYTHING - {"model"},
         schema=options.schema,
         permission_mode=options.permission_mode,

@@ -11,8 +11,8 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -20,6 +20,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.usage import Usage
 from retinue.errors import ConfigurationError, UsageError
 from retinue.evidence.case_file import AgentTests, Case, Policy, scenario_path
 from retinue.evidence.case_run import RunCase, Trial, TrialOptions
@@ -57,12 +58,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     @property
     def usd(self) -> float | None:
         """The cost of its runs; None if it is not known."""
-        total = 0.0
-        for trial in self.trials:
-            if trial.record is not None and trial.usd is None:
-                return None
-            total += trial.usd or 0.0
-        return total
+        usages = (trial.record.usage for trial in self.trials if trial.record is not None)
+        return sum(usages, Usage()).cost_usd
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
@@ -97,28 +94,21 @@ class SuiteQuote(Struct, frozen=True):
 
 
 def choose_cases(files: Sequence[AgentTests], expression: str) -> list[tuple[AgentTests, int]]:
-    """Return the cases whose agent and name match: words joined by `and`, `or` and `not`."""
+    """Return the cases whose agent and name match an expression such as `reviewer and not slow`."""
     return [
         (tests, number)
         for tests in files
         for number, case in enumerate(tests.file.cases)
-        if matches(expression, f"{tests.agent} {case.name}")
+        if _matches(expression.casefold(), f"{tests.agent} {case.name}".casefold())
     ]
 
 
-def matches(expression: str, name: str) -> bool:
-    """Return whether a name has the words of an expression such as `reviewer and not slow`."""
-    text = name.casefold()
-    for choice in expression.casefold().split(" or "):
-        if all(_matches_term(term.strip(), text) for term in choice.split(" and ")):
-            return True
-    return False
+def _matches(expression: str, text: str) -> bool:
+    def holds(term: str) -> bool:
+        word = term.removeprefix("not ")
+        return (word.strip() in text) is (word == term)
 
-
-def _matches_term(term: str, text: str) -> bool:
-    if term.startswith("not "):
-        return term.removeprefix("not ").strip() not in text
-    return term in text
+    return any(all(holds(term.strip()) for term in choice.split(" and ")) for choice in expression.split(" or "))
 
 
 async def quote_suite(
@@ -147,14 +137,11 @@ async def quote_suite(
 
 def _expected_cost(tests: AgentTests, case: Case) -> float | None:
     path = scenario_path(tests, case)
+    recorded = None
     if path.is_file():
-        try:
+        with suppress(CassetteError):
             recorded = read_cassette(path).head.usd
-        except CassetteError:
-            recorded = None
-        if recorded:
-            return recorded
-    return None if case.limits is None else case.limits.usd
+    return recorded or (None if case.limits is None else case.limits.usd)
 
 
 class Suite:
@@ -293,48 +280,42 @@ async def evaluate(
     options: SuiteOptions,
     environment: Mapping[str, str],
     on_result: Callable[[str, CaseResult], None] = lambda name, result: None,
-) -> tuple[Evaluation, list[CaseResult]]:
-    """Run the chosen cases with the agent of the test file and with each of `others`, and return what came of it. Each
-    agent may spend its share of the price limit."""
+) -> Evaluation:
+    """Run the chosen cases with the agent of the test file and with each of `others`. Each agent may spend its share of
+    the price limit."""
     names = [tests.agent, *(path.name for path in others)]
-    files: list[Path | None] = [None, *others]
-    # Half of the price limit for each of two: the second must not get what the first has left.
+    # Half of the price limit for each of two: the second must not get the unspent part of the first.
     share = None if options.max_usd is None else options.max_usd / len(names)
     results: list[list[CaseResult]] = []
-    for name, file in zip(names, files, strict=True):
+    for name, file in zip(names, (None, *others), strict=True):
         trial = replace(options.trial, agent_file=file)
         suite = Suite(replace(options, trial=trial, max_usd=share), environment, partial(on_result, name))
         results.append(await suite.run([(tests, number) for number in chosen]))
     scores = tuple(map(score, names, results))
     cases = tuple(map(_case_score, zip(*results, strict=True)))
     difference = paired_difference(cases) if len(others) == 1 else None
-    return Evaluation(scores, cases, difference), list(chain.from_iterable(results))
+    return Evaluation(scores, cases, difference)
 
 
 def score(name: str, results: Sequence[CaseResult]) -> AgentScore:
     """Return what the runs of one agent come to."""
-    trials: list[Trial] = []
-    for result in results:
-        trials += [trial for trial in result.trials if trial.record is not None]
-    passes = sum(trial.status == "passed" for trial in trials)
-    turns = [float(trial.record.outcome.turns) for trial in trials if trial.record is not None]
-    costs = [trial.usd for trial in trials]
-    priced = [cost for cost in costs if cost is not None]
+    records = [trial.record for result in results for trial in result.trials if trial.record is not None]
+    passes = sum(result.passes for result in results)
+    costs = [record.usage.cost_usd for record in records if record.usage.cost_usd is not None]
     return AgentScore(
         agent=name,
-        runs=len(trials),
+        runs=len(records),
         passes=passes,
-        rate=wilson(passes, len(trials)),
-        turns=mean_interval(turns) if turns else None,
-        usd=mean_interval(priced) if priced and len(priced) == len(costs) else None,
-        spent=sum(priced),
+        rate=wilson(passes, len(records)),
+        turns=mean_interval([record.outcome.turns for record in records]) if records else None,
+        usd=mean_interval(costs) if costs and len(costs) == len(records) else None,
+        spent=sum(costs),
     )
 
 
 def _case_score(results: Sequence[CaseResult]) -> CaseScore:
-    ran = [[trial for trial in result.trials if trial.record is not None] for result in results]
-    passes = tuple(sum(trial.status == "passed" for trial in trials) for trials in ran)
-    return CaseScore(results[0].case.name, passes, tuple(len(trials) for trials in ran))
+    runs = (sum(trial.record is not None for trial in result.trials) for result in results)
+    return CaseScore(results[0].case.name, tuple(result.passes for result in results), tuple(runs))
 
 
 def wilson(passes: int, runs: int) -> IntervalEstimate:
