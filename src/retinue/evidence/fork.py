@@ -8,9 +8,8 @@ back to that moment where checkpoints have them and nobody else has changed them
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -48,7 +47,6 @@ from retinue.runs.record import slug
 from retinue.runs.system_prompt import restored
 
 if TYPE_CHECKING:
-    from retinue.log.query import LogReader
     from retinue.runs.project import Project
 
 _LEFT_BEHIND = (InboxOpened, InboxClosed, ResultRead, Retrying, Undone, Rewound)
@@ -99,10 +97,20 @@ async def fork_run(
         files = await _put_back_files(project, row, turn + 1, copied[-1].at)
     new_id = new_run_id()
     place = RunPlace(new_id)
-    for body in _copied(copied, row, reader, new_id, project.state):
+    transcript = transcript_path(project.state, new_id)
+    for body in _copied(copied, row, transcript):
         if isinstance(body, RunCreated):
-            asked = {"by": by} if by else body.options.asked
-            body = replace(body, task=task or body.task, options=replace(body.options, asked=asked))
+            old, system = body.options, restored(reader, body, row.parent_id)
+            options = replace(
+                old,
+                name=f"{slug(old.name or body.agent)}-{new_id[:4]}",
+                fork={"run": row.id, "at": copied[-1].seq},
+                call_id=None,
+                transcript=transcript if old.transcript else None,
+                system=old.system if system is None else {"inherits": 0, "text": system},
+                asked={"by": by} if by else old.asked,
+            )
+            body = replace(body, task=task or body.task, options=options)
         log.append(place, body)
     log.append(place, RunEnded(_ending(copied[-1], row)))
     await log.flush()
@@ -119,53 +127,34 @@ def _ending(last: Event, row: RunState) -> Outcome:
 
 
 def _last_moment(past: Sequence[Event]) -> int:
-    """Return the place of the last event after which a conversation can go on: not in the middle of a turn, of which
+    """Return the index of the last event after which a conversation can go on: not in the middle of a turn, of which
     some calls have run and others have not. -1 when there is none."""
-    for number in range(len(past) - 1, -1, -1):
-        body = past[number].body
-        if isinstance(body, (MessageAdded, TurnEnded, Compacted, RunEnded)):
-            return number
-    return -1
+    moments = (MessageAdded, TurnEnded, Compacted, RunEnded)
+    return max((number for number, event in enumerate(past) if isinstance(event.body, moments)), default=-1)
 
 
-def _copied(past: Sequence[Event], row: RunState, reader: LogReader, new_id: str, state: Path) -> list[Body]:
-    """Return the events of the new run."""
-    transcript = transcript_path(state, new_id)
-    bodies: list[Body] = []
-    for event in past:
-        body = event.body
-        match body:
-            case RunCreated():
-                bodies.append(_created(body, row, reader, new_id, transcript, past[-1].seq))
-            case RunStarted():
-                bodies.append(replace(body, transcript=transcript if body.transcript else None))
-                if not any(isinstance(copy, Warned) and copy.code == "fork" for copy in bodies):
-                    bodies.append(Warned("fork", f"This run was forked from {row.id} at event {past[-1].seq}."))
-            case AssistantEnded():
-                bodies.append(replace(body, message=replace(body.message, usage=Usage())))
-            case TurnEnded():
-                bodies.append(replace(body, usage=Usage(), total=Usage()))
-            case RunEnded(outcome):
-                bodies.append(RunEnded(replace(outcome, usage=Usage(), tree_usage=None)))
-            case _ if not isinstance(body, _LEFT_BEHIND):
-                bodies.append(body)
-    # A run that has ended twice in a row would be no run: the fork has an ending of its own.
+def _copied(past: Sequence[Event], row: RunState, transcript: str) -> Iterator[Body]:
+    """Yield the events of the new run."""
+    bodies = [event.body for event in past if not isinstance(event.body, _LEFT_BEHIND)]
+    # The fork has an ending of its own.
     while isinstance(bodies[-1], RunEnded):
         bodies.pop()
-    return bodies
-
-
-def _created(first: RunCreated, row: RunState, reader: LogReader, new_id: str, transcript: str, at: int) -> RunCreated:
-    system = restored(reader, first, row.parent_id)
-    options = replace(
-        first.options,
-        name=f"{slug(first.options.name or first.agent)}-{new_id[:4]}",
-        fork={"run": row.id, "at": at},
-        call_id=None,
-        transcript=transcript if first.options.transcript else None,
-        system=first.options.system if system is None else {"inherits": 0, "text": system},
-    )
-    return replace(first, options=options)
+    is_noted = False
+    for body in bodies:
+        match body:
+            case RunStarted():
+                yield replace(body, transcript=transcript if body.transcript else None)
+                if not is_noted:
+                    yield Warned("fork", f"This run was forked from {row.id} at event {past[-1].seq}.")
+                is_noted = True
+            case AssistantEnded():
+                yield replace(body, message=replace(body.message, usage=Usage()))
+            case TurnEnded():
+                yield replace(body, usage=Usage(), total=Usage())
+            case RunEnded(outcome):
+                yield RunEnded(replace(outcome, usage=Usage(), tree_usage=None))
+            case _:
+                yield body
 
 
 async def _put_back_files(project: Project, row: RunState, turn: int, since: float) -> list[UndoneFile]:

@@ -47,6 +47,7 @@ from retinue.errors import PromptBlockedError
 from retinue.guard.trust import TrustSubject
 from retinue.runs.guard import SandboxScope, make_walls
 from retinue.settings.places import home, pi_home, retinue_home
+from retinue.tools.bash import BashTool
 from retinue.tools.safe_dir import is_safe
 
 if TYPE_CHECKING:
@@ -170,16 +171,16 @@ def command_folders(cwd: Path, environment: Mapping[str, str]) -> list[CommandFo
 
 def find_commands(cwd: Path, environment: Mapping[str, str]) -> dict[str, CommandFile]:
     """Return the commands by every name they can be called by."""
-    found: dict[str, CommandFile] = {}
+    commands: dict[str, CommandFile] = {}
     for folder in command_folders(cwd, environment):
         for path, namespace in _files(folder):
             command = _read(path, namespace, folder)
-            found.setdefault(command.name, command)
+            commands.setdefault(command.name, command)
             if namespace:
-                found.setdefault(f"{namespace}:{command.name}", command)
-            if len(found) >= MAX_COMMANDS:
-                return found
-    return found
+                commands.setdefault(f"{namespace}:{command.name}", command)
+            if len(commands) >= MAX_COMMANDS:
+                return commands
+    return commands
 
 
 def _files(folder: CommandFolder) -> Iterator[tuple[Path, str]]:
@@ -258,12 +259,12 @@ def list_commands(project: Project) -> list[PromptCommand]:
     for name, command in commands.items():
         if not command.problem:
             names.setdefault(str(command.path), []).append(name)
-    found = []
+    listed = []
     for first, *others in names.values():
         command = commands[first]
         origin = f"command, {command.origin}"
-        found.append(PromptCommand(first, command.description, command.hint, origin, tuple(others)))
-    return found
+        listed.append(PromptCommand(first, command.description, command.hint, origin, tuple(others)))
+    return listed
 
 
 async def expand_command(prompt: PersonPrompt, name: str, arguments: str, project: Project) -> None:
@@ -330,7 +331,7 @@ async def _run_lines(
 ) -> dict[str, str]:
     """Return the output of each command line of the file, by its text there. All are judged before one runs. Raise
     PromptBlockedError where one may not run."""
-    written = list(dict.fromkeys(line[1] for line in _SHELL.finditer(command.body)))
+    written = dict.fromkeys(_SHELL.findall(command.body))
     if not written:
         return {}
     permissions = project.permissions_before_run(rules, prompt.mode)
@@ -380,11 +381,11 @@ async def _judge(
             return "rule" if decision.by == "rule" else "mode"
         case "confine":
             return "inside"
-        case "ask":
+        case "ask" if prompt.ask is not None:
             about = f"/{command.name} of the {command.source} ({command.path}) runs this before it is sent."
-            if prompt.ask is not None and await prompt.ask(line, f"{about} {decision.reason}"):
+            if await prompt.ask(line, f"{about} {decision.reason}"):
                 return "person"
-        case "deny":
+        case _:
             pass
     allow = decision.rule or f"Bash({line})"
     remedy = f"Allow it by the rule {allow} under permissions.allow, or by allowed-tools in that file."
@@ -396,8 +397,6 @@ async def _judge(
 
 
 async def _run(line: str, clearance: Clearance, context: ToolContext, project: Project) -> str:
-    from retinue.tools.bash import BashTool
-
     cleared = replace(context, clearance=clearance)
     output = await BashTool().run("command", {"command": line}, cleared)
     return project.redactor(output.text)
@@ -405,16 +404,13 @@ async def _run(line: str, clearance: Clearance, context: ToolContext, project: P
 
 def command_subjects(project: Project) -> list[TrustSubject]:
     """Return the commands of the project that would allow or run something, as subjects of consent."""
-    found: dict[str, TrustSubject] = {}
+    subjects: dict[Path, TrustSubject] = {}
     for command in commands_of(project).values():
-        if command.source != "project":
-            continue
         what = []
         if command.allowed_tools:
             what.append(f"command /{command.name} allows: {', '.join(command.allowed_tools)}")
         if command.runs_commands:
             what += [f"command /{command.name} runs: {line}" for line in _SHELL.findall(command.body)]
-        if not what:
-            continue
-        found[str(command.path)] = TrustSubject(command.path, (command.content,), tuple(what))
-    return list(found.values())
+        if what and command.source == "project":
+            subjects[command.path] = TrustSubject(command.path, (command.content,), tuple(what))
+    return list(subjects.values())
