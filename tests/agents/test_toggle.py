@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.agents.manage import is_stub, locate, stub, switch_off, switch_on
+from retinue.agents.manage import CannotSwitchError, is_stub, locate, stub, switch_off, switch_on
 from retinue.agents.parse import parse
 from retinue.core.spec import DialectName
 from retinue.errors import ConfigurationError
@@ -258,11 +258,11 @@ def test_off_and_on_restores_any_file_that_can_be_switched(dialect: DialectName,
     end = data.draw(st.sampled_from(["\n", "\r\n"]))
     text = data.draw(messy(dialect)).replace("\n", end).encode()
     parsed = parse(text, path="x/agent.md", dialect=dialect)
-    done = switch_off(text, parsed)
-    if done.changed:
-        after = parse(done.data, path="x/agent.md", dialect=dialect)
-        assert after.spec is not None
-        assert not after.spec.enabled
-        assert switch_on(done.data, after).data == text
-    else:
-        assert done.data == text
+    try:
+        done = switch_off(text, parsed)
+    except CannotSwitchError:
+        return
+    after = parse(done, path="x/agent.md", dialect=dialect)
+    assert after.spec is not None
+    assert not after.spec.enabled
+    assert done == text or switch_on(done, after) == text

@@ -12,7 +12,8 @@ checks what it wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,18 +66,12 @@ def _user_folder(dialect: DialectName) -> Path | None:
         return retinue_home() / "agents"
     if dialect in ("pi", "devkit"):
         return pi_home() / "agents"
-    return next((home() / place.below for place in USER if place.dialect == dialect), None)
+    return next((home() / folder.below for folder in USER if folder.dialect == dialect), None)
 
 
-class Created(Struct, frozen=True):
-    path: Path
-    text: str
-    replaced: bool
-
-
-def write_new(path: Path, text: str, *, force: bool) -> Created:
-    """Write the file. UsageError when it exists and `force` is not set; a symbolic link is
-    followed only when forced."""
+def write_new(path: Path, text: str, *, force: bool) -> bool:
+    """Write a file, and return whether it replaced one. Raise UsageError if it exists and `force` is not set. A
+    symbolic link is followed only when forced."""
     existed = path.exists() or path.is_symlink()
     exists = UsageError(f"{path} exists.", remedy="Use --force to replace it, or choose another name.")
     if existed and not force:
@@ -87,7 +82,7 @@ def write_new(path: Path, text: str, *, force: bool) -> Created:
         raise exists from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy="Check the folder.") from error
-    return Created(path, text, existed)
+    return existed
 
 
 OWN = ("project", "user")
@@ -229,28 +224,22 @@ def _draft_tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, 
 
 
 def _read_choice(value: str) -> str | None:
-    if value.strip() in _OPEN:
-        return None
-    return value.strip()
+    return None if value.strip() in _OPEN else value.strip()
 
 
 WAS = "# retinue-was: "
 """Marks the line that an inserted key stands in for, so that switching on can bring it back."""
 
 
-class Switched(Struct, frozen=True):
-    """`data` is the new content. `refused` says why nothing could be done; then it is the old."""
-
-    data: bytes
-    changed: bool
-    refused: str = ""
+class CannotSwitchError(Exception):
+    """A file that cannot be switched; completes "the file was not changed: …"."""
 
 
-def switch_off(data: bytes, parsed: Parsed) -> Switched:
-    """`parsed` is what `data` means now."""
-    refused = _cannot(data, parsed)
-    if refused or parsed.spec is None or not parsed.spec.enabled:
-        return Switched(data, False, refused)
+def switch_off(data: bytes, parsed: Parsed) -> bytes:
+    """Return the content of a file with its agent switched off. `parsed` is the meaning of `data`."""
+    spec = _require_switchable(data, parsed)
+    if not spec.enabled:
+        return data
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
         old = tuple(WAS + bare(line) for line in text.lines[entry.line - 1 : entry.end_line])
@@ -258,14 +247,15 @@ def switch_off(data: bytes, parsed: Parsed) -> Switched:
     for key, value in _candidates(parsed).items():
         new = text.replace_lines(2, 1, (f"{key}: {value}",)).encode()
         if _only_switched(parsed, reread(parsed, new), enabled=False):
-            return Switched(new, True)
-    return Switched(data, False, "its frontmatter is not one 'key: value' a line, so no key can be added safely")
+            return new
+    raise CannotSwitchError("its frontmatter is not one 'key: value' a line, so no key can be added safely")
 
 
-def switch_on(data: bytes, parsed: Parsed) -> Switched:
-    refused = _cannot(data, parsed)
-    if refused or parsed.spec is None or parsed.spec.enabled:
-        return Switched(data, False, refused)
+def switch_on(data: bytes, parsed: Parsed) -> bytes:
+    """Return the content of a file with its agent switched on."""
+    spec = _require_switchable(data, parsed)
+    if spec.enabled:
+        return data
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
         text = text.remove(entry)
@@ -274,9 +264,9 @@ def switch_on(data: bytes, parsed: Parsed) -> Switched:
         if line.startswith(WAS):
             text = text.replace_lines(number, number, (bare(line)[len(WAS) :],))
     new = text.encode()
-    if _only_switched(parsed, reread(parsed, new), enabled=True):
-        return Switched(new, True)
-    return Switched(data, False, "the key that switches it off cannot be removed without changing something else")
+    if not _only_switched(parsed, reread(parsed, new), enabled=True):
+        raise CannotSwitchError("the key that switches it off cannot be removed without changing something else")
+    return new
 
 
 def is_stub(data: bytes, parsed: Parsed) -> bool:
@@ -294,15 +284,15 @@ def stub(name: str) -> bytes:
     return f"---\nname: {scalar(name)}\n{key}: {scalar(value)}\n---\n".encode()
 
 
-def _cannot(data: bytes, parsed: Parsed) -> str:
+def _require_switchable(data: bytes, parsed: Parsed) -> AgentSpec:
     if parsed.spec is None:
-        return f"the file is no agent: {why_none(parsed, 'it cannot be read.')}"
+        raise CannotSwitchError(f"the file is no agent: {why_none(parsed, 'it cannot be read.')}")
     text = FileLines.read(data)
     if text.bom:
-        return "the file begins with a byte order mark, so other programs see no frontmatter in it"
+        raise CannotSwitchError("the file begins with a byte order mark, so other programs see no frontmatter in it")
     if text.close is None:
-        return "the file has no frontmatter"
-    return ""
+        raise CannotSwitchError("the file has no frontmatter")
+    return parsed.spec
 
 
 def _candidates(parsed: Parsed) -> dict[str, str]:
@@ -372,8 +362,7 @@ def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[Plugi
         write_new(path, stub(entry.name).decode(), force=False)
         return Toggled(entry.name, path, "stub-written")
     path = locate(entry, cwd)
-    data, parsed = _read(entry, path)
-    return _apply(entry, path, switch_off(data, parsed))
+    return _apply(entry, path, switch_off, *_read(entry, path))
 
 
 def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Toggled:
@@ -387,7 +376,7 @@ def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Tog
     if is_stub(data, parsed):
         delete_file(path)
         return Toggled(entry.name, path, "stub-deleted")
-    return _apply(entry, path, switch_on(data, parsed))
+    return _apply(entry, path, switch_on, data, parsed)
 
 
 def eject(
@@ -406,7 +395,7 @@ def eject(
     if path.exists() and Path(entry.path).exists() and path.samefile(entry.path):
         raise UsageError(f"'{entry.name}' is already {path}.", remedy="Edit that file.")
     text, losses = _copy(entry, path, dialect)
-    replaced = write_new(path, text, force=force).replaced
+    replaced = write_new(path, text, force=force)
     return Ejected(entry.name, entry.path, path, dialect, losses, replaced)
 
 
@@ -428,8 +417,9 @@ def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tu
     data = read_bytes(entry.path) if Path(entry.path).is_file() else None
     if isinstance(data, bytes) and entry.dialect == dialect:
         copy = parse(data, path=str(path), dialect=dialect)
-        if copy.spec is not None and not differences(entry.spec, copy.spec) and _is_text(data):
-            return data.decode(), ()
+        if copy.spec is not None and not differences(entry.spec, copy.spec):
+            with suppress(UnicodeDecodeError):
+                return data.decode(), ()
     parsed = entry.parsed
     if entry.source == "builtin" and parsed.spec is not None:
         # A copy of ours in another dialect has no other time limit than before: it is written out.
@@ -439,21 +429,17 @@ def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tu
     return conversion.text, conversion.losses
 
 
-def _is_text(data: bytes) -> bool:
+def _apply(
+    entry: LoadedAgent, path: Path, switch: Callable[[bytes, Parsed], bytes], data: bytes, parsed: Parsed
+) -> Toggled:
     try:
-        return bool(data.decode())
-    except UnicodeDecodeError:
-        return False
-
-
-def _apply(entry: LoadedAgent, path: Path, new: Switched) -> Toggled:
-    if new.refused:
+        new = switch(data, parsed)
+        if new == data:
+            return Toggled(entry.name, path, "unchanged")
+        write_atomically(path, new)
+    except CannotSwitchError as error:
         remedy = f"Try: retinue agents lint --fix {path}"
-        raise ConfigurationError(f"{path} was not changed: {new.refused}.", remedy=remedy)
-    if not new.changed:
-        return Toggled(entry.name, path, "unchanged")
-    try:
-        write_atomically(path, new.data)
+        raise ConfigurationError(f"{path} was not changed: {error}.", remedy=remedy) from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from error
     return Toggled(entry.name, path, "edited")
@@ -464,7 +450,7 @@ def _read(entry: LoadedAgent, path: Path) -> tuple[bytes, Parsed]:
     data = read_bytes(str(path))
     if isinstance(data, Problem):
         raise ConfigurationError(f"{path}: {data.message}", remedy=data.remedy)
-    # A file that was found instead of the recorded one may be of another dialect: it is guessed.
+    # A file in the place of the recorded one may be of another dialect: it is guessed.
     dialect = entry.parsed.dialect if str(path) == entry.path else None
     return data, parse(data, path=str(path), dialect=dialect, source=entry.source)
 

@@ -255,15 +255,15 @@ def create_agent(draft: AgentDraft, cwd: Path, *, user: bool = False, force: boo
     """Write the file of a new agent. Raise UsageError for a draft that is no agent, and for a file that exists."""
     spec = spec_of(draft)
     path = agents_folder(draft.dialect, cwd, user=user) / file_name(spec.name, draft.dialect)
-    written = write_new(path, write_agent(spec, draft.dialect), force=force)
+    replaced = write_new(path, write_agent(spec, draft.dialect), force=force)
     winner = Catalog.load(cwd).find(spec.name).path
     return NewAgent(
         name=spec.name,
-        path=str(written.path),
+        path=str(path),
         dialect=draft.dialect,
-        replaced=written.replaced,
-        effective=winner == str(written.path),
-        findings=lint_paths([written.path]).findings,
+        replaced=replaced,
+        effective=winner == str(path),
+        findings=lint_paths([path]).findings,
     )
 
 
