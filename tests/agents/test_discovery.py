@@ -106,19 +106,6 @@ def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported
     assert [problem.code for problem in other.problems] == ["duplicate-name"]
 
 
-def test_A31_a_broken_file_is_news_once_until_it_was_fixed(folders: AgentFolders) -> None:
-    folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
-    first = folders.load()
-    assert [failed.line for failed in first.newly_failed(None)] == [2]
-    second = folders.load()
-    assert second.newly_failed(first) == ()
-    folders.agent(".pi/agents/x.md", "ab")
-    third = folders.load()
-    assert third.newly_failed(second) == ()
-    folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
-    assert len(folders.load().newly_failed(third)) == 1
-
-
 def test_A32_strict_callers_can_refuse_to_start(folders: AgentFolders) -> None:
     path = folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
     with pytest.raises(DefinitionError, match=str(path)):

@@ -346,7 +346,7 @@ class Catalog(Struct, frozen=True):
         """Return what the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
         profiles = vocabulary == "codingcode"
-        delegable = [entry for entry in self.agents if entry.spec.offered]
+        delegable = [entry for entry in self.agents if entry.unsealed.offered]
         hidden = {entry.name.casefold() for entry in delegable if profiles and is_profile(entry)}
         listed = []
         for entry in delegable:
@@ -383,47 +383,31 @@ class Catalog(Struct, frozen=True):
             raise UnknownAgentError(
                 f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
             )
-        available = [entry.name for entry in visible(self.agents)]
-        remedy = f"Available agents: {', '.join(sorted(available)) or 'none'}."
-        why = self.why_broken(name)
-        if why is not None:
-            text = f"There is no agent '{name}'. Its file could not be loaded: {why}"
-            raise UnknownAgentError(text, remedy=remedy)
-        near = nearest(name, available)
+        available = sorted(entry.name for entry in visible(self.agents))
+        why, near = self.why_broken(name), nearest(name, available)
         hint = f" Did you mean '{near}'?" if near else ""
-        raise UnknownAgentError(f"There is no agent '{name}'.{hint}", remedy=remedy)
+        if why is not None:
+            hint = f" Its file could not be loaded: {why}"
+        raise UnknownAgentError(
+            f"There is no agent '{name}'.{hint}", remedy=f"Available agents: {', '.join(available) or 'none'}."
+        )
 
     def why_broken(self, name: str) -> str | None:
         """Return where and why the file of an agent could not be loaded, and what to do; None where no file
         that failed may have been meant by `name`."""
-        for broken in self.failed:
-            if may_mean(broken, name):
-                return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
-        return None
+        broken = next((failed for failed in self.failed if may_mean(failed, name)), None)
+        return None if broken is None else _note(broken.path, broken.problem, broken.reason)
 
     def general_purpose(self) -> AgentSpec:
         """Return the agent to fall back to. There is one even where all built-in agents are off."""
-        for entry in self.agents:
-            if entry.name == FALLBACK.name:
-                return entry.spec
-        return FALLBACK
-
-    def newly_failed(self, before: Catalog | None) -> tuple[FailedFile, ...]:
-        """Return what to warn about: failures that `before`, the previous load, did not have."""
-        earlier = {(failed.path, failed.reason) for failed in before.failed} if before is not None else set()
-        failures = []
-        for failed in self.failed:
-            if failed.problem.severity == "error" and (failed.path, failed.reason) not in earlier:
-                failures.append(failed)
-        return tuple(failures)
+        return next((entry.spec for entry in self.agents if entry.name == FALLBACK.name), FALLBACK)
 
     def require_readable(self) -> None:
         """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
-        for failed in self.newly_failed(None):
-            raise DefinitionError(
-                f"{place_of(failed.path, failed.problem)}: {failed.reason}",
-                remedy=f"{failed.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
-            )
+        for failed in self.failed:
+            if failed.problem.severity == "error":
+                remedy = f"{failed.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected."
+                raise DefinitionError(f"{place_of(failed.path, failed.problem)}: {failed.reason}", remedy=remedy)
 
 
 _LAST: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}

@@ -332,9 +332,4 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
     env = os.environ if environment is None else environment
     if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCHES):
         return True
-    if settings is not None:
-        return settings.disable_default_agents
-    disabled = False
-    for layer in load_settings(cwd, environment=env).layers:
-        disabled = layer.values.get("disable_default_agents", disabled)
-    return disabled
+    return (settings or load_settings(cwd, environment=env).settings).disable_default_agents
