@@ -72,7 +72,7 @@ COMMANDS: dict[str, Command | Group] = {
             "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
             "background": Command("let the run that waits for another go on without it", "runs_control:background"),
             "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
-            "effects": Command("what a run really did: files, commands, hosts, denials", "runs_control:effects"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", "runs:effects"),
             "fork": Command("go on from a moment of a run as a new run", "runs_evidence:fork"),
             "diff": Command("two runs side by side: calls, files, cost, answer", "runs_evidence:diff"),
             "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),

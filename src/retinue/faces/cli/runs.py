@@ -1,4 +1,4 @@
-"""`retinue runs list`, `runs show` and `runs tail`."""
+"""`retinue runs list`, `show`, `effects` and `tail`: which runs there are, and what one did or does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import get_args
 
 from msgspec import to_builtins
 
+from retinue.app.changes import CallEffect, RunEffects, read_effects
 from retinue.app.feed import Feed
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
@@ -24,8 +25,22 @@ from retinue.app.runs import (
     read_ending,
     read_story,
 )
-from retinue.app.text import MARKS, clip, indent, local_time, one_line, optional, plural, printed_answer, status_word
-from retinue.core.controls import escape_controls, in_line
+from retinue.app.text import (
+    EFFECT_SIGNS,
+    MARKS,
+    clip,
+    effect_notes,
+    indent,
+    local_time,
+    one_line,
+    optional,
+    plural,
+    printed_answer,
+    reads_text,
+    short_path,
+    status_word,
+)
+from retinue.core.controls import escape_controls, in_line, visible
 from retinue.core.delegation import State
 from retinue.core.encode import event_to_json
 from retinue.core.format import format_cost, format_duration, format_used, format_wait
@@ -200,6 +215,76 @@ def _ending_lines(row: RunState, ending: RunEnding) -> list[str]:
     lines += indent(outcome.notes, "Note     ")
     lines += indent(map(in_line, outcome.evidence.files_written[:20]), "Wrote    ")
     return lines + indent(map(in_line, outcome.evidence.commands[:20]), "Ran      ")
+
+
+def configure_effects(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, "id of the run, or its beginning")
+    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    add_where(parser)
+
+
+def execute_effects(args: argparse.Namespace) -> int:
+    """What a run really did: files read and written, commands with their exit codes, hosts, what
+    was denied and who allowed the rest, and calls whose effect nobody knows.
+
+    retinue runs effects 3f2a9c1d
+    retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
+    retinue runs effects 3f2a9c1d --json
+    """
+    folder, row = locate(args)
+    effects, rows, pruned = read_effects(folder, row, tree=args.tree)
+    for run_id in pruned:
+        say(f"The events of run {run_id} were removed to save space: not all that it did is known.")
+    if args.json:
+        write_values(effects)
+        return 0
+    for each, effect in zip(rows, effects.runs, strict=True):
+        print(visible("\n".join(_effect_lines(each, effect))))
+    return 0
+
+
+def _effect_lines(row: RunState, effects: RunEffects) -> list[str]:
+    lines = [f"{row.agent}  run {row.id}  in {row.cwd}"]
+    for turn in effects.turns:
+        lines.append(f"turn {turn.turn}")
+        reads = reads_text(turn, row.cwd)
+        if reads:
+            lines.append(f"  read   {reads}")
+        for call in turn.calls:
+            lines += _call_lines(call, row.cwd)
+    if not effects.turns:
+        lines.append("  no tool calls")
+    for undone in effects.undone:
+        count = len(undone.restored) + len(undone.removed)
+        since = optional(" from turn {} on", undone.turn)
+        lines.append(f"undone by {undone.by}{since}: {count} files put back, {len(undone.kept)} kept")
+    return lines
+
+
+def _call_lines(call: CallEffect, cwd: str) -> list[str]:
+    if call.reads and not call.writes and call.status == "finished":
+        return []
+    what = " ".join((call.command or "").split())[:160]
+    head = f"  {call.tool:<6} {what}"
+    if call.exit_code is not None:
+        head += f"  → exit {call.exit_code}"
+    head = head.rstrip()
+    lines: list[str] = []
+    if call.status == "denied":
+        lines.append(f"  DENIED {call.tool} {what}: {call.denied}")
+    elif call.status == "unknown":
+        lines.append(f"  UNKNOWN EFFECT {call.tool} {what}".rstrip() + ": it started and never reported back")
+    elif call.status == "failed" and call.exit_code is None:
+        lines.append(f"{head}  (failed)")
+    elif call.status == "running":
+        lines.append(f"{head}  (running)")
+    elif call.command is not None or call.hosts:
+        lines.append(head)
+    for each in call.writes:
+        lines.append(f"  write  {EFFECT_SIGNS[each.status]} {short_path(each.path, cwd)}")
+    for name, text in effect_notes(call).items():
+        lines.append(f"    {name:<8} {text}")
+    return lines
 
 
 def configure_tail(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,4 @@
-"""`retinue runs steer`, `runs stop`, `runs background` and `runs resume`: commands to runs.
-
-`retinue runs effects`, `runs undo` and `runs prune`.
-"""
+"""`retinue runs steer`, `stop`, `background`, `resume`, `undo` and `prune`: orders to runs and about what they left."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from retinue.app.changes import CallEffect, PruneReport, RunEffects, UndoReport, prune_runs, read_effects, undo_run
+from retinue.app.changes import PruneReport, UndoReport, prune_runs, undo_run
 from retinue.app.feed import CommandAnswer, CommandRefusedError, Feed
 from retinue.app.places import project_of
 from retinue.app.session_options import read_task
 from retinue.app.snapshot import find_stoppable
-from retinue.app.text import EFFECT_SIGNS, effect_notes, local_time, optional, reads_text, short_path
+from retinue.app.text import local_time, optional
 from retinue.app.watch import wait_until_ended
-from retinue.core.controls import in_line, visible
+from retinue.core.controls import in_line
 from retinue.core.delegation import LIVE
 from retinue.core.format import relative as undo_path
 from retinue.core.run_state import RunState
@@ -208,76 +205,6 @@ _WORDS = {
     "kept": "KEPT",
     "failed": "FAILED",
 }
-
-
-def configure_effects(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, "id of the run, or its beginning")
-    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
-    add_where(parser)
-
-
-def execute_effects(args: argparse.Namespace) -> int:
-    """What a run really did: files read and written, commands with their exit codes, hosts, what
-    was denied and who allowed the rest, and calls whose effect nobody knows.
-
-    retinue runs effects 3f2a9c1d
-    retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
-    retinue runs effects 3f2a9c1d --json
-    """
-    folder, row = locate(args)
-    effects, rows, pruned = read_effects(folder, row, tree=args.tree)
-    for run_id in pruned:
-        say(f"The events of run {run_id} were removed to save space: not all that it did is known.")
-    if args.json:
-        write_values(effects)
-        return 0
-    for each, effect in zip(rows, effects.runs, strict=True):
-        print(visible("\n".join(_effect_lines(each, effect))))
-    return 0
-
-
-def _effect_lines(row: RunState, effects: RunEffects) -> list[str]:
-    lines = [f"{row.agent}  run {row.id}  in {row.cwd}"]
-    for turn in effects.turns:
-        lines.append(f"turn {turn.turn}")
-        reads = reads_text(turn, row.cwd)
-        if reads:
-            lines.append(f"  read   {reads}")
-        for call in turn.calls:
-            lines += _call_lines(call, row.cwd)
-    if not effects.turns:
-        lines.append("  no tool calls")
-    for undone in effects.undone:
-        count = len(undone.restored) + len(undone.removed)
-        since = optional(" from turn {} on", undone.turn)
-        lines.append(f"undone by {undone.by}{since}: {count} files put back, {len(undone.kept)} kept")
-    return lines
-
-
-def _call_lines(call: CallEffect, cwd: str) -> list[str]:
-    if call.reads and not call.writes and call.status == "finished":
-        return []
-    what = " ".join((call.command or "").split())[:160]
-    head = f"  {call.tool:<6} {what}"
-    if call.exit_code is not None:
-        head += f"  → exit {call.exit_code}"
-    head = head.rstrip()
-    lines: list[str] = []
-    if call.status == "denied":
-        lines.append(f"  DENIED {call.tool} {what}: {call.denied}")
-    elif call.status == "unknown":
-        lines.append(f"  UNKNOWN EFFECT {call.tool} {what}".rstrip() + ": it started and never reported back")
-    elif call.status == "failed" and call.exit_code is None:
-        lines.append(f"{head}  (failed)")
-    elif call.status == "running":
-        lines.append(f"{head}  (running)")
-    elif call.command is not None or call.hosts:
-        lines.append(head)
-    for each in call.writes:
-        lines.append(f"  write  {EFFECT_SIGNS[each.status]} {short_path(each.path, cwd)}")
-    for name, text in effect_notes(call).items():
-        lines.append(f"    {name:<8} {text}")
-    return lines
 
 
 def configure_undo(parser: argparse.ArgumentParser) -> None:
