@@ -8,6 +8,7 @@ from typing import Any
 from retinue.app.text import clip, optional
 from retinue.core.messages import ToolCall
 from retinue.core.tool_names import canonical
+from retinue.guard.gate import call_title as call_title
 
 SUBJECT_CHARACTERS = 100
 

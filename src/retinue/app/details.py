@@ -26,6 +26,8 @@ from retinue.log.replay import describe_call
 from retinue.log.transcript import TranscriptLines
 from retinue.loop.finish import ResultDetails, display_items, result_document
 from retinue.models.keys import environment as process_environment
+from retinue.tools.delegation.frame import framed as framed
+from retinue.tools.delegation.frame import one_line as one_line
 
 
 async def describe_run(feed: Feed, row: RunState) -> RunDetail:

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.app.snapshot import RunList, RunTree, find_run, find_stoppable, take_snapshot, take_tree
-from retinue.app.stream import BehindError, EventHub, EventScope, FeedFrame
+from retinue.app.stream import BehindError, EventHub, EventScope, FeedFrame, partial_frame
 from retinue.core.delegation import LIVE
 from retinue.core.encode import dump
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
-from retinue.core.run_state import RunState
+from retinue.core.run_state import RunPlace, RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer as CommandAnswer
 from retinue.log.commands import CommandKind, RunCommand, send_aside
-from retinue.log.follow import last_number
+from retinue.log.follow import TextPiece, last_number
 from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
 from retinue.log.inbox import items
@@ -146,6 +146,21 @@ class Feed:
         """Return the number of the newest event."""
         number: int = await self.read(last_number)
         return number
+
+    async def find_item(self, item_id: str) -> InboxItem:
+        """Return an item of the inbox by its id or the beginning of it. Raise UnknownItemError."""
+        item: InboxItem = await self.read(find_item, item_id)
+        return item
+
+    async def partial_frames(self, run_id: str) -> list[FeedFrame]:
+        """Return the frames of the answer of a run that was cut off before it was complete."""
+
+        def read(reader: LogReader) -> list[FeedFrame]:
+            texts = [(kind, reader.partial(run_id, kind)) for kind in ("thinking", "text")]
+            return [partial_frame(TextPiece(RunPlace(run_id), 0, kind, text)) for kind, text in texts]
+
+        frames: list[FeedFrame] = await self.read(read)
+        return frames
 
     async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
         """Return what waits for a person, oldest first; with `everything` also what is closed."""
@@ -285,7 +300,7 @@ class Feed:
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str) -> InboxItem:
         """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and
         AnsweredError, naming who was first."""
-        item = await self.read(find_item, item_id)
+        item = await self.find_item(item_id)
         given = InboxAnswer(self.redact(choice), self.redact(message), by)
         return await asyncio.to_thread(answer_item, self.folder, item, given)
 

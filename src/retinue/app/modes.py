@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from retinue.capabilities.permissions import project_rules
 from retinue.core.spec import PermissionMode
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
 
 
 class ModeEntry(NamedTuple):
@@ -49,6 +53,11 @@ MODES: tuple[ModeEntry, ...] = (
 )
 BY_MODE = {entry.mode: entry for entry in MODES}
 CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
+
+
+def session_mode(project: Project) -> PermissionMode:
+    """Return the mode that the settings of a project give its main agent."""
+    return project_rules(project).mode or "default"
 
 
 def mode_words(mode: str) -> str:

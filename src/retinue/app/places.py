@@ -29,6 +29,15 @@ def locate_run(name: str, cwd: Path) -> tuple[Path, RunState]:
         return here, find_run(reader, name)
 
 
+def find_main_run(run_id: str, cwd: Path | None) -> tuple[Path, RunState]:
+    """Return the run of that whole id that nobody started, and the state folder it is in; the project at `cwd` is
+    looked at first. Raise UnknownRunError."""
+    folder, row = find_anywhere(retinue_state(), run_id, None if cwd is None else state_folder(cwd))
+    if row.id != run_id or row.parent_id is not None:
+        raise UnknownRunError(f"There is no conversation '{run_id}'.", remedy="session/list has those there are.")
+    return folder, row
+
+
 def project_of(folder: Path, row: RunState) -> Path:
     """Return the folder of the project in whose log a run is."""
     with LogReader.open(folder) as reader:

@@ -72,6 +72,19 @@ def list_runs(
     return [ListedRun(run.row, run.status, run.truncated, [], []) for run in runs[:limit]]
 
 
+def list_main_runs(folder: Path | None, limit: int) -> list[tuple[Path, list[RunState]]]:
+    """Return the newest runs that nobody started, at most `limit` of a project, with its state folder: of the project
+    with that state folder, or of all."""
+
+    def read(reader: LogReader) -> list[RunState]:
+        return reader.list_runs(depth=0, limit=limit)
+
+    if folder is None:
+        return everywhere(retinue_state(), read)
+    with LogReader.open(folder) as reader:
+        return [(folder, read(reader))]
+
+
 def _listed(reader: LogReader, row: RunState, living: Mapping[str, list[str]]) -> ListedRun:
     unknown: list[str] = []
     if row.state == "interrupted":

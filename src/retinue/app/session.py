@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from retinue.app.modes import session_mode
 from retinue.app.progress import Phase, State
 from retinue.app.retinue import Retinue
-from retinue.capabilities.permissions import project_rules
 from retinue.core.events import Event, ModeChanged, RunResumed, TurnEnded
 from retinue.core.person_prompt import PersonPrompt
-from retinue.runs.record import NEWS_PROMPT, recorded_mode
+from retinue.runs.record import NEWS_PROMPT
+from retinue.runs.record import recorded_mode as recorded_mode
 from retinue.runs.run import Run
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Session:
         # A new attempt was asked for, and what comes before its first event belongs to the one before.
         self._awaited = False
         # What the main agent may do unasked; of a run that works, from its next call on.
-        self.mode: PermissionMode = options.get("permission_mode") or retinue.permission_mode or _mode_of(retinue)
+        chosen = options.get("permission_mode") or retinue.permission_mode
+        self.mode: PermissionMode = chosen or session_mode(retinue.supervisor.project)
         self._first_mode = self._run_mode = self.mode
         # The model of the next attempt, where a person chose another.
         self.model: str | None = None
@@ -302,7 +304,3 @@ class Session:
     def _become(self, state: State) -> None:
         self.state = state
         self._changed()
-
-
-def _mode_of(retinue: Retinue) -> PermissionMode:
-    return project_rules(retinue.supervisor.project).mode or "default"

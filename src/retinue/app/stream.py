@@ -138,7 +138,7 @@ class EventHub:
             if after is not None:
                 async for page in self._history(after, moment.number, scope):
                     yield page
-            partials = [_partial_frame(piece) for piece in moment.partials]
+            partials = [partial_frame(piece) for piece in moment.partials]
             shown = [frame for frame in partials if scope.has(frame.run_id, frame.parent_id)]
             if shown:
                 yield shown
@@ -266,7 +266,7 @@ class EventHub:
                 self._live.pop(event.run_id, None)
             elif event.type in ("run.created", "run.resumed"):
                 self._live[event.run_id] = RunPlace(event.run_id, event.parent_id, event.root_id)
-        frames += [_delta_frame(piece) for piece in pieces]
+        frames += [text_frame(piece, f"{piece.kind}.delta") for piece in pieces]
         if waiting != self._waiting:
             self._waiting = waiting
             frames.append(_notice("inbox.waiting", {"ids": waiting}))
@@ -320,11 +320,8 @@ def event_frame(event: NumberedEvent) -> FeedFrame:
     return FeedFrame(event.number, event.type, event.run_id, event.parent_id, event.to_json())
 
 
-def _delta_frame(piece: TextPiece) -> FeedFrame:
-    return text_frame(piece, f"{piece.kind}.delta")
-
-
-def _partial_frame(piece: TextPiece) -> FeedFrame:
+def partial_frame(piece: TextPiece) -> FeedFrame:
+    """Return the frame with the text so far of an answer that is being written."""
     return text_frame(piece, f"{piece.kind}.partial")
 
 

@@ -5,11 +5,11 @@ editor is told is a translation of the feed, so that runs of other processes are
 
     pipes        lines in, lines out; nothing else of the process reaches the pipes
     rpc          requests, answers and notifications of JSON-RPC
-    agent        the methods of the protocol
+    agent        the connection: its beginning, its requests, its end
     session      one conversation: prompts, cancelling, what the editor is told
     tree         events of a tree of runs as updates; calls, digest and updates are its parts
     asks         what waits for a person, put to the editor's user
-    sessions     what one is opened with: folders and servers of the editor, conversations of the log
+    sessions     the sessions of a client, what each is opened with, conversations of the log
     commands, options, prompt    the editor's words and choices
 
 What answers `initialize` imports nothing of the engine: editors start the program and wait for it.

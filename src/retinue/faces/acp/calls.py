@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from retinue.app.call_text import call_title
 from retinue.app.text import clip
 from retinue.core.messages import Image, Text, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.faces.acp.updates import Update, call_changed, text_content
-from retinue.guard.gate import call_title
 
 _KINDS: Mapping[str, str] = {
     "read": "read",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.app.models import ModelView
+from retinue.app.models import LEVELS, ModelView
 from retinue.app.modes import BY_MODE, offered_modes
 from retinue.core.spec import PermissionMode
 from retinue.faces.acp.rpc import INVALID_PARAMS, RpcError
-from retinue.models.efforts import LEVELS
 
 DEFAULT = "default"
 MAIN = "main"

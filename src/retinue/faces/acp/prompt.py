@@ -20,12 +20,12 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
+from retinue.app.project_files import IMAGE_BYTES
 from retinue.core.messages import Image
 from retinue.core.outcome import Outcome
 from retinue.core.person_prompt import LOOK, PromptBlock
 from retinue.faces.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from retinue.faces.acp.updates import StopWord, failure_text, stop_word
-from retinue.tools.read import IMAGE_BYTES
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _MOST_BYTES = 20 * 2**20

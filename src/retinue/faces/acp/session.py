@@ -18,9 +18,10 @@ from retinue.app.feed import ConflictError, Feed
 from retinue.app.history import past_events
 from retinue.app.model_choice import ModelWindows
 from retinue.app.models import list_models
-from retinue.app.stream import FeedFrame, event_frame, text_frame
+from retinue.app.modes import session_mode
+from retinue.app.session import recorded_mode
+from retinue.app.stream import FeedFrame, event_frame
 from retinue.core.delegation import LIVE
-from retinue.core.run_state import RunPlace
 from retinue.errors import AnsweredError, RetinueError
 from retinue.faces.acp import updates
 from retinue.faces.acp.asks import BY, Asks
@@ -30,9 +31,6 @@ from retinue.faces.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read
 from retinue.faces.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
 from retinue.faces.acp.tree import Told, TreeStory
 from retinue.faces.acp.updates import ClientFeatures, StopWord, Update
-from retinue.log.follow import TextPiece, last_number
-from retinue.log.query import LogReader
-from retinue.runs.record import recorded_mode
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue, Run
@@ -68,11 +66,9 @@ class AcpSession:
 
     async def open(self) -> None:
         """Open the project of the session in this process. Raise RetinueError when that cannot be done."""
-        from retinue.capabilities.permissions import project_rules
-
         self._retinue = await self.feed.retinue()
         project = self._retinue.supervisor.project
-        self.choices = SessionChoices(project_rules(project).mode or "default")
+        self.choices = SessionChoices(session_mode(project))
         entries = self._retinue.agents.agents
         self.choices.agents = [(entry.name, entry.spec.description[:200]) for entry in entries]
 
@@ -103,10 +99,8 @@ class AcpSession:
         live = {row.id for row in snapshot.runs if row.state in LIVE}
         for run_id in self.story.lost(live):
             # Told before its end, because a client may take nothing of a session that is over.
-            for kind in ("thinking", "text"):
-                text = await self.feed.read(LogReader.partial, run_id, kind)
-                told = self.story.take(text_frame(TextPiece(RunPlace(run_id), 0, kind, text), f"{kind}.partial"))
-                self._pass_on(told, tells=tells)
+            for frame in await self.feed.partial_frames(run_id):
+                self._pass_on(self.story.take(frame), tells=tells)
         self._pass_on(self.story.settle(live), tells=tells)
         self.has_run = self.choices.agent_is_fixed = True
         row = snapshot.runs[0]
@@ -346,8 +340,7 @@ class AcpSession:
             return 0
         if self._retinue is not None:
             await self._retinue.supervisor.project.log.flush()
-        newest: int = await self.feed.read(last_number)
-        return newest
+        return await self.feed.newest_event()
 
     def _end_for_words(self) -> None:
         """End the turn for a question that only the next prompt can answer; the run waits meanwhile."""

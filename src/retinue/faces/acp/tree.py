@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from retinue.app.call_text import call_title
 from retinue.app.frame_story import FrameStories
 from retinue.app.stream import FeedFrame
 from retinue.app.text import clean_line, first_line
@@ -27,7 +28,6 @@ from retinue.faces.acp import updates
 from retinue.faces.acp.calls import call_began, call_ended
 from retinue.faces.acp.digest import AgentCard, RunDigest
 from retinue.faces.acp.updates import ClientFeatures, Update
-from retinue.guard.gate import call_title
 
 Told = tuple[str, Update]
 """The session that is told something, and what."""

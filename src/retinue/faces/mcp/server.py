@@ -52,7 +52,6 @@ from retinue.faces.mcp.offer import Offer, describe_tool, hints
 from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RUNS, error_result
 from retinue.faces.mcp.tools import TOOLS, HostTool, ToolResult, start_agent
-from retinue.tools.delegation.frame import one_line
 
 _LOOK_SECONDS = 2.0
 _LINKS_SINCE = "2025-06-18"
@@ -144,7 +143,7 @@ class McpServer(Server[Any]):
         schema, help = input_schema(tool.params), tool.help
         if tool.name == "run_agent":
             entries = await self._offer.entries(self._feed)
-            lines = [f"- {entry.name}: {one_line(entry.spec.description, 300)}" for entry in entries]
+            lines = [f"- {entry.name}: {details.one_line(entry.spec.description, 300)}" for entry in entries]
             help = "\n".join([help, "Agents:", *lines])
             agent = schema["properties"].pop("agent")
             schema["properties"] = {"agent": agent, **schema["properties"]}
@@ -206,7 +205,7 @@ class McpServer(Server[Any]):
             Resource(name="runs", uri=RUNS, mime_type=_JSON, description=newest),
         ]
         for entry in await self._offer.entries(self._feed):
-            about = one_line(entry.spec.description, 200)
+            about = details.one_line(entry.spec.description, 200)
             uri = f"{_AGENTS}/{quote(entry.name, safe='')}"
             found.append(Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON, description=about))
         return ListResourcesResult(resources=found)

@@ -15,12 +15,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
 
 from retinue.app.feed import ConflictError, Feed
+from retinue.app.text import plural
 from retinue.app.watch import RunStanding, look_at
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.faces.mcp.host import TASKS, McpHost, answer_item, form_request
 from retinue.faces.mcp.result import error_result, run_result
-from retinue.tools.delegation.views import count_noun
 
 _POLL_MILLISECONDS = 1000
 _FORM_ACTIONS = frozenset({"accept", "decline", "cancel"})
@@ -40,7 +40,7 @@ def create_task(row: RunState) -> dict[str, Any]:
 
 
 def _task(row: RunState, state: str, message: str = "") -> dict[str, Any]:
-    done = f"{count_noun(row.turns, 'turn')}, {count_noun(row.tool_uses, 'tool use')}"
+    done = f"{plural(row.turns, 'turn')}, {plural(row.tool_uses, 'tool use')}"
     return {
         "taskId": row.id,
         "status": state,

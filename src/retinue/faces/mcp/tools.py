@@ -16,8 +16,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, ElicitRequest, InputRequiredResult
 from msgspec import Struct, to_builtins
 
+from retinue.app.details import one_line
 from retinue.app.feed import ConflictError, SpawnOrder, digest_of
-from retinue.app.text import clean_line
+from retinue.app.text import clean_line, plural
 from retinue.app.watch import RunStanding, RunWatch, look_at
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxItem
@@ -28,9 +29,6 @@ from retinue.faces.mcp.offer import Offer
 from retinue.faces.mcp.params import WAIT_SECONDS
 from retinue.faces.mcp.result import RESULT_SCHEMA, run_result, text_result
 from retinue.faces.mcp.tasks import create_task, take_up
-from retinue.log.inbox import find as find_item
-from retinue.tools.delegation.frame import one_line
-from retinue.tools.delegation.views import count_noun
 
 _TICK_SECONDS = 5.0
 """How often a host hears of a run. Half of what is promised: a message may be late."""
@@ -80,7 +78,7 @@ async def _report(call: HostCall, found: RunStanding, watch: RunWatch, forms: _F
     doing = f": {one_line(watch.doing, 160)}" if watch.doing else ""
     if found.waiting:
         doing = f": waits for an answer to '{one_line(found.waiting[0].title, 120)}'"
-    done = f"{count_noun(row.turns, 'turn')}, {count_noun(row.tool_uses, 'tool use')}"
+    done = f"{plural(row.turns, 'turn')}, {plural(row.tool_uses, 'tool use')}"
     message = f"{one_line(row.agent, 60)} ({row.id[:8]}, {row.state}, {done}){doing}"
     await call.ctx.session.report_progress(float(forms.reports), None, message)
 
@@ -241,7 +239,7 @@ async def stop(call: HostCall, offer: Offer, given: params.StopParams) -> CallTo
 
 
 async def answer(call: HostCall, offer: Offer, given: params.AnswerParams) -> CallToolResult:
-    item = await call.feed.read(find_item, given.item)
+    item = await call.feed.find_item(given.item)
     if item.kind == "approval" and given.choice.strip().lower() in _LASTING:
         # The model of the host gives this answer. What outlasts the run is for a person to allow.
         raise UsageError(
