@@ -6,7 +6,7 @@ from retinue.core.events import AssistantEnded
 from retinue.core.messages import AssistantMessage, Text, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Limits, Usage
-from retinue.loop import Prior
+from retinue.log.replay import Conversation
 from retinue.loop.finish import result_document
 from retinue.testing import (
     SCRIPTED,
@@ -54,17 +54,17 @@ async def test_L05_a_resume_that_fails_empty_does_not_return_the_previous_answer
     history = (user("first"), AssistantMessage((Text("The earlier answer."),)))
     run = await drive(
         ScriptedModel(Turn(Fail("server", "broken"))),
-        history=history,
+        past=Conversation(messages=history, usage=Usage(10, 5), turn=1, tool_uses=3, compactions=1),
         messages=(user("go on"),),
-        first_turn=2,
-        prior=Prior(Usage(10, 5), turns=1, tool_uses=3, compactions=1),
     )
     outcome = run.outcome
     assert (outcome.ended, outcome.text, outcome.partial) == ("error", "", False)
     assert (outcome.turns, outcome.tool_uses, outcome.compactions) == (2, 3, 1)
     assert run.of(AssistantEnded)[0].turn == 2
     run = await drive(
-        ScriptedModel(Turn("This time…", Fail("server", "broken"))), history=history, messages=(user("go on"),)
+        ScriptedModel(Turn("This time…", Fail("server", "broken"))),
+        past=Conversation(messages=history),
+        messages=(user("go on"),),
     )
     assert (run.outcome.text, run.outcome.partial) == ("This time…", True)
 

@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 
-from retinue.core.events import LimitReached, MessageAdded, TurnEnded, Warned
+from retinue.core.events import LimitReached, MessageAdded, TurnEnded
 from retinue.core.messages import ToolMessage
 from retinue.core.tool import failed
-from retinue.core.usage import Limits, Usage
-from retinue.loop import Controls, Prior
-from retinue.testing import Call, Expect, FakeTool, ScriptedModel, Spend, Turn, check_prefix, drive
+from retinue.core.usage import Limits
+from retinue.log.replay import Conversation
+from retinue.loop import Controls
+from retinue.testing import Call, Expect, FakeTool, ScriptedModel, Turn, check_prefix, drive
 
 TOOL = FakeTool("look", lambda **_: "seen")
 
@@ -102,7 +103,7 @@ async def test_K02_grace_is_at_least_one_turn_and_a_negative_limit_counts_as_one
 
 async def test_turn_limits_apply_again_to_a_resumed_run():
     run = await drive(
-        ScriptedModel(*busy(3), "done"), tools=[TOOL], limits=Limits(max_turns=5), prior=Prior(turns=4), first_turn=5
+        ScriptedModel(*busy(3), "done"), tools=[TOOL], limits=Limits(max_turns=5), past=Conversation(turn=4)
     )
     assert (run.outcome.ended, run.outcome.turns) == ("completed", 8)
 
@@ -185,41 +186,6 @@ async def test_unknown_tools_and_garbage_count_as_failing_calls_too():
     for call in (Call("nope"), Call("look", broken="{")):
         run = await drive(ScriptedModel(*[Turn(call)] * 3), tools=[TOOL], limits=Limits(repeated_calls=3))
         assert run.outcome.limit == "repeated_calls"
-
-
-async def test_a_token_budget_is_checked_before_each_request():
-    spend = Spend(Usage(input=100, output=50, cache_read=5_000, cache_write=50))
-    with ScriptedModel(*[Turn("part", Call("look"), spend)] * 3) as model:
-        run = await drive(model, tools=[TOOL], limits=Limits(max_tokens=500))
-    assert (run.outcome.ended, run.outcome.limit, run.outcome.text) == ("over-budget", "tokens", "part")
-    assert run.outcome.usage.total_tokens == 600, "cache reads are not counted again and again"
-    assert run.of(LimitReached)[-1].action == "end"
-
-
-async def test_an_answer_that_is_there_is_not_thrown_away_for_the_budget():
-    run = await drive(ScriptedModel(Turn("done", Spend(Usage(output=900)))), limits=Limits(max_tokens=500))
-    assert (run.outcome.ended, run.outcome.text) == ("completed", "done")
-
-
-async def test_a_cost_budget_counts_what_the_run_had_spent_before_it_was_resumed():
-    prior = Prior(Usage(cost_usd=0.9))
-    with ScriptedModel(Turn("part", Call("look"), Spend(Usage(cost_usd=0.2)))) as model:
-        run = await drive(model, tools=[TOOL], limits=Limits(max_cost_usd=1.0), prior=prior)
-    assert (run.outcome.ended, run.outcome.limit) == ("over-budget", "cost")
-    with ScriptedModel() as model:
-        run = await drive(model, limits=Limits(max_cost_usd=0.9), prior=prior)
-    assert (run.outcome.ended, run.outcome.turns) == ("over-budget", 0)
-
-
-async def test_an_unpriced_model_under_a_cost_budget_is_said_once():
-    spend = Spend(Usage(input=5, cost_usd=None))
-    run = await drive(
-        ScriptedModel(Turn(Call("look"), spend), Turn(Call("look"), spend), "done"),
-        tools=[TOOL],
-        limits=Limits(max_cost_usd=1.0),
-    )
-    assert [warned.code for warned in run.of(Warned)] == ["cost_unknown"]
-    assert run.outcome.usage.cost_usd is None
 
 
 async def test_steering_that_a_limit_leaves_undelivered_is_in_the_notes():

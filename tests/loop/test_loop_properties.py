@@ -112,7 +112,6 @@ def random_limits(dice):
         tool_seconds=dice.choice([None, 4.0]),
         max_tool_calls=dice.choice([None, None, 0, 5]),
         repeated_calls=dice.choice([None, 2, 5]),
-        max_tokens=dice.choice([None] * 5 + [0, 6_000]),
     )
 
 

@@ -258,6 +258,7 @@ async def test_a_run_broken_off_anywhere_can_be_rebuilt():
 
 async def test_a_resumed_run_mends_what_its_history_lacks():
     from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+    from retinue.log.replay import Conversation
 
     two = AssistantMessage((ToolCall("a", "t", {}), ToolCall("b", "t", {})))
     history = (
@@ -269,7 +270,7 @@ async def test_a_resumed_run_mends_what_its_history_lacks():
         AssistantMessage((ToolCall("c", "t", {}),)),
     )
     model = ScriptedModel("ok")
-    await drive(model, history=history, messages=(user("go on"),), limits=Limits())
+    await drive(model, past=Conversation(messages=history), messages=(user("go on"),), limits=Limits())
     sent = model.requests[0].messages
     check_history(sent)
     assert [r.call_id for r in sent[2].results] == ["a", "b"]

@@ -19,6 +19,7 @@ from retinue.core.messages import Image, Text, user
 from retinue.core.outcome import Outcome
 from retinue.core.tool import ToolOutput
 from retinue.http.transport import Transport
+from retinue.log.replay import Conversation
 from retinue.loop import Compaction, Controls, run_loop
 from retinue.models.retry import RetryingModel, RetryPolicy
 from retinue.testing import FakeTool, Model, Recording, check_grammar, job
@@ -124,7 +125,9 @@ async def test_the_work_of_one_provider_is_taken_up_on_the_next(first: Animal, s
     async with Keeper(second) as server:
         server.turn = TURNS - 3
         again = (user("Go on with it.", "follow-up"),)
-        run = await visit(second, server, transport, history=history, messages=again, thinking="high")
+        run = await visit(
+            second, server, transport, past=Conversation(messages=history), messages=again, thinking="high"
+        )
     await transport.close()
     check(run.outcome, server)
     assert server.refused == []

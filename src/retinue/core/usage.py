@@ -89,8 +89,6 @@ class Limits(Struct, frozen=True):
     tool_seconds: float | None = 600.0
     max_tool_calls: int | None = None
     repeated_calls: int | None = 5
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
 
 
 class Usage(Struct, frozen=True):

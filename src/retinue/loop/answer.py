@@ -156,10 +156,10 @@ class Tally:
         self._continues = False
         self.truncated = False
         """Whether the newest answer was cut off at the output limit."""
-        self.usage: Usage = job.prior.usage
-        self.turns = job.prior.turns
-        self.tool_uses = job.prior.tool_uses
-        self.compactions = job.prior.compactions
+        self.usage: Usage = job.past.usage
+        self.turns = job.past.turn
+        self.tool_uses = job.past.tool_uses
+        self.compactions = job.past.compactions
         self.evidence = Collector()
         self.notes: list[str] = []
 

@@ -64,31 +64,28 @@ _NAMED = 40
 class Collector:
     """Cheap while the run goes on; `evidence` cuts the lists and says how much it left out."""
 
-    __slots__ = ("_commands", "_denials", "_hosts", "_read", "_unknown", "_written")
-
     def __init__(self) -> None:
-        self._read: dict[str, None] = {}
-        self._written: dict[str, None] = {}
-        self._commands: dict[str, None] = {}
-        self._hosts: dict[str, None] = {}
-        self._denials: dict[str, None] = {}
-        self._unknown: dict[str, None] = {}
+        # As dictionaries, which keep the order of first appearance.
+        self._entries: dict[str, dict[str, None]] = {name: {} for name in Evidence.__struct_fields__}
 
     def add(self, call: ToolCall, effect: ToolEffect) -> None:
-        self._read.update(dict.fromkeys(effect.reads))
-        self._written.update(dict.fromkeys(touched.path for touched in effect.writes))
-        self._hosts.update(dict.fromkeys(effect.hosts))
+        self._put("files_read", effect.reads)
+        self._put("files_written", (touched.path for touched in effect.writes))
+        self._put("hosts", effect.hosts)
         if effect.command is not None:
-            self._commands[effect.command] = None
+            self._put("commands", (effect.command,))
         if effect.denied is not None:
-            self._denials[f"{describe(call)}: {effect.denied}"] = None
+            self._put("denials", (f"{describe(call)}: {effect.denied}",))
         if effect.status in ("unknown", "started"):
-            self._unknown[describe(call)] = None
+            self._put("unknown_effects", (describe(call),))
+
+    def _put(self, name: str, entries: Iterable[str]) -> None:
+        self._entries[name].update(dict.fromkeys(entries))
 
     def files(self) -> str:
         """Return the files that were changed and read, for a conversation that may have forgotten them."""
-        changed = list(self._written)
-        only_read = [path for path in self._read if path not in self._written]
+        changed = list(self._entries["files_written"])
+        only_read = [path for path in self._entries["files_read"] if path not in changed]
         lines = []
         if changed:
             lines.append(f"Files you changed: {_listed(changed)}")
@@ -97,14 +94,7 @@ class Collector:
         return "\n".join(lines)
 
     def evidence(self) -> Evidence:
-        return Evidence(
-            _bounded(self._read),
-            _bounded(self._written),
-            _bounded(self._commands),
-            _bounded(self._hosts),
-            _bounded(self._denials),
-            _bounded(self._unknown),
-        )
+        return Evidence(**{name: _bounded(entries) for name, entries in self._entries.items()})
 
 
 def _listed(paths: list[str]) -> str:

@@ -1,17 +1,15 @@
-"""Everything one run needs, frozen before it starts.
+"""What one run of the loop needs, frozen before it starts, and the controls by which other tasks steer and stop it.
 
-The loop charges every request to a `LoopAccount` and asks it before the next one. It does not know what
-an account is made of; the supervisor gives each run the account of its position in the tree.
+The loop charges every request to a `LoopAccount` and asks it before the next one; the supervisor gives each run the
+account of its position in the tree.
 
-The controls of a run: how other tasks steer, stop or interrupt it.
+Every method of `Controls` is called from other tasks of the same event loop, returns at once, and its return value says
+whether the run can still take the order. Steering is delivered in order and exactly once; a run that has ended accepts
+nothing, so nobody is told "delivered" when it was not.
 
-Every method is called from other tasks of the same event loop, returns at once, and says by its
-return value whether the run can still take the order. Steering is delivered in order and exactly
-once; a run that has ended accepts nothing, so nobody is told "delivered" when it was not.
-
-While a run waits for its model it is one task, suspended in the model's stream. A limit that fires or
-a person who stops the run cancels exactly that wait, as `asyncio.timeout` does: the cancellation is
-taken back when it arrives here, unless someone else cancelled as well.
+While a run waits for its model it is one task, suspended in the model's stream. A limit that fires or a person who
+stops the run cancels exactly that wait, as `asyncio.timeout` does: the cancellation is taken back when it arrives
+here, unless someone else cancelled as well.
 """
 
 from __future__ import annotations
@@ -24,10 +22,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from msgspec import Struct, field
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.core.messages import Image, Message, Origin, UserMessage, user
+from retinue.core.messages import Image, Origin, UserMessage, user
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import LimitName, Limits, Usage
 from retinue.errors import LaunchError
+from retinue.log.replay import Conversation
 from retinue.loop.finish import SUBMIT, Ending
 
 
@@ -68,16 +67,7 @@ class Unlimited:
 
 
 UNLIMITED = Unlimited()
-
-
-class Prior(Struct, frozen=True):
-    """What the run had used before it was resumed. Money and tokens count on against the
-    budget; turns, tool calls and time are granted anew."""
-
-    usage: Usage = field(default_factory=Usage)
-    turns: int = 0
-    tool_uses: int = 0
-    compactions: int = 0
+NO_PAST = Conversation()
 
 
 class Compaction(Struct, frozen=True):
@@ -90,9 +80,9 @@ class Compaction(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """`history` is what the log already has; `messages` is new (the task, or the prompt of a
-    resume) and is announced first. `system` and `tools` never change during the run;
-    `late_tools` is called before every request, and what it returns is added after them for good.
+    """`past` is what the log has of the run: its usage continues, while turns, tool calls and time are granted anew.
+    `messages` is new (the task, or the prompt of a resume) and is announced first. `system` and `tools` never change
+    during the run; `late_tools` is called before every request, and what it returns is added after them for good.
 
     Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
     for them. `remind` returns text that must survive a compaction, such as the live children.
@@ -101,7 +91,7 @@ class Job(Struct, frozen=True, kw_only=True):
     system: str
     messages: tuple[UserMessage, ...]
     context: ToolContext
-    history: tuple[Message, ...] = ()
+    past: Conversation = NO_PAST
     tools: tuple[Tool, ...] = ()
     limits: Limits = field(default_factory=Limits)
     account: LoopAccount = UNLIMITED
@@ -112,8 +102,6 @@ class Job(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] | bool | None = None
     accept: Callable[[Any], object] | None = None
     """Raises ValueError for a result that matches the schema and is wrong all the same."""
-    first_turn: int = 1
-    prior: Prior = field(default_factory=Prior)
     compaction: Compaction = field(default_factory=Compaction)
     parallel_calls: int = 16
     cancel_seconds: float = 5.0
@@ -142,7 +130,7 @@ class Job(Struct, frozen=True, kw_only=True):
                 remedy="A model calls tools by name: rename or drop one of them.",
             )
         # A provider would refuse an empty conversation.
-        if not self.messages and not self.history:
+        if not self.messages and not self.past.messages:
             raise LaunchError("There is nothing to do.", remedy="Give the run a task.")
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock, Timer
 from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.core.outcome import Failure
-from retinue.core.usage import LimitName, Limits, Usage
+from retinue.core.usage import LimitName, Limits
 from retinue.loop.finish import SUBMIT, Ending
 from retinue.loop.job import Verdict
 from retinue.loop.prompts import prompt
@@ -244,18 +244,6 @@ class Turns:
         what = "turn limit" if limit == "turns" else "tool-call limit"
         message = f"The run hit its {what} and did not come to an end within {self._grace} more turns."
         return Ending("aborted", Failure("limit", message, "Raise the limit, or give it a smaller task."), limit)
-
-
-def over_budget(limits: Limits, usage: Usage) -> Ending | None:
-    """Return the end of the run if its budget is spent. A budget that is spent exactly is spent."""
-    if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
-        message = f"The token budget is spent: {usage.total_tokens} of {limits.max_tokens}."
-        return Ending("over-budget", Failure("budget", message, "Raise the token budget and resume."), "tokens")
-    cost = usage.cost_usd
-    if limits.max_cost_usd is not None and cost is not None and cost >= limits.max_cost_usd:
-        message = f"The cost budget is spent: ${cost:.4f} of ${limits.max_cost_usd:.4f}."
-        return Ending("over-budget", Failure("budget", message, "Raise the cost budget and resume."), "cost")
-    return None
 
 
 def overdrawn(verdict: Verdict) -> Ending:

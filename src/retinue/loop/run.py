@@ -1,8 +1,5 @@
-"""The steps of the loop, each a function that the generator in `run.py` puts in order.
-
-All decisions are here: whether there is another turn, what is said before it, how it ends.
-
-The loop of one run: turn, model, tools, turn. A pure async generator.
+"""The loop of one run: turn, model, tools, turn. A pure async generator, and the steps that it puts in order: they
+decide whether there is another turn, what is said before it, and how the run ends.
 
 In: a job, a model, a mailbox. Out: the events of `retinue.core.events` from the first
 MessageAdded to exactly one RunEnded. The consumer writes each event down before it asks for
@@ -42,7 +39,7 @@ from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.dispatch import Dispatch
 from retinue.loop.finish import Ending, Submission, as_text, error_in_disguise, gone_quiet, out_of_time, stopped
 from retinue.loop.job import Controls, Interrupt, Job
-from retinue.loop.limits import Repeats, Turns, Watch, over_budget, overdrawn
+from retinue.loop.limits import Repeats, Turns, Watch, overdrawn
 from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
 from retinue.models.protocol import MeasuredConversation, Model, ModelRequest, overhead
@@ -85,9 +82,8 @@ class Steps:
         self._refused = False
         self._continued = False
         """Whether the newest answer is one that went on where an answer was cut off."""
-        self._cost_warned = False
         self._noted: list[Warned] = []
-        self.number = job.first_turn
+        self.number = job.past.turn + 1
         self.ending: Ending | None = None
         self.is_final = False
         self.calls: tuple[ToolCall, ...] = ()
@@ -180,7 +176,7 @@ class Steps:
         return "threshold" if self._compactor.is_due(self._conversation) else None
 
     def _cannot_go_on(self) -> bool:
-        self.ending = self.ending or self._interrupt.ending or over_budget(self._job.limits, self._tally.usage)
+        self.ending = self.ending or self._interrupt.ending
         if self.ending is None:
             verdict = self._job.account.verdict()
             self.ending = overdrawn(verdict) if verdict is not None and not verdict.wrap_up else None
@@ -291,9 +287,6 @@ class Steps:
             self._dispatch = None
         noted, self._noted = self._noted, []
         yield from noted
-        if self._job.limits.max_cost_usd is not None and self._tally.usage.cost_usd is None and not self._cost_warned:
-            self._cost_warned = True
-            yield Warned("cost_unknown", "The model has no known price: the cost budget cannot be kept.")
         if self.ending is not None:
             return
         if self._failure is not None:
@@ -321,7 +314,7 @@ class Steps:
             return False
         if self._interrupt.ending is not None or self._controls.pending or not self._turns.allows_another:
             return False
-        return self._job.account.verdict() is None and over_budget(self._job.limits, self._tally.usage) is None
+        return self._job.account.verdict() is None
 
     def _failed(self, failure: Failure) -> None:
         if self._interrupt.ending is not None:
@@ -419,7 +412,7 @@ class Steps:
 
 async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator[Body, None]:  # noqa: C901 - the loop
     """Run `job` to its end. Raise UsageError at once if its schema is not a JSON Schema."""
-    past = await aside(read_past, job.history)
+    past = await aside(read_past, job.past.messages)
     steps = Steps(job, model, controls, past)
     try:
         for opening in job.messages:

@@ -303,8 +303,8 @@ def _shown(kind: Kind, amount: int) -> str:
     return f"{amount / _DOLLAR:.4f}" if kind == "usd" else f"{amount}"
 
 
-BUDGETED = frozenset({"max_cost_usd", "max_tokens"})
-"""Limits of a request that are budgets: they hold for the whole tree, and leave one turn to wrap up."""
+BUDGETED = ("max_tokens", "max_cost_usd")
+"""Limits of a request that are budgets: they apply to the whole tree, and leave one turn to wrap up."""
 
 
 def open_account(

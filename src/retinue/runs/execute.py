@@ -34,7 +34,7 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Usage
 from retinue.errors import StateError
-from retinue.loop.job import Compaction, Job, Prior
+from retinue.loop.job import NO_PAST, Compaction, Job
 from retinue.loop.run import run_loop
 from retinue.runs.guard import withheld_from
 from retinue.runs.notifications import roster
@@ -236,7 +236,6 @@ def _job(
     news: UserMessage | None,
 ) -> Job:
     settings = project.settings.settings
-    prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     # First: the walls of a context ask the run's guard.
     wrap = _wrap(project.capabilities, parts)
     context = _context(node, project, parts.values())
@@ -257,7 +256,7 @@ def _job(
             prompt = part.introduce(prompt)
     return Job(
         system=launch.system,
-        history=past.messages if past else (),
+        past=past or NO_PAST,
         messages=_messages(prompt, request.images, past, news, brief),
         tools=tools,
         context=context,
@@ -266,8 +265,6 @@ def _job(
         temperature=request.spec.model.temperature,
         schema=request.schema,
         accept=request.accept,
-        first_turn=past.turn + 1 if past else 1,
-        prior=prior,
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),
         remind=partial(_remind, node),
         account=node.account,

@@ -32,6 +32,7 @@ from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.loop.finish import check_schema
 from retinue.models.efforts import LEVELS, level_of
+from retinue.runs.budget import BUDGETED
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
-_LIMITS = Limits.__struct_fields__
+_LIMITS = (*Limits.__struct_fields__, *BUDGETED)
 _MODES = get_args(PermissionMode)
 
 
