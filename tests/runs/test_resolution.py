@@ -89,9 +89,9 @@ def agent(**fields) -> AgentSpec:
 
 def test_C02_the_call_fills_what_the_file_leaves_open(project):
     said = {"model": "m", "thinking": "high", "max_turns": 7, "background": False}
-    found = options(project(), agent(), **said)
-    assert {name: getattr(found, name) for name in said} == said
-    assert found.ignored == ()
+    call, ignored = options(project(), agent(), **said)
+    assert {name: getattr(call, name) for name in said} == said
+    assert ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -105,48 +105,49 @@ def test_C02_the_call_fills_what_the_file_leaves_open(project):
 )
 def test_C02_a_file_locks_each_of_its_words_also_one_that_says_no(project, field, of_file, of_call):
     spec = agent(**{field: of_file}) if field != "thinking" else agent(model=ModelPolicy(thinking=of_file))
-    found = options(project(), spec, **{field: of_call})
-    assert getattr(found, field) == (None if of_file == "off" else of_file)
-    assert [text.partition("=")[0] for text in found.ignored] == [field]
+    call, ignored = options(project(), spec, **{field: of_call})
+    assert getattr(call, field) == of_file
+    assert [text.partition("=")[0] for text in ignored] == [field]
 
 
 def test_C02_the_word_of_the_file_stands_and_what_was_ignored_is_named(project):
     spec = agent(model=ModelPolicy(name="of-file"), max_turns=3, background=True, isolated=False)
-    found = options(project(), spec, model="of-call", max_turns=9, background=False, isolated=True)
-    assert (found.model, found.max_turns, found.background, found.isolated) == ("of-file", 3, True, False)
-    assert len(found.ignored) == 4
+    call, ignored = options(project(), spec, model="of-call", max_turns=9, background=False, isolated=True)
+    assert (call.model, call.max_turns, call.background, call.isolated) == ("of-file", 3, True, False)
+    assert len(ignored) == 4
 
 
 def test_C03_switches_that_nobody_set_are_off_and_the_call_sets_them(project):
-    unset = options(project(), agent())
-    assert (unset.isolated, unset.inherit_context, unset.isolation) == (False, False, None)
-    both = options(project(), agent(), isolated=True, inherit_context=True)
+    unset, _ = options(project(), agent())
+    assert not (unset.isolated or unset.inherit_context or unset.isolation)
+    both, _ = options(project(), agent(), isolated=True, inherit_context=True)
     assert (both.isolated, both.inherit_context) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("of_file", "of_call", "setting", "expected"),
     [
-        (None, "off", True, None),
-        ("off", "worktree", True, None),
-        (None, "worktree", True, "worktree"),
-        ("worktree", "off", True, "worktree"),
-        (None, "worktree", False, None),
-        ("worktree", None, False, None),
+        (None, "off", True, False),
+        ("off", "worktree", True, False),
+        (None, "worktree", True, True),
+        ("worktree", "off", True, True),
+        (None, "worktree", False, False),
+        ("worktree", None, False, False),
     ],
 )
 def test_C04_isolation_of_file_call_and_project(project, of_file, of_call, setting, expected):
     here = project(worktree_isolation=str(setting).lower())
-    assert options(here, agent(isolation=of_file), isolation=of_call).isolation == expected
+    call, _ = options(here, agent(isolation=of_file), isolation=of_call)
+    assert (call.isolation == "worktree") == expected
 
 
 def test_C05_background_is_the_default_of_the_agent_tool_alone_and_a_setting(project):
-    assert options(project(), agent()).background
-    assert not options(project(background_by_default="false"), agent()).background
-    assert not options(project(), agent(), vocabulary="devkit").background
+    assert options(project(), agent())[0].background
+    assert not options(project(background_by_default="false"), agent())[0].background
+    assert not options(project(), agent(), vocabulary="devkit")[0].background
 
 
 def test_C06_zero_turns_is_a_word_of_its_own(project):
-    assert options(project(), agent()).max_turns is None
-    assert options(project(default_max_turns=5), agent(), max_turns=0).max_turns == 0
-    assert options(project(), agent(max_turns=4), max_turns=0).max_turns == 4
+    assert options(project(), agent())[0].max_turns is None
+    assert options(project(default_max_turns=5), agent(), max_turns=0)[0].max_turns == 0
+    assert options(project(), agent(max_turns=4), max_turns=0)[0].max_turns == 4

@@ -17,14 +17,13 @@ from retinue.core.delegation import LIVE, Refusal, Scheduled, SpawnCall, Waited
 from retinue.core.events import ChildResumed, ResultRead
 from retinue.core.request import RunRequest
 from retinue.core.run_state import ActiveRun
-from retinue.core.spec import AgentSpec
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.capability import Scheduling
 from retinue.runs.fanout import FanOut, QuotedAgent, free_agents, quote
 from retinue.runs.guard import ask_quote
 from retinue.runs.notifications import conversation_text, spoken_lines
 from retinue.runs.plan import choose_model
-from retinue.runs.requests import Options, inherited_context, merge, resolve_type
+from retinue.runs.requests import inherited_context, merge, request_of_call, resolve_type
 from retinue.runs.resume import children, find_child, past_run
 from retinue.runs.run import Run
 
@@ -54,7 +53,7 @@ class Delegate:
         return FanOut(
             free_agents(supervisor.settings, can_ask=supervisor.project.can_ask),
             lambda wanted: quote(wanted, supervisor.project.log.reader, at_once=supervisor.queue.limit),
-            ask=(lambda found: ask_quote(self._me, supervisor.project, found)) if supervisor.project.can_ask else None,
+            ask=(lambda quote: ask_quote(self._me, quote)) if supervisor.project.can_ask else None,
             clock=supervisor.clock,
         )
 
@@ -82,11 +81,13 @@ class Delegate:
         )
         if isinstance(found, Refusal):
             return self._stashed(found, whole)
-        options = merge(found.spec, whole, self._supervisor.settings)
-        notes = tuple(f"ignored: {each}" for each in options.ignored)
-        if found.note:
-            notes = (found.note, *notes)
-        request = await self._request(found.spec, whole, options)
+        call, ignored = merge(found.spec, whole, self._supervisor.settings)
+        notes = tuple(filter(None, (found.note, *(f"ignored: {option}" for option in ignored))))
+        if call.inherit_context:
+            await self._supervisor.project.log.flush()
+            context = inherited_context(self._reader.conversation(self._run_id).messages)
+            call = replace(call, prompt=f"{context}{call.prompt}")
+        request = await request_of_call(found.spec, call, self._supervisor.project, self._me)
         try:
             unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
             if unasked is not None:
@@ -95,7 +96,7 @@ class Delegate:
                 request,
                 parent=self._me,
                 description=self._supervisor.project.redactor(whole.description) or found.spec.name,
-                background=options.background,
+                background=bool(call.background),
                 name=whole.name,
                 call_id=whole.call_id,
                 join=whole.join,
@@ -315,32 +316,6 @@ class Delegate:
         if not call.prompt.strip():
             return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")
         return None
-
-    async def _request(self, spec: object, call: SpawnCall, options: Options) -> RunRequest:
-        assert isinstance(spec, AgentSpec)
-        me = self._me
-        task = call.prompt
-        if options.inherit_context:
-            await self._supervisor.project.log.flush()
-            task = inherited_context(self._supervisor.project.log.reader.conversation(me.id).messages) + task
-        parent = me.launch.request
-        if options.isolated:
-            spec = replace(spec, isolated=True, subagents=False)
-        return RunRequest(
-            spec=spec,
-            task=await self._supervisor.project.with_initial_prompt(spec, task),
-            cwd=parent.cwd,
-            model=options.model if options.model != spec.model.name else None,
-            thinking=options.thinking,
-            limits={} if options.max_turns is None else {"max_turns": options.max_turns or None},
-            budget=call.budget,
-            schema=spec.output_schema,
-            parent_id=me.id,
-            root_id=me.place.root_id,
-            depth=self._me.depth + 1,
-            isolation="worktree" if options.isolation else None,
-            permission_mode=me.mode,
-        )
 
     def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
         """Keep the call, so that the model corrects one field instead of writing it all again;

@@ -21,7 +21,7 @@ from retinue.log.commands import CommandKind, RunCommand, annotate, send
 from retinue.log.follow import PartialTexts, events_after, last_number
 from retinue.log.query import LogReader
 from retinue.runs.budget import Account, of_settings
-from retinue.runs.queue import never_started
+from retinue.runs.execute import never_started
 
 if TYPE_CHECKING:
     from retinue.core.request import RunRequest
@@ -56,24 +56,24 @@ class Elsewhere(Protocol):
         """Bring back what the run has made. Return the outcome, which says what could not be brought."""
 
 
-async def attend_elsewhere(node: Run, project: Project, elsewhere: Elsewhere) -> None:
+async def attend_elsewhere(node: Run, elsewhere: Elsewhere) -> None:
     """Send a run away and follow it until it has ended."""
     controls = node.controls
     try:
         await elsewhere.place(node)
     except RetinueError as error:
         failure = Failure("not_found", error.message, error.remedy)
-        await never_started(node, project, "error", failure)
+        await never_started(node, "error", failure)
         return
-    watch = project.part(RemoteWatch)
-    line = CommandLine(node, project)
+    watch = node.project.part(RemoteWatch)
+    line = CommandLine(node)
     ended = watch.follow(node)
-    waiting = asyncio.create_task(_complain(node, project, elsewhere))
+    waiting = asyncio.create_task(_complain(node, elsewhere))
     try:
         controls.attach(line)
         controls.catch_up()
         line.mail()
-        outcome = await _end_of(ended, node, project, elsewhere, line)
+        outcome = await _end_of(ended, node, elsewhere, line)
     except asyncio.CancelledError:
         node.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
         raise
@@ -87,25 +87,24 @@ async def attend_elsewhere(node: Run, project: Project, elsewhere: Elsewhere) ->
     node.settle(await elsewhere.collect(node, outcome))
 
 
-async def _end_of(
-    ended: asyncio.Future[Outcome], node: Run, project: Project, elsewhere: Elsewhere, line: CommandLine
-) -> Outcome | None:
+async def _end_of(ended: asyncio.Future[Outcome], node: Run, elsewhere: Elsewhere, line: CommandLine) -> Outcome | None:
     """Return how it ended; None when it was stopped before anyone served it, and has its ending."""
     stopped = asyncio.ensure_future(line.stopped.wait())
     first: set[asyncio.Future[Any]] = {ended, stopped}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done() and await elsewhere.withdraw(node):
-            await project.log.claim(node.id)
-            await never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
+            await node.project.log.claim(node.id)
+            await never_started(node, "stopped", Failure("stopped", "Stopped before it had started."))
             return None
         return await ended
     finally:
         stopped.cancel()
 
 
-async def _complain(node: Run, project: Project, elsewhere: Elsewhere) -> None:
+async def _complain(node: Run, elsewhere: Elsewhere) -> None:
     """Say in the run why nobody serves it, whenever the reason changes."""
+    project = node.project
     said: str | None = None
     while True:
         await asyncio.sleep(COMPLAIN_SECONDS)
@@ -121,9 +120,8 @@ async def _complain(node: Run, project: Project, elsewhere: Elsewhere) -> None:
 class CommandLine:
     """Passes on what is said to a run here to the worker that has it, in order. Fits `loop.controls.Listener`."""
 
-    def __init__(self, node: Run, project: Project) -> None:
+    def __init__(self, node: Run) -> None:
         self._node = node
-        self._project = project
         self._queue: asyncio.Queue[RunCommand] = asyncio.Queue()
         self._task = asyncio.create_task(self._work(), name=f"commands for {node.id}")
         self.stopped = asyncio.Event()
@@ -153,7 +151,7 @@ class CommandLine:
             # It may be between two workers: what is said meanwhile is for the next one.
             for _ in range(100):
                 with contextlib.suppress(RetinueError):
-                    (answer,) = await send(self._project.state, [command])
+                    (answer,) = await send(self._node.project.state, [command])
                     if answer.accepted:
                         break
                 await asyncio.sleep(0.3)

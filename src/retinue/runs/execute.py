@@ -29,7 +29,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import Image, UserMessage, user
-from retinue.core.outcome import Failure, Outcome
+from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Usage
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.runs.capability import Capabilities, Capability, RunPart
     from retinue.runs.launch import Launch
-    from retinue.runs.project import Project
     from retinue.runs.run import Run
 
 
@@ -61,9 +60,7 @@ _NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
 appended before, with it."""
 
 
-async def execute(
-    node: Run, project: Project, past: Conversation | None = None, news: UserMessage | None = None
-) -> None:
+async def execute(node: Run, past: Conversation | None = None, news: UserMessage | None = None) -> None:
     """Runs to the end and settles it. Only cancellation leaves the run without an
     ending; the log then shows it as interrupted, which is what it is. `news` is what a resumed
     run hears before its prompt: the ends of children it does not know of yet."""
@@ -72,7 +69,7 @@ async def execute(
         async with AsyncExitStack() as opened:
             opened.push_async_callback(_close_hooks, node)
             try:
-                outcome = await _finish(node, await _record(node, project, past, news, opened))
+                outcome = await _finish(node, await _record(node, past, news, opened))
             except StateError:
                 raise
             except Exception as error:  # noqa: BLE001 - raised again below
@@ -81,7 +78,7 @@ async def execute(
                 failure = Failure("internal", text, "Please report this.")
                 outcome = await _finish(node, Outcome("error", failure=failure, model=node.launch.model_name))
                 defect = error
-        await _end(node, project, outcome)
+        await _end(node, outcome)
     except asyncio.CancelledError:
         _leave(node, StateError(f"Run {node.id} was cut off.", remedy=f"retinue runs resume {node.id}"))
         raise
@@ -91,12 +88,12 @@ async def execute(
         raise defect
 
 
-async def end_unstarted(node: Run, project: Project, outcome: Outcome) -> None:
+async def never_started(node: Run, ended: Ended, failure: Failure) -> None:
     """Give a run that has not begun its ending."""
-    outcome = await _finish(node, outcome)
+    outcome = await _finish(node, Outcome(ended, failure=failure, model=node.launch.model_name))
     await _close_hooks(node)
     try:
-        await _end(node, project, outcome)
+        await _end(node, outcome)
     except StateError as error:
         cut_off(node, error)
 
@@ -113,8 +110,9 @@ async def _close_hooks(node: Run) -> None:
     node.end_notes[:0] = await node.hooks.close()
 
 
-async def _end(node: Run, project: Project, outcome: Outcome) -> None:
+async def _end(node: Run, outcome: Outcome) -> None:
     """Record the run's ending, then tell it everyone who waits. Raise StateError when the log cannot be written."""
+    project = node.project
     whole = _complete(outcome, node)
     if project.redactor.suspects(dump(whole)):
         # So no parent hears a secret.
@@ -138,10 +136,8 @@ def _leave(node: Run, error: StateError) -> None:
     node.break_off(error)
 
 
-async def _record(
-    node: Run, project: Project, past: Conversation | None, news: UserMessage | None, opened: AsyncExitStack
-) -> Outcome:
-    log, launch = project.log, node.launch
+async def _record(node: Run, past: Conversation | None, news: UserMessage | None, opened: AsyncExitStack) -> Outcome:
+    project, launch = node.project, node.launch
     for opening in _openings(node, past):
         node.record(opening)
     parts: dict[Capability, RunPart] = {}
@@ -152,7 +148,7 @@ async def _record(
     observers = [part.observe for part in parts.values() if part.observe is not None]
     watchers = [part.watch for part in parts.values() if part.watch is not None]
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
-    job = _job(node, project, parts, past, news)
+    job = _job(node, parts, past, news)
     outcome: Outcome | None = None
     stopped: tuple[str, ...] = ()
     try:
@@ -167,7 +163,7 @@ async def _record(
                 for watch in watchers:
                     await watch(body)
                 if isinstance(body, ToolStarted) and body.call.name not in harmless:
-                    await log.flush()
+                    await project.log.flush()
     finally:
         stopped = await stop_commands(job.context)
         await _remove_walls(job.context)
@@ -228,17 +224,10 @@ def _code(launch: Launch, note: str) -> str:
     return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
-def _job(
-    node: Run,
-    project: Project,
-    parts: Mapping[Capability, RunPart],
-    past: Conversation | None,
-    news: UserMessage | None,
-) -> Job:
-    settings = project.settings.settings
+def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | None, news: UserMessage | None) -> Job:
     # First: the walls of a context ask the run's guard.
-    wrap = _wrap(project.capabilities, parts)
-    context = _context(node, project, parts.values())
+    wrap = _wrap(node.project.capabilities, parts)
+    context = _context(node, parts.values())
     launch = node.launch
     request, tools = launch.request, wrap(launch.tools)
     for part in parts.values():
@@ -246,7 +235,7 @@ def _job(
             part.connect(tools, wrap)
     connect_patches(launch.tools, tools)
     tools = with_hidden_patches(tools, wrap)
-    late = _late_tools(node, project, context, wrap, tools, parts.values())
+    late = _late_tools(node, context, wrap, tools, parts.values())
 
     readable = any(tool.spec.name == "read" for tool in launch.tools)
     brief = partial(task_message, folder=context.outputs, readable=readable)
@@ -265,10 +254,10 @@ def _job(
         temperature=request.spec.model.temperature,
         schema=request.schema,
         accept=request.accept,
-        compaction=Compaction(compaction_share(launch, settings.compaction_at)),
+        compaction=Compaction(compaction_share(launch, node.project.settings.settings.compaction_at)),
         remind=partial(_remind, node),
         account=node.account,
-        absent=partial(why_absent, node, project),
+        absent=partial(why_absent, node),
         late_tools=late,
         request_headers=_first(part.request_headers for part in parts.values()) or dict,
         before_end=_first(part.before_end for part in parts.values()),
@@ -290,7 +279,6 @@ def _wrap(capabilities: Capabilities, parts: Mapping[Capability, RunPart]) -> Wr
 
 def _late_tools(
     node: Run,
-    project: Project,
     context: ToolContext,
     wrap: Wrap,
     tools: tuple[Tool, ...],
@@ -303,7 +291,7 @@ def _late_tools(
         # A person may change the mode of the run they talk to.
         from retinue.runs.plan_mode import PlanMode
 
-        plan = node.plan_mode = PlanMode(node, project, context, wrap, tools)
+        plan = node.plan_mode = PlanMode(node, context, wrap, tools)
         sources.append(lambda: plan.tools)
     if not sources:
         # Asked in every turn of every run: for most of them it must cost nothing.
@@ -348,8 +336,8 @@ def _messages(
     return (user(brief(past.created.task)), *told, user(prompt, "steer", images))
 
 
-def _context(node: Run, project: Project, parts: Iterable[RunPart]) -> ToolContext:
-    launch = node.launch
+def _context(node: Run, parts: Iterable[RunPart]) -> ToolContext:
+    launch, project = node.launch, node.project
     roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
         run_id=node.id,

@@ -114,11 +114,11 @@ def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None
     return guard.permissions.withheld() if guard is not None else None
 
 
-async def ask_quote(node: Run, project: Project, quote: Quote) -> bool:
+async def ask_quote(node: Run, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
     from retinue.guard.inbox_service import new_item_id
 
-    guard = project.part(RunGuards).get(node.id)
+    guard = node.project.part(RunGuards).get(node.id)
     if guard is None:
         return False
     place = guard.asker.place
@@ -135,7 +135,7 @@ async def ask_quote(node: Run, project: Project, quote: Quote) -> bool:
         reason="This run has started as many agents as it may without being asked (quoteAbove).",
         options=("allow", "deny"),
     )
-    answer = await project.inbox_service.ask(item, guard.asker)
+    answer = await node.project.inbox_service.ask(item, guard.asker)
     return answer.choice == "allow"
 
 

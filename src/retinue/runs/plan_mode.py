@@ -23,7 +23,6 @@ from retinue.runs.plan import choose_tools, is_readonly
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
-    from retinue.runs.project import Project
     from retinue.runs.run import Run
 
 QUESTION = "Carry out this plan?"
@@ -60,13 +59,12 @@ class PlanMode:
     def __init__(
         self,
         node: Run,
-        project: Project,
         context: ToolContext,
         wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]],
         guarded: tuple[Tool, ...],
     ) -> None:
         self._node = node
-        self._project = project
+        self._project = node.project
         self._context = context
         self._wrap = wrap
         self._guarded = guarded

@@ -1,6 +1,4 @@
-"""The runs of a process and the tasks that carry them out.
-
-The slots of background runs, and a run from its place in the queue to its end.
+"""The slots of background runs, and a run from its place in the queue to its end.
 
 First come, first served, with a limit that can change live. Foreground and nested runs never pass
 through here, so a parent that waits for its child cannot keep the child from starting. A foreground
@@ -14,80 +12,13 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from retinue.core.messages import UserMessage
-from retinue.core.outcome import Ended, Failure, Outcome, StoppedBy
-from retinue.runs.execute import end_unstarted, execute
-from retinue.runs.run import Run, SlotQueue
+from retinue.core.outcome import Failure
+from retinue.runs.execute import execute, never_started
+from retinue.runs.run import Run
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.loop.job import Controls
-    from retinue.runs.notifications import Notifications
-    from retinue.runs.project import Project
-    from retinue.runs.run import Run
-
-
-class Members:
-    """Every run of this process by its id, and the task of each that lives."""
-
-    queue: SlotQueue
-
-    def __init__(self) -> None:
-        self.members: dict[str, Run] = {}
-        self._rooms: dict[str, Notifications] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    @property
-    def busy(self) -> bool:
-        """Whether any run lives."""
-        return bool(self._tasks)
-
-    def stop(self, run: Run, reason: str, *, by: StoppedBy = "person") -> bool:
-        """End one run, as `stopped`, with what it has said; its foreground children go with it.
-        One that is still queued never starts. False once it has ended."""
-        if not run.controls.stop(reason):
-            return False
-        run.stopped_by = run.stopped_by or by
-        if run.status == "queued":
-            self.queue.leave(run.id)
-        return True
-
-    def stop_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
-        """End a run and everything below it, background runs too. Return their number."""
-        return sum(self.stop(run, reason, by=by) for run in (top, *top.descendants()) if run.live)
-
-    async def end_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
-        """The same, and waits until each of them has its ending."""
-        tree = (top, *top.descendants())
-        stopped = self.stop_tree(top, reason, by=by)
-        tasks = {self._tasks[run.id] for run in tree if run.id in self._tasks}
-        if tasks:
-            await asyncio.wait(tasks)
-        return stopped
-
-    async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
-        """Stop every live run and wait until each has its ending. Return their number."""
-        stopped = sum(self.stop(run, reason, by=by) for run in list(self.members.values()) if run.live)
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        return stopped
-
-    async def wait_all(self) -> None:
-        """Return when no run lives or waits any more. Never raises for how they ended."""
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
-
-    async def cut_off(self) -> None:
-        """Leave every live run where it is, without an ending: another process goes on with it."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def forget(self, run: Run) -> None:
-        """Drop an ended run from memory. Its name stays its own, and the log has the rest."""
-        self.members.pop(run.id, None)
-        self._rooms.pop(run.id, None)
-        if run.parent is not None and run in run.parent.children:
-            run.parent.children.remove(run)
 
 
 class RunQueue:
@@ -190,7 +121,6 @@ def _needs_slot(node: Run) -> bool:
 
 async def attend(
     node: Run,
-    project: Project,
     queue: RunQueue,
     place: Place | None,
     past: Conversation | None,
@@ -203,23 +133,23 @@ async def attend(
         if place is not None:
             await _slot(controls, place)
         if controls.stopping:
-            await never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
+            await never_started(node, "stopped", Failure("stopped", "Stopped before it had started."))
         elif waits and not cwd.is_dir():
             # It may have waited for long.
             gone = f"The working directory {cwd} does not exist any more."
-            await never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
+            await never_started(node, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
             node.state.state = "starting"
-            await execute(node, project, past, news)
+            await execute(node, past, news)
     finally:
         queue.leave(node.id)
 
 
-async def abandon(node: Run, project: Project) -> None:
+async def abandon(node: Run) -> None:
     """Whoever asked for the run is gone before it began: it ends where it is."""
     node.stopped_by = "agent"
     failure = Failure("stopped", "Stopped with the call that asked for it, before it had started.")
-    await never_started(node, project, "stopped", failure)
+    await never_started(node, "stopped", failure)
     node.account.close()
 
 
@@ -231,8 +161,3 @@ async def _slot(controls: Controls, place: Place) -> None:
         task = asyncio.current_task()
         if not controls.stopping or (task is not None and task.cancelling()):
             raise
-
-
-async def never_started(node: Run, project: Project, ended: Ended, failure: Failure) -> None:
-    """Give a run that has not begun its ending."""
-    await end_unstarted(node, project, Outcome(ended, failure=failure, model=node.launch.model_name))

@@ -1,14 +1,11 @@
-"""The admission of a run, whether a model, a person, a program or a schedule asks for it.
+"""Requests for runs, from models, people, programs and schedules: checked, merged with the agent's file, and told to
+the run as its task.
 
-What a caller asked for: checked once for every way in, and told to the run as its task.
+A request that nobody could have meant is refused before anything is looked up or made. A long task is handed over as a
+file, after the parent's conversation where the run inherits it.
 
-Whatever is not understood is refused before anything is looked up or made; nothing is ignored. A long task is handed
-over as a file, after the parent's conversation where the run inherits it.
-
-Which agent a call means, which of file and caller decides each option, and calls kept for another try.
-
-A call that could not be started is kept for a while, so that a model need not write it again: calling again with the
-handle and only the corrected field runs the stored call. A handle stays the same while the same call keeps failing.
+A call that could not be started is kept for ten minutes, so that a model need not write it again: calling again with
+the handle and only the corrected field runs the stored call. A handle stays the same while the same call keeps failing.
 """
 
 from __future__ import annotations
@@ -37,6 +34,8 @@ from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog, LoadedAgent
+    from retinue.runs.project import Project
+    from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
 
@@ -232,46 +231,54 @@ def resolve_type(
     return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """A call after the file has spoken. `ignored` names what the caller said in vain."""
-
-    model: str | None
-    thinking: str | None
-    max_turns: int | None
-    background: bool
-    isolated: bool
-    isolation: str | None
-    inherit_context: bool
-    ignored: tuple[str, ...] = ()
+_DECIDED = ("model", "thinking", "max_turns", "background", "isolated", "isolation", "inherit_context")
 
 
-def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
-    """The file wins, the call fills what it leaves open, settings come last. A `false` of the
-    file is a word, too."""
+def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> tuple[SpawnCall, tuple[str, ...]]:
+    """Return the call with what the agent's file decides, and what the caller asked for in vain. The file comes first,
+    the call fills what it leaves open, settings come last. A `false` of the file is a decision, too."""
+    decided: dict[str, Any] = {}
     ignored: list[str] = []
+    for name in _DECIDED:
+        of_file = getattr(spec.model if name in ("model", "thinking") else spec, "name" if name == "model" else name)
+        asked = getattr(call, name)
+        if of_file is not None and asked not in (None, of_file):
+            label = "run_in_background" if name == "background" else name
+            ignored.append(f"{label}={asked} (the file says {of_file})")
+        decided[name] = asked if of_file is None else of_file
+    if decided["background"] is None:
+        decided["background"] = call.vocabulary == "claude" and settings.background_by_default
+    if not settings.worktree_isolation:
+        decided["isolation"] = None
+    return replace(call, **decided), tuple(ignored)
 
-    def decide(name: str, of_file: object, of_call: object) -> object:
-        if of_file is not None:
-            if of_call is not None and of_call != of_file:
-                ignored.append(f"{name}={of_call} (the file says {of_file})")
-            return of_file
-        return of_call
 
-    by_default = call.vocabulary == "claude" and settings.background_by_default
-    background = decide("run_in_background", spec.background, call.background)
-    isolation = decide("isolation", spec.isolation, call.isolation)
-    model = decide("model", spec.model.name, call.model)
-    thinking = decide("thinking", spec.model.thinking, call.thinking)
-    max_turns = decide("max_turns", spec.max_turns, call.max_turns)
-    return Options(
-        model=model if isinstance(model, str) else None,
-        thinking=thinking if isinstance(thinking, str) else None,
-        max_turns=max_turns if isinstance(max_turns, int) else None,
-        background=background if isinstance(background, bool) else by_default,
-        isolated=bool(decide("isolated", spec.isolated, call.isolated)),
-        isolation="worktree" if isolation == "worktree" and settings.worktree_isolation else None,
-        inherit_context=bool(decide("inherit_context", spec.inherit_context, call.inherit_context)),
-        ignored=tuple(ignored),
+async def request_of_call(spec: AgentSpec, call: SpawnCall, project: Project, parent: Run | None) -> RunRequest:
+    """Return the request of a merged call, below `parent` if there is one."""
+    if call.isolated:
+        spec = replace(spec, isolated=True, subagents=False)
+    request = RunRequest(
+        spec=spec,
+        task=await project.with_initial_prompt(spec, call.prompt),
+        cwd=project.cwd,
+        model=call.model if call.model != spec.model.name else None,
+        thinking=call.thinking,
+        # 0 stands for no limit.
+        limits={} if call.max_turns is None else {"max_turns": call.max_turns or None},
+        budget=call.budget,
+        schema=spec.output_schema,
+        depth=1,
+        isolation="worktree" if call.isolation == "worktree" else None,
+    )
+    if parent is None:
+        return request
+    return replace(
+        request,
+        cwd=parent.launch.request.cwd,
+        parent_id=parent.id,
+        root_id=parent.place.root_id,
+        depth=parent.depth + 1,
+        permission_mode=parent.mode,
     )
 
 

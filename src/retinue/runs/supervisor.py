@@ -14,6 +14,7 @@ from retinue.core.delegation import JoinMode, new_run_id
 from retinue.core.events import MovedToBackground, Warned
 from retinue.core.foreign import RunId, is_valid
 from retinue.core.messages import Image, UserMessage
+from retinue.core.outcome import StoppedBy
 from retinue.core.request import HERE, ClusterPlacement, RunRequest
 from retinue.core.run_state import ActiveRun
 from retinue.core.spec import PermissionMode
@@ -31,7 +32,7 @@ from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import launching
 from retinue.runs.project import Project
-from retinue.runs.queue import Members, RunQueue, abandon, attend, take_place, take_slot
+from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
 from retinue.runs.record import Names, Tag, as_received, created, request_of, with_approved_mode
 from retinue.runs.requests import RetryCalls
 from retinue.runs.resume import names_below, news_of, undelivered, used_below
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-class Supervisor(Members):
+class Supervisor:
     """Use from one event loop, inside `async with`: leaving it stops what still runs."""
 
-    queue: RunQueue
-
     def __init__(self, project: Project, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__()
+        self.members: dict[str, Run] = {}
+        """Every run of this process by its id."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._rooms: dict[str, Notifications] = {}
         self.project = project
         self.clock = project.clock = clock
         self.queue = RunQueue(project.settings.settings.max_concurrent)
@@ -145,7 +147,7 @@ class Supervisor(Members):
         try:
             await self.project.log.flush()
         except BaseException:
-            await asyncio.shield(abandon(node, self.project))
+            await asyncio.shield(abandon(node))
             raise
         if self.project.log.found_dead:
             for note in self.project.end_leftovers():
@@ -231,6 +233,59 @@ class Supervisor(Members):
         if "bridge" in self.__dict__:
             self.bridge.steered(node, text)
         return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run lives."""
+        return bool(self._tasks)
+
+    def stop(self, run: Run, reason: str, *, by: StoppedBy = "person") -> bool:
+        """End one run, as `stopped`, with what it has said; its foreground children go with it.
+        One that is still queued never starts. False once it has ended."""
+        if not run.controls.stop(reason):
+            return False
+        run.stopped_by = run.stopped_by or by
+        if run.status == "queued":
+            self.queue.leave(run.id)
+        return True
+
+    def stop_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
+        """End a run and everything below it, background runs too. Return their number."""
+        return sum(self.stop(run, reason, by=by) for run in (top, *top.descendants()) if run.live)
+
+    async def end_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
+        """The same, and waits until each of them has its ending."""
+        tree = (top, *top.descendants())
+        stopped = self.stop_tree(top, reason, by=by)
+        tasks = {self._tasks[run.id] for run in tree if run.id in self._tasks}
+        if tasks:
+            await asyncio.wait(tasks)
+        return stopped
+
+    async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
+        """Stop every live run and wait until each has its ending. Return their number."""
+        stopped = sum(self.stop(run, reason, by=by) for run in list(self.members.values()) if run.live)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        return stopped
+
+    async def wait_all(self) -> None:
+        """Return when no run lives or waits any more. Never raises for how they ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def cut_off(self) -> None:
+        """Leave every live run where it is, without an ending: another process goes on with it."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def forget(self, run: Run) -> None:
+        """Drop an ended run from memory. Its name stays its own, and the log has the rest."""
+        self.members.pop(run.id, None)
+        self._rooms.pop(run.id, None)
+        if run.parent is not None and run in run.parent.children:
+            run.parent.children.remove(run)
 
     def detach(self, node: Run, join: JoinMode | None = None) -> bool:
         """Move a foreground run to the background: whoever waits for it goes on, and hears of
@@ -340,9 +395,9 @@ class Supervisor(Members):
         if elsewhere is not None:
             from retinue.runs.elsewhere import attend_elsewhere
 
-            work = attend_elsewhere(node, self.project, elsewhere)
+            work = attend_elsewhere(node, elsewhere)
         else:
-            work = attend(node, self.project, self.queue, take_place(node, self.queue), past, news)
+            work = attend(node, self.queue, take_place(node, self.queue), past, news)
         task = self._tasks[node.id] = asyncio.create_task(work, name=f"run {node.id}")
         task.add_done_callback(lambda done: self._over(node, done))
         self._heap.runs(len(self._tasks))

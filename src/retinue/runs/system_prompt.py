@@ -368,10 +368,11 @@ def _is_given(policy: ToolPolicy, name: str) -> bool:
     return name not in denied and any(entry == "*" or name in canonical(split_entry(entry)[0]) for entry in allow)
 
 
-def why_absent(run: Run, project: Project, name: str) -> str:
+def why_absent(run: Run, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
     from retinue.tools.tool_search import ToolSearchTool
 
+    project = run.project
     if any(isinstance(tool, ToolSearchTool) and tool.holds(name) for tool in run.tools):
         return f"it must be loaded first: call tool_search with the query select:{name}."
     if name in project.unavailable:

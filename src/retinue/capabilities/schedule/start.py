@@ -21,7 +21,7 @@ from retinue.log.schedules import ScheduledJob
 from retinue.runs.guard import bounds_below, ceiling_of
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.plan import launching
-from retinue.runs.requests import merge, resolve_type
+from retinue.runs.requests import merge, request_of_call, resolve_type
 
 if TYPE_CHECKING:
     from retinue.capabilities.schedule.scheduler import Scheduler
@@ -84,36 +84,8 @@ async def request_for(
     supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: Run | None
 ) -> RunRequest:
     """Return the request of a job. As in a call of the Agent tool, the agent's file decides first."""
-    call = SpawnCall(prompt=prompt, agent=spec.name, **options)
-    merged = merge(spec, call, supervisor.settings)
-    if merged.isolated:
-        spec = replace(spec, subagents=False)
-    limits: dict[str, int | None] = {}
-    if merged.max_turns is not None:
-        # 0 stands for no limit.
-        limits["max_turns"] = merged.max_turns or None
-    request = RunRequest(
-        spec=spec,
-        task=await supervisor.project.with_initial_prompt(spec, prompt),
-        cwd=supervisor.project.cwd,
-        model=merged.model if merged.model != spec.model.name else None,
-        thinking=merged.thinking,
-        limits=limits,
-        schema=spec.output_schema,
-        depth=1,
-        isolation="worktree" if merged.isolation else None,
-    )
-    if parent is None:
-        return request
-    above = parent.launch.request
-    return replace(
-        request,
-        cwd=above.cwd,
-        parent_id=parent.id,
-        root_id=parent.place.root_id,
-        depth=parent.depth + 1,
-        permission_mode=parent.mode,
-    )
+    call, _ = merge(spec, SpawnCall(prompt=prompt, agent=spec.name, **options), supervisor.settings)
+    return await request_of_call(spec, call, supervisor.project, parent)
 
 
 async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, call: SpawnCall) -> Scheduled | Refusal:
