@@ -67,7 +67,6 @@ class Unlimited:
 
 
 UNLIMITED = Unlimited()
-NO_PAST = Conversation()
 
 
 class Compaction(Struct, frozen=True):
@@ -91,7 +90,7 @@ class Job(Struct, frozen=True, kw_only=True):
     system: str
     messages: tuple[UserMessage, ...]
     context: ToolContext
-    past: Conversation = NO_PAST
+    past: Conversation = field(default_factory=Conversation)
     tools: tuple[Tool, ...] = ()
     limits: Limits = field(default_factory=Limits)
     account: LoopAccount = UNLIMITED

@@ -34,7 +34,8 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import Usage
 from retinue.errors import StateError
-from retinue.loop.job import NO_PAST, Compaction, Job
+from retinue.log.replay import Conversation
+from retinue.loop.job import Compaction, Job
 from retinue.loop.run import run_loop
 from retinue.runs.guard import withheld_from
 from retinue.runs.notifications import roster
@@ -47,7 +48,6 @@ from retinue.tools.paths import label
 
 if TYPE_CHECKING:
     from retinue.core.tool import Wrap
-    from retinue.log.replay import Conversation
     from retinue.runs.capability import Capabilities, Capability, RunPart
     from retinue.runs.launch import Launch
     from retinue.runs.run import Run
@@ -245,7 +245,7 @@ def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | No
             prompt = part.introduce(prompt)
     return Job(
         system=launch.system,
-        past=past or NO_PAST,
+        past=past or Conversation(),
         messages=_messages(prompt, request.images, past, news, brief),
         tools=tools,
         context=context,
