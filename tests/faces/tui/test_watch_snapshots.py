@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.signal import Signal
 from textual.theme import Theme
 
 from retinue.core.events import (
@@ -201,6 +202,8 @@ def viewing(monkeypatch, *, ended: bool = False, **options) -> Still:
     class Viewing(Still):
         def on_mount(self) -> None:
             super().on_mount()
+            self.beat: Signal[float] = Signal(self, "beat")
+            self.set_interval(0.05, lambda: self.beat.publish(0.0))
             self.push_screen(ViewerScreen("run-1"))
 
     return Viewing(**options)

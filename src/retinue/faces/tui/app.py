@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,8 @@ class RetinueApp(Frame):
         self.finder = FactFinder(self)
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self.first_model = first_model
+        self.on_beat: Callable[[], None] = lambda: None
+        """What the terminal is told beside the screen."""
         self._leave_at = self._back_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
@@ -393,7 +396,8 @@ class RetinueApp(Frame):
 
     def _paint(self) -> None:
         self.board.changed = False
-        if self.talk.state == "idle" and self._agents.selection.selected is None and not any(self.board.counts()):
+        is_alone = len(self.screen_stack) == 1 and self._agents.selection.selected is None
+        if is_alone and self.talk.state == "idle" and not any(self.board.counts()):
             # Nothing moves: the next event, or half a second, wakes it.
             self._painter.pause()
         now = time.time()
@@ -412,3 +416,7 @@ class RetinueApp(Frame):
         if self._welcome.is_attached:
             self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
         self._status.paint(self.status_facts(), self.project)
+        if self._inbox is not None:
+            self._inbox.beat()
+        self.on_beat()
+        self.beat.publish(now)

@@ -21,6 +21,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
+from textual.signal import Signal
 
 from retinue.app.feed import Feed
 from retinue.app.retinue import Retinue
@@ -262,6 +263,8 @@ class Frame(App[Leaving]):
         key = next(each.key for each in self.keys if each.name == "interrupt")
         self.interrupt_key = key.replace("escape", "esc")
         self.facts: dict[str, Any] = {}
+        self.beat: Signal[float] = Signal(self, "beat")
+        """The one clock of the app: published with each painting, at least twice a second, with the time."""
         self.banner = Banner()
         self._may_keep = may_keep
 

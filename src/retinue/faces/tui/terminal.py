@@ -7,11 +7,11 @@ something long.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from retinue.app.output import (
@@ -31,7 +31,6 @@ from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.frame import Leaving, leaving_on_signals
 
 Standing = Literal["idle", "working", "waiting"]
-LOOK_SECONDS = 0.5
 # Something shorter has ended before its person looked away.
 LONG_SECONDS = 10.0
 TITLE_WIDTH = 60
@@ -57,6 +56,24 @@ class TerminalSignals:
         self._standing: Standing = "idle"
         self._title = ""
         self._began = 0.0
+        self._main_id: str | None = None
+        self._task = ""
+
+    def tell(self, app: RetinueApp) -> None:
+        """Write to the terminal what has changed."""
+        driver = app._driver
+        if driver is None or not app.is_running:
+            return
+        if app.talk.main_id != self._main_id:
+            self._main_id = app.talk.main_id
+            self._task = app.project.log.reader.run(self._main_id).task if self._main_id else ""
+        standing: Standing = "idle"
+        if app.facts.get("inbox"):
+            standing = "waiting"
+        elif app.talk.state != "idle":
+            standing = "working"
+        notify = app.project.environment.get("RETINUE_NOTIFICATIONS") != "off"
+        driver.write(self.update(standing, self._task, time.monotonic(), seen=app.app_focus, notify=notify))
 
     def update(self, standing: Standing, task: str, now: float, *, seen: bool, notify: bool) -> ControlSequence:
         """Return what to write now. `seen`: the person looks at the terminal; `notify`: they want to hear of it."""
@@ -105,26 +122,6 @@ def _status(state: str) -> ControlSequence:
     return operating_system_command("7501", f"state={state}:app=retinue", end=STRING_TERMINATOR)
 
 
-async def _follow(app: RetinueApp, signals: TerminalSignals) -> None:
-    """Tell the terminal of changes until the app is left."""
-    main_id, task = None, ""
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        driver = app._driver
-        if driver is None or not app.is_running:
-            continue
-        if app.talk.main_id != main_id:
-            main_id = app.talk.main_id
-            task = app.project.log.reader.run(main_id).task if main_id else ""
-        standing: Standing = "idle"
-        if app.facts.get("inbox"):
-            standing = "waiting"
-        elif app.talk.state != "idle":
-            standing = "working"
-        wanted = app.project.environment.get("RETINUE_NOTIFICATIONS") != "off"
-        driver.write(signals.update(standing, task, time.monotonic(), seen=app.app_focus, notify=wanted))
-
-
 class TerminalHost(Protocol):
     """The process that waits for the app, as far as the app needs it."""
 
@@ -140,12 +137,11 @@ async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **optio
         host.watch(lambda: app.exit("quit"))
     signals, terminal = TerminalSignals(os.environ), sys.stdout
     send_control(terminal, KEEP_TITLE)
-    following = asyncio.create_task(_follow(app, signals), name="terminal title")
+    app.on_beat = partial(signals.tell, app)
     try:
         with leaving_on_signals(lambda: app.exit("quit")):
             left = await app.run_async(mouse=retinue.supervisor.settings.mouse)
     finally:
-        following.cancel()
         send_control(terminal, signals.close())
     if app.return_code:
         raise StateError(

@@ -221,11 +221,15 @@ class InboxScreen(Sheet[None]):
         self.query_one(Rows).focus()
         self._look()
         self._leave = self.retinue.inbox.listen(self._look)
-        # The ages of items, and what expires.
-        self.set_interval(1.0, self._look)
+        self.host.beat.subscribe(self, self._beat)
 
     def on_unmount(self) -> None:
         self._leave()
+
+    def _beat(self, now: float) -> None:
+        """Show the ages of items, and what has expired."""
+        if int(time.monotonic()) != self._second:
+            self._look()
 
     def on_resize(self) -> None:
         self._draw()

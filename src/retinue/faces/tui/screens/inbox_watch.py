@@ -40,8 +40,6 @@ class InboxWatch:
         self._project.inbox_service.attended += 1
         self._inbox = app.retinue.inbox
         self._leave = self._inbox.listen(self.look)
-        # They may expire, although none came or went.
-        self._timer = app.set_interval(READ_SECONDS, self.look)
         app.call_after_refresh(self.look)
 
     def take(self, event: Event) -> None:
@@ -50,8 +48,12 @@ class InboxWatch:
 
     def close(self) -> None:
         self._leave()
-        self._timer.stop()
         self._project.inbox_service.attended -= 1
+
+    def beat(self) -> None:
+        """Look again after a while: items may expire, although none came or went."""
+        if time.monotonic() - self._read_at >= READ_SECONDS:
+            self.look()
 
     def look(self) -> None:
         """Show what waits, of every process: all of it is in the log."""

@@ -159,6 +159,7 @@ class ListSheet(Sheet[Result]):
     ListSheet #about { height: 9; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
     """
     look_seconds: ClassVar[float] = 0.0
+    _drawn_at = 0.0
 
     def body(self) -> Iterable[Widget]:
         yield Rows()
@@ -175,7 +176,12 @@ class ListSheet(Sheet[Result]):
         self.query_one(Rows).focus()
         self.redraw()
         if self.look_seconds:
-            self.set_interval(self.look_seconds, self.redraw)
+            self.host.beat.subscribe(self, self._beat)
+
+    def _beat(self, now: float) -> None:
+        if now - self._drawn_at >= self.look_seconds:
+            self._drawn_at = now
+            self.redraw()
 
     def on_screen_resume(self) -> None:
         self.redraw()

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 WHEEL_ROWS = 3
-LOOK_SECONDS = 0.1
 QUIET_SECONDS = 0.25
 SLICE_SECONDS = 0.005
 
@@ -84,13 +83,13 @@ class ViewerScreen(ModalScreen[None]):
         self._motion = app.motion
         self._source = RunSource(app.retinue.supervisor, app.feed, self.story.card.id)
         self._pin(self.story.card.id)
-        self.set_interval(LOOK_SECONDS, self._look)
+        app.beat.subscribe(self, self._look)
         self._follow()
 
     def on_unmount(self) -> None:
         self._pin(None)
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         """Draw what is new."""
         # For the clock and the spinner of a quiet run now and then is enough: every change of an overlay makes
         # Textual draw what lies below it again.

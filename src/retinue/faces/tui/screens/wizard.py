@@ -31,7 +31,7 @@ from retinue.app.model_choice import find_models, model_families, model_names
 from retinue.app.rich_text import one_line
 from retinue.app.text import optional
 from retinue.errors import UsageError
-from retinue.faces.tui.board.marks import FRAMES, STILL
+from retinue.faces.tui.board.marks import FRAME_SECONDS, FRAMES, STILL
 from retinue.faces.tui.frame import sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
 from retinue.faces.tui.screens.external_editor import Feedback, check_file
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 WRITER = "general-purpose"
 GENERATE_TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content", "Agent")
-FRAME_SECONDS = 0.1
 PLACES = (("project", "Project: .retinue/agents, shared with the repository"), ("user", "Personal: for all your work"))
 
 
@@ -62,14 +61,12 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         self._name_wanted, self._described, self._path = name, described, path
         self._run: Run | None = None
         self._stopped = False
-        self._frame = 0
 
     def body(self) -> Iterable[Static | OptionList]:
         yield Static(id="doing", classes="about")
 
     def on_mount(self) -> None:
-        self._draw()
-        self.set_interval(FRAME_SECONDS, self._draw)
+        self.host.beat.subscribe(self, self._draw)
         self.do(self._write())
 
     def action_close(self) -> None:
@@ -99,9 +96,8 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
             return
         self.dismiss(await asyncio.to_thread(look, self._path, self._name_wanted))
 
-    def _draw(self) -> None:
-        self._frame += 1
-        sign = FRAMES[self._frame % len(FRAMES)] if self.host.motion else STILL
+    def _draw(self, now: float) -> None:
+        sign = FRAMES[int(now / FRAME_SECONDS) % len(FRAMES)] if self.host.motion else STILL
         doing, turn = "starting…", ""
         if self._run is not None and self._run.id in self.host.board.cards:
             card = self.host.board.cards[self._run.id]
