@@ -15,10 +15,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
-from retinue.app.rich_text import DIFF_STYLES, STYLES, chop
+from retinue.app.rich_text import DIFF_STYLES, STYLES, chop, wrap_text
 
 # A table whose columns would be narrower than this is shown as a list.
 LEAST_COLUMN = 6
@@ -26,8 +25,6 @@ CODE_MARGIN = "  "
 _GAP = " │ "
 _TASK = re.compile(r"\[([ xX])\]\s+")
 _DIFFS = frozenset({"diff", "patch", "udiff"})
-# Only measures: what it prints goes nowhere.
-_CONSOLE = Console(quiet=True, width=200)
 
 
 @lru_cache(maxsize=1)
@@ -320,7 +317,7 @@ def _wrap(text: Text, width: int, style: str = "") -> list[Text]:
         text.stylize(style)
     if "\n" not in text.plain and cell_len(text.plain) <= width:
         return [text]
-    lines = list(text.wrap(_CONSOLE, max(width, 2), overflow="fold"))
+    lines = list(wrap_text(text, width))
     for line in lines:
         line.rstrip()
     return lines

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.cells import cell_len, chop_cells, get_character_cell_size, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console
+from rich.containers import Lines
 from rich.text import Text
 
 from retinue.app.text import indent
@@ -22,7 +25,6 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e0fff]+"
 )
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
-_WORDS = re.compile(r"\S+|\s+")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 TAB = 4
 # By meaning. The app replaces them by those of its theme.
@@ -38,13 +40,8 @@ STYLES = {
 DIFF_STYLES = {"+": "success", "-": "error"}
 
 
-class _Sizes(dict[str, int]):
-    def __missing__(self, sign: str) -> int:
-        size = self[sign] = get_character_cell_size(sign)
-        return size
-
-
-_SIZES = _Sizes()
+# Only measures: what it prints goes nowhere.
+_CONSOLE = Console(quiet=True, width=200)
 # A line: styled text, or where there may be very many of them a plain text and its style.
 Row = Text | tuple[str, str]
 
@@ -84,64 +81,21 @@ def clean_lines(text: str) -> list[str]:
 def wrap(text: str, width: int) -> list[str]:
     """Return the lines of a text, folded at words where they are too long for `width` cells."""
     lines: list[str] = []
+    width = max(width, 2)
     for line in clean_lines(text):
-        lines += _fold(line, max(width, 2))
+        if 2 * len(line) <= width:
+            lines.append(line)
+        elif line.isascii():
+            # Many times as quick as Rich, and of an ordinary transcript nearly all lines.
+            lines += textwrap.wrap(line, width, break_on_hyphens=False, expand_tabs=False)
+        else:
+            lines += [part.plain.rstrip() for part in wrap_text(Text(line), width)]
     return lines
 
 
-def _fold(line: str, width: int) -> Iterator[str]:
-    if line.isascii():
-        yield from _fold_ascii(line, width)
-    elif 2 * len(line) <= width or _cells(line) <= width:
-        yield line
-    else:
-        yield from _fold_wide(line, width)
-
-
-def _fold_ascii(line: str, width: int) -> Iterator[str]:
-    start = 0
-    while len(line) - start > width:
-        cut = line.rfind(" ", start, start + width + 1)
-        if cut <= start:
-            yield line[start : start + width]
-            start += width
-        else:
-            yield line[start:cut]
-            start = cut + 1
-    yield line[start:]
-
-
-def _fold_wide(line: str, width: int) -> Iterator[str]:
-    now, used = "", 0
-    for word in _WORDS.findall(line):
-        cells = _cells(word)
-        if used + cells <= width:
-            now, used = now + word, used + cells
-            continue
-        if now.strip():
-            yield now.rstrip()
-        now, used = "", 0
-        if not word.isspace():
-            *whole, now = _chop(word, width)
-            yield from whole
-            used = _cells(now)
-    yield now.rstrip()
-
-
-def _chop(word: str, width: int) -> Iterator[str]:
-    start = used = 0
-    for at, sign in enumerate(word):
-        cells = _SIZES[sign]
-        if used + cells > width:
-            yield word[start:at]
-            start, used = at, 0
-        used += cells
-    yield word[start:]
-
-
-def _cells(text: str) -> int:
-    """Return the width sign by sign, which is never less than what the terminal is told, and much quicker."""
-    return sum(map(_SIZES.__getitem__, text))
+def wrap_text(text: Text, width: int) -> Lines:
+    """Return styled text folded at words."""
+    return text.wrap(_CONSOLE, max(width, 2), overflow="fold")
 
 
 def fit(text: str, width: int) -> str:

@@ -21,8 +21,8 @@ from retinue.faces.tui.screens.agents import (
     running_rows,
     type_rows,
 )
-from retinue.faces.tui.screens.dialogs import ConfirmScreen, Pick, Write
-from retinue.faces.tui.screens.external_editor import NoEditorError, editor_command
+from retinue.faces.tui.screens.dialogs import ConfirmScreen, Pick
+from retinue.faces.tui.screens.external_editor import NoEditorError, Write, editor_command
 from retinue.faces.tui.screens.settings import SettingsScreen
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.models.providers import Providers

@@ -74,7 +74,7 @@ async def test_a_model_is_picked_from_the_same_list_that_models_list_prints(home
             names = [info.full_name for info in screen._models]
             assert names == ["ollama/qwen3:8b", "ollama/llama3.2:latest", "offline/planner"]
             screen.query_one("Input").value = "3.2"
-            await until(pilot, lambda: screen._highlighted() == "ollama/llama3.2:latest")
+            await until(pilot, lambda: screen.chosen == "ollama/llama3.2:latest")
             await press(pilot, "enter")
             await until(pilot, lambda: app.screen is not screen)
             assert app.session.model == "ollama/llama3.2:latest"

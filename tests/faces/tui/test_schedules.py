@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from retinue.app.schedules import job_sign as mark
 from retinue.app.schedules import when_problem
 from retinue.app.text import relative
-from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
+from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
+from retinue.faces.tui.screens.external_editor import Write
 from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.schedules import ScheduledJob

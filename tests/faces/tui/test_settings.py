@@ -7,7 +7,8 @@ import json
 import pytest
 
 from retinue.app.settings import as_text, choices, problem
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
+from retinue.faces.tui.screens.dialogs import Ask, Pick
+from retinue.faces.tui.screens.external_editor import Write
 from retinue.faces.tui.screens.settings import SettingsScreen, about, setting_rows
 from retinue.faces.tui.screens.sheet import HEADING, Rows
 from retinue.settings.load import load_settings, raw_value

@@ -10,7 +10,8 @@ from retinue.agents.catalog import Catalog
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.manage import WRITER_TURNS, brief, fields, look
 from retinue.faces.tui.screens.agents import AgentsScreen
-from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
+from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
+from retinue.faces.tui.screens.external_editor import Write
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.faces.tui.screens.wizard import GenerateScreen

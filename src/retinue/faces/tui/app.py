@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 
 import retinue.faces.tui.report_commands  # noqa: F401 - it registers its commands
 from retinue.app.conversation import Attached, read_end
+from retinue.app.model_choice import is_without_model
 from retinue.app.modes import next_mode
 from retinue.app.progress import WorkProgress
 from retinue.app.prompt_history import History
@@ -37,7 +38,7 @@ from retinue.faces.tui.frame import COMMANDS, Frame, move_to_background, sentenc
 from retinue.faces.tui.panels import AgentsPanel, StatusLine
 from retinue.faces.tui.screens.inbox_watch import InboxWatch
 from retinue.faces.tui.shell import PersonShell
-from retinue.faces.tui.statusline import FactFinder, Facts
+from retinue.faces.tui.statusline import FactFinder
 from retinue.faces.tui.submission import ask_to_run, submit
 from retinue.faces.tui.working import WorkingLine, WorkLook
 
@@ -141,8 +142,6 @@ class RetinueApp(Frame):
     # Conversations
 
     async def open_session(self, run_id: str) -> None:
-        """Show an earlier conversation and go on with it; one that another process runs is
-        watched, and spoken to, where it is."""
         row = self.project.log.reader.run(run_id)
         self.board_feed.unwatch()
         self.board.main_id = row.id
@@ -161,12 +160,10 @@ class RetinueApp(Frame):
 
     @work
     async def open_later(self, run_id: str) -> None:
-        """Do the same from anywhere, and say so where it cannot be done."""
         if not self.is_busy():
             await self._guarded(self.open_session(run_id))
 
     def is_busy(self) -> bool:
-        """Return whether the main agent of this process is at work, and say so: then no other conversation begins."""
         busy = self.talk.state == "working" and self.talk is self.session
         if busy:
             self.tell("The main agent is at work: interrupt it with Esc first.", "warning")
@@ -191,8 +188,6 @@ class RetinueApp(Frame):
 
     async def offer_model(self) -> None:
         """Offer to set up a model, unless the person came for something else or chose to go on without one."""
-        from retinue.app.model_choice import is_without_model
-
         busy = self._resume or self._viewed or self._choose or self._first_words
         if self.first_model and not busy and not is_without_model(self.project.environment):
             await self.open_screen("first_model")
@@ -200,15 +195,10 @@ class RetinueApp(Frame):
             self._welcome.tell(welcome_facts(self.project, self.finder, self.session.mode))
 
     def tell(self, text: str, kind: str = "info") -> None:
-        """Add a line of the app's own to the conversation."""
         self._chat.add(Notice(text, kind))
 
     def put_words(self, text: str) -> None:
-        """Put words into the editor, before what is typed there."""
         self._prompt.put(text + optional("\n\n{}", self._prompt.text))
-
-    def status_facts(self) -> Facts:
-        return self.finder.facts()
 
     # What a person does
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from retinue.app.conversation import Attached
+from retinue.app.conversation import Attached, answers, code_blocks
+from retinue.app.model_choice import choose_model
+from retinue.app.settings import save_setting
 from retinue.app.text import plural
 from retinue.errors import RetinueError
-from retinue.faces.tui.frame import command, live_runs
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
+from retinue.faces.tui.clipboard import copy_text
+from retinue.faces.tui.frame import Frame, command, live_runs
 
 
 @command("clear", "begin a new conversation; the old one stays in the log")
-async def clear(app: RetinueApp, rest: str) -> None:
+async def clear(app: Frame, rest: str) -> None:
     if not app.is_busy():
         await app.new_conversation()
 
 
 @command("model", "choose a model from a list, by its name, or set one up", "[NAME|add]")
-async def model(app: RetinueApp, rest: str) -> None:
+async def model(app: Frame, rest: str) -> None:
     if rest == "add":
         await app.open_screen("first_model")
     elif rest:
@@ -30,11 +29,9 @@ async def model(app: RetinueApp, rest: str) -> None:
         await app.open_screen("models")
 
 
-async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool:
+async def use_model(app: Frame, name: str, *, always: bool = False) -> bool:
     """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
     return False where it cannot be done."""
-    from retinue.app.model_choice import choose_model
-
     if isinstance(app.talk, Attached):
         app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
         return False
@@ -52,7 +49,7 @@ async def use_model(app: RetinueApp, name: str, *, always: bool = False) -> bool
 
 
 @command("plan", "plan mode: nothing is changed until you approve a plan", "[TASK]")
-async def plan(app: RetinueApp, rest: str) -> None:
+async def plan(app: Frame, rest: str) -> None:
     if app.talk is not app.session:
         app.tell("This conversation belongs to another process: its mode cannot be changed from here.", "warning")
         return
@@ -65,21 +62,19 @@ async def plan(app: RetinueApp, rest: str) -> None:
 
 
 @command("theme", "light or dark colours", "[light|dark|auto]")
-async def choose_theme(app: RetinueApp, rest: str) -> None:
+async def choose_theme(app: Frame, rest: str) -> None:
     if rest not in ("light", "dark", "auto", ""):
         app.tell(f"There is no theme '{rest}': light, dark or auto.", "warning")
         return
     if not rest:
         rest = "light" if app.current_theme.dark else "dark"
-    from retinue.app.settings import save_setting
-
     saved = save_setting(app.project, "theme", rest, "user")
     app.retinue.supervisor.reload_settings(persisted=saved.persisted)
     app.use_theme(rest)
 
 
 @command("stop", "stop a run of this conversation, by its @name; without one all agents", "[@NAME]")
-async def stop(app: RetinueApp, rest: str) -> None:
+async def stop(app: Frame, rest: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell(await app.talk.stop())
         return
@@ -99,7 +94,7 @@ async def stop(app: RetinueApp, rest: str) -> None:
 
 
 @command("statusline", "let an agent set up the status line; say what it should show", "[WISH]")
-async def statusline(app: RetinueApp, rest: str) -> None:
+async def statusline(app: Frame, rest: str) -> None:
     wish = rest or "Show what is useful; follow my shell's prompt (PS1) if I have one."
     run = await app.retinue.spawn("statusline-setup", wish)
     app.tell(f"The agent {run.agent} works on it; you will see it in the list of agents.")
@@ -110,14 +105,14 @@ async def statusline(app: RetinueApp, rest: str) -> None:
 
 
 @command("quit", "leave")
-async def leave(app: RetinueApp, rest: str) -> None:
+async def leave(app: Frame, rest: str) -> None:
     await app.leave()
 
 
 command("exit", "leave")(leave)
 
 
-async def edit_draft(app: RetinueApp, text: str) -> str:
+async def edit_draft(app: Frame, text: str) -> str:
     """Return a draft as it was left in $EDITOR; where it cannot be edited, say why and return it as it was."""
     from retinue.faces.tui.screens.external_editor import NoEditorError, edit_text
 
@@ -129,10 +124,7 @@ async def edit_draft(app: RetinueApp, text: str) -> str:
 
 
 @command("copy", "the last answer to the clipboard, the one N before it, or its last code block", "[N|code]")
-async def copy(app: RetinueApp, rest: str) -> None:
-    from retinue.app.conversation import answers, code_blocks
-    from retinue.faces.tui.clipboard import copy_text
-
+async def copy(app: Frame, rest: str) -> None:
     if rest and rest != "code" and not rest.isdecimal():
         app.tell("Say /copy, /copy 2 for the answer before the last one, or /copy code.", "warning")
         return
@@ -155,7 +147,7 @@ async def copy(app: RetinueApp, rest: str) -> None:
 
 
 @command("undo", "put back the files that were changed since your last message")
-async def undo(app: RetinueApp, rest: str) -> None:
+async def undo(app: Frame, rest: str) -> None:
     from retinue.app.rewind import Rewinder
     from retinue.faces.tui.screens.rewind import go_back, why_not
 

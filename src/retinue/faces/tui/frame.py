@@ -22,23 +22,29 @@ from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.signal import Signal
+from textual.worker import Worker
 
 from retinue.app.feed import Feed
 from retinue.app.retinue import Retinue
 from retinue.app.rich_text import fit, one_line
+from retinue.app.session import Session, Talk
 from retinue.app.text import plural
+from retinue.core.spec import PermissionMode
 from retinue.errors import RetinueError
+from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.chat.answer import Answer
 from retinue.faces.tui.chat.folded import Checklist, Folded
 from retinue.faces.tui.panels import Banner
+from retinue.faces.tui.statusline import FactFinder, Facts
 from retinue.faces.tui.theme import THEMES, theme_for, use_colours, wants_motion
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Run, Supervisor
+    from retinue.faces.tui.shell import PersonShell
 
 
-# Takes the app and the words after the command. The app is not named here: it imports this module.
-Handler = Callable[[Any, str], Awaitable[None]]
+# Takes the app and the words after the command.
+Handler = Callable[["Frame", str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +246,15 @@ async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -
 
 
 class Frame(App[Leaving]):
-    """`facts` are further facts for the status line, `banner` says what waits."""
+    """The app as its screens and commands know it. `facts` are further facts for the status line, `banner` says what
+    waits."""
+
+    board: Board
+    session: Session
+    talk: Talk
+    finder: FactFinder
+    shell: PersonShell
+    first_mode: PermissionMode
 
     CSS_PATH = Path(__file__).with_name("app.tcss")
     TITLE = "retinue"
@@ -281,6 +295,9 @@ class Frame(App[Leaving]):
         # After Ctrl+Z and fg the terminal shows nothing of what was drawn before.
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
+    def status_facts(self) -> Facts:
+        return self.finder.facts()
+
     def use_theme(self, choice: str) -> None:
         chosen = theme_for(choice, self.project.environment)
         use_colours(chosen, colour=not self.no_color)
@@ -288,6 +305,34 @@ class Frame(App[Leaving]):
         # These are drawn in the colours of the board, which Textual does not know.
         for block in (*self.query(Folded), *self.query(Answer), *self.query(Checklist)):
             block.redraw()
+
+    def tell(self, text: str, kind: str = "info") -> None:
+        """Add a line of the app's own to the conversation."""
+
+    def put_words(self, text: str) -> None:
+        """Put words into the editor, before what is typed there."""
+
+    def say(self, text: str) -> Worker[None]:
+        """Send words of the person to where they belong."""
+        raise NotImplementedError
+
+    def run_command(self, name: str, rest: str) -> Worker[None]:
+        raise NotImplementedError
+
+    def is_busy(self) -> bool:
+        """Return whether the main agent of this process is at work, and say so: then no other conversation begins."""
+        raise NotImplementedError
+
+    async def new_conversation(self) -> None:
+        """Begin anew; the conversation so far stays in the log."""
+
+    async def open_session(self, run_id: str) -> None:
+        """Show an earlier conversation and continue it; one that another process runs is watched, and spoken to,
+        where it is."""
+
+    def open_later(self, run_id: str) -> Worker[None]:
+        """Do the same from anywhere, and say so where it cannot be done."""
+        raise NotImplementedError
 
     async def open_screen(self, name: str, *arguments: Any) -> Any:
         """Open a screen of the table and return what it was closed with. From a worker only."""

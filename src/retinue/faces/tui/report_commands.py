@@ -15,13 +15,14 @@ from typing import Any
 from retinue.app.context import conversation_markdown, measure_context
 from retinue.app.conversation import Attached
 from retinue.app.rich_text import one_line
+from retinue.app.servers import list_servers, server_line
 from retinue.app.text import optional, plural
 from retinue.core.format import count_tokens, format_cost, format_count, format_tokens
 from retinue.core.person_prompt import words_of
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.frame import command
+from retinue.faces.tui.frame import Frame, command
 
 BAR = 24
 
@@ -101,11 +102,8 @@ def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
     return [*lines, "All of this project: retinue cost"]
 
 
-App = Any
-
-
 @command("context", "what fills the model's window")
-async def context(app: App, rest: str) -> None:
+async def context(app: Frame, rest: str) -> None:
     """Show the parts of the next request. Before the first message: what that one would carry."""
     model = app.status_facts().model
     card = app.board.cards.get(app.talk.main_id or "")
@@ -115,21 +113,19 @@ async def context(app: App, rest: str) -> None:
     app.tell("\n".join(context_lines(sizes, model, app.finder.window(full), counted)))
 
 
-def _messages(app: App) -> Any:
+def _messages(app: Frame) -> Any:
     if app.talk.main_id is None:
         return ()
     return app.project.log.reader.conversation(app.talk.main_id).messages
 
 
 @command("cost", "what this conversation and its agents have cost")
-async def cost(app: App, rest: str) -> None:
+async def cost(app: Frame, rest: str) -> None:
     app.tell("\n".join(cost_lines(app.board.cards.values(), app.talk.main_id)))
 
 
 @command("mcp", "MCP servers of this project: state and tools")
-async def mcp(app: App, rest: str) -> None:
-    from retinue.app.servers import list_servers, server_line
-
+async def mcp(app: Frame, rest: str) -> None:
     found = await asyncio.to_thread(list_servers, app.project)
     lines = [*found.problems]
     for server in found.servers:
@@ -144,7 +140,7 @@ async def mcp(app: App, rest: str) -> None:
 
 
 @command("export", "write this conversation to a Markdown file", "[FILE]")
-async def export(app: App, rest: str) -> None:
+async def export(app: Frame, rest: str) -> None:
     if app.talk.main_id is None:
         app.tell("There is no conversation to write yet.")
         return
@@ -167,7 +163,7 @@ async def export(app: App, rest: str) -> None:
 
 
 @command("new", "begin a new conversation; the old one stays in the log")
-async def new(app: App, rest: str) -> None:
+async def new(app: Frame, rest: str) -> None:
     if app.is_busy():
         return
     await app.new_conversation()
@@ -176,7 +172,7 @@ async def new(app: App, rest: str) -> None:
 
 
 @command("resume", "earlier conversations, to go on with one", "[ID]")
-async def resume(app: App, rest: str) -> None:
+async def resume(app: Frame, rest: str) -> None:
     if not rest:
         await app.open_screen("sessions")
         return
@@ -191,17 +187,17 @@ async def resume(app: App, rest: str) -> None:
 
 
 @command("compact", "shorten the conversation before the next request; say what to keep", "[WORDS]")
-async def compact(app: App, rest: str) -> None:
+async def compact(app: Frame, rest: str) -> None:
     app.tell(await app.talk.compact(rest))
 
 
 @command("doctor", "what this installation can do, and what is missing")
-async def doctor(app: App, rest: str) -> None:
+async def doctor(app: Frame, rest: str) -> None:
     await app.open_screen("toolkit", f"doctor {rest}".strip())
 
 
 @command("init", "let the main agent write AGENTS.md for this project", "[WORDS]")
-async def init(app: App, rest: str) -> None:
+async def init(app: Frame, rest: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell("This conversation belongs to another process: begin one of your own with /new.", "warning")
         return

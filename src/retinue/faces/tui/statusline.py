@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 from rich.text import Text
 
-from retinue.app.model_choice import ModelWindows
+from retinue.app.instructions import what_was_loaded
+from retinue.app.model_choice import ModelWindows, choose_model
 from retinue.app.modes import mode_words
 from retinue.app.rich_text import clean
 from retinue.app.text import optional, plural, status_count, status_word
+from retinue.core import version
 from retinue.core.foreign import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.core.programs import prepare, spawn
@@ -254,8 +256,6 @@ class FactFinder:
         self._windows = ModelWindows()
 
     def facts(self) -> Facts:
-        from retinue.core.version import __version__
-
         app = self._app
         self._look()
         main = app.board.cards.get(app.talk.main_id or "", RunCard(""))
@@ -287,7 +287,7 @@ class FactFinder:
             running=running,
             queued=queued,
             inbox=int(app.facts.get("inbox", 0)),
-            version=__version__,
+            version=version.__version__,
             extra={name: value for name, value in app.facts.items() if name != "inbox"},
         )
 
@@ -298,9 +298,6 @@ class FactFinder:
     async def look_around(self) -> None:
         """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise
         RetinueError where the model that was named is not there."""
-        from retinue.app.instructions import what_was_loaded
-        from retinue.app.model_choice import choose_model
-
         project = self._app.project
         self.loaded = await asyncio.to_thread(what_was_loaded, project)
         self.looked = True

@@ -8,17 +8,12 @@ other words   go to the main agent, or to the agent that `@name` addresses
 
 from __future__ import annotations
 
-from typing import Any
-
 from retinue.app.instructions import append_note, note_files
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import COMMANDS
-
-# The app, which is not named here: it imports this module.
-App = Any
+from retinue.faces.tui.frame import COMMANDS, Frame
 
 
-def submit(app: App, text: str) -> None:
+def submit(app: Frame, text: str) -> None:
     """Do what the person means by `text`."""
     line = app.retinue.read_line(text, COMMANDS)
     match line.kind:
@@ -34,14 +29,14 @@ def submit(app: App, text: str) -> None:
             app.say(text)
 
 
-async def ask_to_run(app: App, command: str, about: str) -> bool:
+async def ask_to_run(app: Frame, command: str, about: str) -> bool:
     """Ask whether a command line of a command's file may run. From a worker only."""
     choices = [("no", "n", "No, do not send it"), ("yes", "y", "Run it this once")]
     chosen: str | None = await app.open_screen("confirm", f"Run `{command}`?", choices, about)
     return chosen == "yes"
 
 
-async def add_note(app: App, note: str) -> None:
+async def add_note(app: Frame, note: str) -> None:
     """Ask which instruction file gets the note, and add it there as a line of a list."""
     files = note_files(app.project.cwd, app.project.environment)
     choices = [(str(number), str(number), words) for number, (_, words) in enumerate(files, 1)]

@@ -16,6 +16,7 @@ from textual.widgets import Static
 from retinue.app.modes import mode_words
 from retinue.app.projects import home
 from retinue.app.rich_text import STYLES, one_line
+from retinue.core import version
 
 if TYPE_CHECKING:
     from retinue.app.models import ModelSelection
@@ -88,13 +89,11 @@ class Welcome(Static):
 
 def welcome_facts(project: Project, finder: FactFinder, mode: str) -> WelcomeFacts:
     """Return what is known now."""
-    from retinue.core.version import __version__
-
     model, key = "", ""
     if finder.selection is not None or finder.looked:
         model, key = model_and_key(finder.selection)
     return WelcomeFacts(
-        version=__version__,
+        version=version.__version__,
         folder=short_folder(project.cwd, home(project.environment)),
         mode=mode_words(mode),
         branch=finder.branch,

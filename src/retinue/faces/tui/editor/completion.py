@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from retinue.app.model_choice import find_models
 from retinue.app.project_files import FRESH_SECONDS, MOST, Files, rank
 from retinue.app.text import optional, status_word
 from retinue.faces.tui.frame import COMMANDS
@@ -124,8 +125,6 @@ class Completer:
 
     async def _models(self, word: str) -> list[Candidate]:
         """Return models of the one list. Servers are asked for theirs at most once in a while."""
-        from retinue.app.model_choice import find_models
-
         if self._model_names is None or time.monotonic() - self._models_at > FRESH_SECONDS:
             listed = await find_models(self._retinue.supervisor.project)
             self._model_names = {each.full_name: each.name for each in listed.models}

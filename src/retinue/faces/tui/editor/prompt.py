@@ -21,6 +21,7 @@ from textual.message import Message
 from textual.widgets import Static, TextArea
 from textual.widgets.text_area import Selection
 
+from retinue.app.project_files import is_image_file
 from retinue.app.prompt_history import History
 from retinue.app.rich_text import STYLES, fit, one_line
 from retinue.faces.tui.editor.completion import Candidate, Choices, Wanted, wanted
@@ -66,8 +67,6 @@ class Pastes:
 def image_mention(pasted: str) -> str | None:
     """Return `@path` for the path of an image that is there, and None for any other text. Names do not count: what is
     in the file does."""
-    from retinue.app.project_files import is_image_file
-
     path = _path(pasted.strip())
     if path is None or not is_image_file(path):
         return None

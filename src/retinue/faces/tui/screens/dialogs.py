@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-from textual import events, work
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static, TextArea
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.app.rich_text import one_line
 from retinue.app.text import optional
 from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
 from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
-from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS, Key
+from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS, Frame, Key
 from retinue.faces.tui.screens.sheet import Row, Rows
 
 if TYPE_CHECKING:
     from retinue.core.person_prompt import PromptCommand
-    from retinue.faces.tui.app import RetinueApp
 
 
 # What is given back, the key that chooses it, and the words.
@@ -77,19 +76,19 @@ async def confirm(app: App[Any], question: str, detail: str, yes: str) -> bool:
 Check = Callable[[str], str]
 
 
-class _Dialog(ModalScreen[str | None]):
+class Dialog(ModalScreen[str | None]):
     DEFAULT_CSS = """
-    _Dialog { align: center middle; }
-    _Dialog > Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $primary;
+    Dialog { align: center middle; }
+    Dialog > Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $primary;
         padding: 0 1; background: $surface; }
-    _Dialog .question { text-style: bold; }
-    _Dialog .detail { color: $text-muted; }
-    _Dialog .wrong { color: $error; display: none; }
-    _Dialog Rows { height: auto; max-height: 12; border: none; padding: 0; background: $surface;
+    Dialog .question { text-style: bold; }
+    Dialog .detail { color: $text-muted; }
+    Dialog .wrong { color: $error; display: none; }
+    Dialog Rows { height: auto; max-height: 12; border: none; padding: 0; background: $surface;
         scrollbar-size-vertical: 1; }
-    _Dialog Input { border: round $secondary; }
-    _Dialog Input:focus { border: round $primary; }
-    _Dialog TextArea, _Dialog TextArea:focus { height: 10; border: round $primary; }
+    Dialog Input { border: round $secondary; }
+    Dialog Input:focus { border: round $primary; }
+    Dialog TextArea, Dialog TextArea:focus { height: 10; border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
 
@@ -109,7 +108,7 @@ class _Dialog(ModalScreen[str | None]):
         wrong.update(Text(text))
 
 
-class Pick(_Dialog):
+class Pick(Dialog):
     """One of a few. `rows` are (value, words)."""
 
     def __init__(
@@ -151,7 +150,7 @@ class Pick(_Dialog):
         self.dismiss(value)
 
 
-class Ask(_Dialog):
+class Ask(Dialog):
     """One line. It stays open, and says why, while `check` finds something wrong."""
 
     def __init__(
@@ -179,7 +178,7 @@ class Ask(_Dialog):
 
     def on_mount(self) -> None:
         field = self.query_one(Input)
-        field.cursor_blink = _blinks(self)
+        field.cursor_blink = blinks(self)
         field.focus()
 
     def on_input_changed(self) -> None:
@@ -196,48 +195,9 @@ class Ask(_Dialog):
             self.dismiss(text)
 
 
-class Write(_Dialog):
-    """Several lines: Ctrl+S takes them, Ctrl+E goes on in $EDITOR."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "cancel", priority=True),
-        Binding("ctrl+s", "take", "save", priority=True),
-        Binding("ctrl+e", "edit", "editor", priority=True),
-    ]
-
-    def __init__(self, question: str, text: str = "", *, detail: str = "") -> None:
-        super().__init__(question, detail)
-        self._text = text
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield from self._top()
-            yield TextArea(self._text, soft_wrap=True, show_line_numbers=False, tab_behavior="focus")
-            yield Static(classes="wrong")
-            yield Static(Text("Ctrl+S save · Ctrl+E in $EDITOR · Esc cancel"), classes="detail")
-
-    def on_mount(self) -> None:
-        area = self.query_one(TextArea)
-        area.cursor_blink = _blinks(self)
-        area.focus()
-
-    def action_take(self) -> None:
-        self.dismiss(self.query_one(TextArea).text)
-
-    @work(exclusive=True)
-    async def action_edit(self) -> None:
-        from retinue.faces.tui.screens.external_editor import NoEditorError, edit_text
-
-        area = self.query_one(TextArea)
-        try:
-            area.text = await edit_text(cast("RetinueApp", self.app), area.text)
-        except NoEditorError as error:
-            self._wrong(str(error))
-
-
-def _blinks(screen: _Dialog) -> bool:
+def blinks(screen: Dialog) -> bool:
     """Return whether the cursor blinks: not for people who want no motion."""
-    return cast("RetinueApp", screen.app).motion
+    return cast("Frame", screen.app).motion
 
 
 CLOSING = "Esc closes this. Other keys: retinue settings set keys.NAME KEY"
@@ -255,7 +215,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="box"):
-            app = cast("RetinueApp", self.app)
+            app = cast("Frame", self.app)
             yield Static(help_text(getattr(app, "keys", KEYS), app.project.prompt_commands().values()))
 
     def on_mount(self) -> None:

@@ -14,20 +14,23 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
-from textual.app import SuspendNotSupported
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widgets import Static, TextArea
 
 from retinue.app.agent_files import lint_paths, write_atomically
 from retinue.app.text import optional
 from retinue.core.foreign import read_file
 from retinue.core.programs import prepare, run
 from retinue.errors import ConfigurationError
-from retinue.faces.tui.screens.dialogs import Write
+from retinue.faces.tui.frame import Frame
+from retinue.faces.tui.screens.dialogs import Dialog, blinks
 from retinue.faces.tui.screens.sheet import near
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
 
 
 class NoEditorError(Exception):
@@ -52,7 +55,7 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
     raise NoEditorError("No editor was found. Set EDITOR to one, such as: export EDITOR=vim")
 
 
-async def edit_file(app: RetinueApp, path: Path) -> str:
+async def edit_file(app: Frame, path: Path) -> str:
     """Open a file in the editor and return, when it has ended, what went wrong with it: nothing, as a rule. Raise
     NoEditorError when there is none, or the terminal cannot be left to it."""
     words = editor_command({**os.environ, **app.project.environment})
@@ -67,7 +70,7 @@ async def edit_file(app: RetinueApp, path: Path) -> str:
     return failure
 
 
-async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
+async def edit_text(app: Frame, text: str, suffix: str = ".md") -> str:
     """Return a text as it was left in the editor. Raise NoEditorError where it cannot be edited."""
     with tempfile.TemporaryDirectory(prefix="retinue-edit-") as folder:
         path = Path(folder) / f"text{suffix}"
@@ -76,6 +79,43 @@ async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
         if failure:
             raise NoEditorError(failure)
         return path.read_text(encoding="utf-8", errors="replace")
+
+
+class Write(Dialog):
+    """Several lines: Ctrl+S takes them, Ctrl+E goes on in $EDITOR."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "cancel", priority=True),
+        Binding("ctrl+s", "take", "save", priority=True),
+        Binding("ctrl+e", "edit", "editor", priority=True),
+    ]
+
+    def __init__(self, question: str, text: str = "", *, detail: str = "") -> None:
+        super().__init__(question, detail)
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield from self._top()
+            yield TextArea(self._text, soft_wrap=True, show_line_numbers=False, tab_behavior="focus")
+            yield Static(classes="wrong")
+            yield Static(Text("Ctrl+S save · Ctrl+E in $EDITOR · Esc cancel"), classes="detail")
+
+    def on_mount(self) -> None:
+        area = self.query_one(TextArea)
+        area.cursor_blink = blinks(self)
+        area.focus()
+
+    def action_take(self) -> None:
+        self.dismiss(self.query_one(TextArea).text)
+
+    @work(exclusive=True)
+    async def action_edit(self) -> None:
+        area = self.query_one(TextArea)
+        try:
+            area.text = await edit_text(cast("Frame", self.app), area.text)
+        except NoEditorError as error:
+            self._wrong(str(error))
 
 
 async def _run(command: list[str]) -> str:
@@ -113,7 +153,7 @@ class Feedback(NamedTuple):
     kind: str = ""
 
 
-async def edit_agent(app: RetinueApp, path: Path) -> Feedback:
+async def edit_agent(app: Frame, path: Path) -> Feedback:
     """Edit the file of an agent in $EDITOR, or in a dialog where the terminal cannot be left to it. From a worker."""
     before = _content(path)
     try:
@@ -143,7 +183,7 @@ def check_file(path: Path, cwd: Path, what: str = "Saved") -> Feedback:
     return Feedback(text, kind)
 
 
-async def _edit_here(app: RetinueApp, path: Path, before: bytes, why: str) -> bool:
+async def _edit_here(app: Frame, path: Path, before: bytes, why: str) -> bool:
     try:
         text = before.decode("utf-8")
     except UnicodeDecodeError:

@@ -10,7 +10,6 @@ An answer to a conversation whose process was killed takes the conversation up a
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from textual.css.query import NoMatches
 
@@ -20,10 +19,7 @@ from retinue.core.events import Event, InboxClosed, InboxOpened
 from retinue.core.permission import InboxItem
 from retinue.errors import RetinueError
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.frame import sentence
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
+from retinue.faces.tui.frame import Frame, sentence
 
 READ_SECONDS = 5.0
 
@@ -31,7 +27,7 @@ READ_SECONDS = 5.0
 class InboxWatch:
     """What the app does about the inbox. It hears every event of the feed, and is closed with the app."""
 
-    def __init__(self, app: RetinueApp) -> None:
+    def __init__(self, app: Frame) -> None:
         self._app = app
         self._project = app.retinue.supervisor.project
         self._ids: tuple[str, ...] | None = None

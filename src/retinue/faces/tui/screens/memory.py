@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.app.instructions import instruction_files, note_files
@@ -20,47 +14,26 @@ from retinue.app.rich_text import one_line
 from retinue.app.text import plural
 from retinue.core.foreign import MAX_FILE_BYTES, read_head
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
-
-HINT = "Enter edits it · Esc closes · #words in the prompt adds a note"
+from retinue.faces.tui.screens.sheet import ListPage
 
 
-class MemoryScreen(ModalScreen[None]):
+class MemoryScreen(ListPage[None]):
     """Files that are read first, then those that could be."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close")]
+    heading = "What agents are told of this project and of you"
+    hint = "Enter edits it · Esc closes · #words in the prompt adds a note"
 
-    def __init__(self, *_: str) -> None:
-        super().__init__(classes="page")
-        self._paths: list[Path] = []
+    def fill(self) -> None:
+        rows = memory_rows(self.host.project.cwd, self.host.project.environment)
+        self.options.set_options(Option(Text(one_line(words), no_wrap=True), id=str(path)) for path, words in rows)
+        self.options.highlighted = 0
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="box"):
-            yield Static(Text("What agents are told of this project and of you", "bold"))
-            yield OptionList()
-            yield Static(Text(HINT, "dim"), classes="hint")
-
-    def on_mount(self) -> None:
-        self._fill()
-        self.query_one(OptionList).focus()
-
-    def _fill(self) -> None:
-        project = cast("RetinueApp", self.app).project
-        rows = memory_rows(project.cwd, project.environment)
-        self._paths = [path for path, _ in rows]
-        options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options(Option(Text(one_line(words), no_wrap=True)) for _, words in rows)
-        options.highlighted = 0
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        self._edit(self._paths[message.option_index])
+    def choose(self, key: str | None) -> None:
+        self._edit(Path(key or ""))
 
     @work
     async def _edit(self, path: Path) -> None:
-        app = cast("RetinueApp", self.app)
+        app = self.host
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             failure = await edit_file(app, path)
@@ -72,7 +45,7 @@ class MemoryScreen(ModalScreen[None]):
             self.dismiss(None)
             app.tell(failure, "error")
             return
-        self._fill()
+        self.fill()
 
 
 def memory_rows(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, str]]:

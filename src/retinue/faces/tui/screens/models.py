@@ -7,15 +7,12 @@ a field that does not show it, is tried with one small request, and is kept outs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Static
 from textual.widgets.option_list import Option
 
 from retinue.app.model_choice import find_models, go_without_model, providers_of, try_provider, ways_to_a_model
@@ -23,111 +20,66 @@ from retinue.app.models import KEY_PAGES, ModelInfo, model_line, view_model
 from retinue.app.rich_text import fit, one_line
 from retinue.errors import RetinueError
 from retinue.faces.tui.builtin_commands import use_model
-from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.frame import Frame, sentence
 from retinue.faces.tui.screens.dialogs import Ask, Pick
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
+from retinue.faces.tui.screens.sheet import ListPage
 
 ADD = "add"
 HINT = "Enter uses it from your next message on · Ctrl+D for good · Esc closes"
 MOST = 400
 
 
-class ModelsScreen(ModalScreen[str | None]):
+class ModelsScreen(ListPage[str | None]):
     """Returns the full name of the model that was chosen. It is used from the next message on."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "close"),
-        Binding("down", "move(1)", show=False, priority=True),
-        Binding("up", "move(-1)", show=False, priority=True),
-        Binding("ctrl+d", "choose_always", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "choose_always", show=False, priority=True)]
+    heading = "Models"
+    hint = "Asking the servers …"
+    searches = True
 
     def __init__(self, words: str = "") -> None:
-        super().__init__(classes="page")
-        self._words = words
+        super().__init__(words)
         self._models: tuple[ModelInfo, ...] = ()
-        self._now = ""
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="box"):
-            yield Static(Text("Models", "bold"))
-            yield Input(self._words, placeholder="search", compact=True)
-            yield OptionList()
-            yield Static(Text("Asking the servers …", "dim"), classes="hint")
+        self._active = ""
 
     def on_mount(self) -> None:
-        app = cast("RetinueApp", self.app)
-        self._now = app.status_facts().model
-        self._models = providers_of(app.project).models
-        self._fill()
-        search = self.query_one(Input)
-        search.cursor_blink = app.motion
-        search.focus()
+        self._active = self.host.status_facts().model
+        self._models = providers_of(self.host.project).models
+        super().on_mount()
         self._ask()
 
-    def on_input_changed(self) -> None:
-        self._fill()
-
-    def on_input_submitted(self) -> None:
-        self._choose(self._highlighted(), always=False)
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        self._choose(message.option_id, always=False)
+    def choose(self, key: str | None) -> None:
+        self._choose(key, always=False)
 
     def action_choose_always(self) -> None:
-        self._choose(self._highlighted(), always=True)
-
-    def action_move(self, step: int) -> None:
-        options = self.query_one(OptionList)
-        if step > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        self._choose(self.chosen, always=True)
 
     @work
     async def _ask(self) -> None:
-        project = cast("RetinueApp", self.app).project
-        found = await find_models(project)
+        choice = await find_models(self.host.project)
         if not self.is_mounted:
             return
-        self._models = found.models
-        if not self._now and found.active is not None:
-            self._now = found.active.info.full_name
-        self._fill()
-        said = HINT
-        if found.problem is not None:
-            said = f"{found.problem.message} {HINT}"
-        self.query_one(".hint", Static).update(Text(said, "dim"))
+        self._models = choice.models
+        if not self._active and choice.active is not None:
+            self._active = choice.active.info.full_name
+        self.fill()
+        problem = f"{choice.problem.message} " if choice.problem is not None else ""
+        self.query_one(".hint", Static).update(Text(f"{problem}{HINT}", "dim"))
 
-    def _fill(self) -> None:
-        words = self.query_one(Input).value.lower().split()
-        options = self.query_one(OptionList)
-        before = self._highlighted()
-        width = max(self.size.width - 10, 20)
-        rows = model_rows(self._models, words, self._now, width)
-        options.set_options(Option(shown, id=name) for name, shown in rows)
+    def fill(self) -> None:
+        before = self.chosen
+        rows = model_rows(self._models, [word.lower() for word in self.words], self._active, self.room)
+        self.options.set_options(Option(shown, id=name) for name, shown in rows)
         names = [name for name, _ in rows]
-        wanted = before
-        if wanted not in names or wanted == ADD:
-            wanted = self._now
-        options.highlighted = 0
-        if wanted in names:
-            options.highlighted = names.index(wanted)
-
-    def _highlighted(self) -> str | None:
-        options = self.query_one(OptionList)
-        if options.highlighted is None or options.highlighted >= options.option_count:
-            return None
-        return options.get_option_at_index(options.highlighted).id
+        if before not in names or before == ADD:
+            before = self._active
+        self.options.highlighted = names.index(before) if before in names else 0
 
     @work
     async def _choose(self, name: str | None, *, always: bool) -> None:
-        app = cast("RetinueApp", self.app)
         if name == ADD:
-            self.dismiss(await app.open_screen("first_model"))
-        elif name is not None and await use_model(app, name, always=always):
+            self.dismiss(await self.host.open_screen("first_model"))
+        elif name is not None and await use_model(self.host, name, always=always):
             self.dismiss(name)
 
 
@@ -162,8 +114,8 @@ class FirstModelScreen(Pick):
         self._look()
 
     @property
-    def host(self) -> RetinueApp:
-        return cast("RetinueApp", self.app)
+    def host(self) -> Frame:
+        return cast("Frame", self.app)
 
     @work
     async def _look(self) -> None:

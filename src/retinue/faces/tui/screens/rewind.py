@@ -9,15 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.app.conversation import Attached
@@ -26,59 +22,40 @@ from retinue.app.rich_text import STYLES, fit, one_line
 from retinue.app.text import optional, plural
 from retinue.core.format import format_wait
 from retinue.errors import RetinueError
-from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.frame import Frame, sentence
 from retinue.faces.tui.screens.dialogs import Ask, Choice, ConfirmScreen, Pick
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
-
-HINT = "Enter goes back to before it · f forks from there · Esc closes"
+from retinue.faces.tui.screens.sheet import ListPage
 
 
-class RewindScreen(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "close"),
-        Binding("f", "fork", "fork"),
-    ]
+class RewindScreen(ListPage[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "fork", "fork")]
+    heading = "Go back"
+    hint = "Enter goes back to before it · f forks from there · Esc closes"
 
     def __init__(self, *_: str) -> None:
-        super().__init__(classes="page")
+        super().__init__()
         self._points: list[RewindPoint] = []
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="box"):
-            yield Static(Text("Go back", "bold"))
-            yield OptionList()
-            yield Static(Text(HINT, "dim"), classes="hint")
-
-    def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-        self._load()
-
     @work
-    async def _load(self) -> None:
-        app = cast("RetinueApp", self.app)
-        refusal = why_not(app)
+    async def fill(self) -> None:
+        refusal = why_not(self.host)
         if refusal:
             self.dismiss(None)
-            app.tell(refusal, "warning")
+            self.host.tell(refusal, "warning")
             return
-        self._points = await Rewinder(app.project, app.talk.main_id or "").points()
+        self._points = await Rewinder(self.host.project, self.host.talk.main_id or "").points()
         if not self.is_attached:
             return
-        width = max(self.size.width - 10, 20)
-        options = self.query_one(OptionList)
         now = time.time()
         for number, point in enumerate(self._points):
-            options.add_option(Option(draw(point, now, width), id=str(number)))
+            self.options.add_option(Option(draw(point, now, self.room), id=str(number)))
         newest = [number for number, point in enumerate(self._points) if not point.is_left]
         if newest:
-            options.highlighted = newest[-1]
+            self.options.highlighted = newest[-1]
 
     @work
-    async def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        app = cast("RetinueApp", self.app)
-        point = self._points[int(message.option_id or 0)]
+    async def choose(self, key: str | None) -> None:
+        app, point = self.host, self._points[int(key or 0)]
         chosen = await choose_what(app, point)
         if chosen is not None:
             self.dismiss(None)
@@ -86,12 +63,11 @@ class RewindScreen(ModalScreen[None]):
             app.run_worker(go_back(app, point, chosen))
 
     def action_fork(self) -> None:
-        number = self.query_one(OptionList).highlighted
-        if number is not None and number < len(self._points):
-            app = cast("RetinueApp", self.app)
+        app, key = self.host, self.chosen
+        if key is not None:
             self.dismiss(None)
             # A worker of this screen would end with it.
-            app.run_worker(fork_conversation(app, self._points[number]))
+            app.run_worker(fork_conversation(app, self._points[int(key)]))
 
 
 def draw(point: RewindPoint, now: float, width: int) -> Text:
@@ -108,7 +84,7 @@ def draw(point: RewindPoint, now: float, width: int) -> Text:
     return line
 
 
-def why_not(app: RetinueApp) -> str:
+def why_not(app: Frame) -> str:
     """Return why one cannot go back just now; empty when one can."""
     if isinstance(app.talk, Attached):
         return "This conversation belongs to another process: go back there."
@@ -121,7 +97,7 @@ def why_not(app: RetinueApp) -> str:
     return ""
 
 
-async def choose_what(app: RetinueApp, point: RewindPoint) -> str | None:
+async def choose_what(app: Frame, point: RewindPoint) -> str | None:
     """Ask what goes back: `both`, `conversation` or `files`. Return None for nothing; ask nothing where there is
     nothing to choose."""
     if not point.files:
@@ -136,7 +112,7 @@ async def choose_what(app: RetinueApp, point: RewindPoint) -> str | None:
     return await app.push_screen_wait(ConfirmScreen(question, choices, detail))
 
 
-async def go_back(app: RetinueApp, point: RewindPoint, what: str) -> None:
+async def go_back(app: Frame, point: RewindPoint, what: str) -> None:
     """Do it, and say what was done; the words of the message are in the editor again."""
     refusal = why_not(app)
     if refusal:
@@ -157,7 +133,7 @@ async def go_back(app: RetinueApp, point: RewindPoint, what: str) -> None:
         app.tell(report)
 
 
-async def go_back_in_conversation(app: RetinueApp, rewinder: Rewinder, point: RewindPoint, *, files_stay: bool) -> None:
+async def go_back_in_conversation(app: Frame, rewinder: Rewinder, point: RewindPoint, *, files_stay: bool) -> None:
     run_id = app.talk.main_id or ""
     if point.is_beginning:
         await app.new_conversation()
@@ -169,7 +145,7 @@ async def go_back_in_conversation(app: RetinueApp, rewinder: Rewinder, point: Re
         app.put_words(point.text)
 
 
-async def fork_conversation(app: RetinueApp, point: RewindPoint) -> None:
+async def fork_conversation(app: Frame, point: RewindPoint) -> None:
     """Open a new conversation that begins like this one, up to before the words of `point`."""
     run_id = app.talk.main_id or ""
     if point.is_beginning:
@@ -190,7 +166,7 @@ async def fork_conversation(app: RetinueApp, point: RewindPoint) -> None:
         app.put_words(point.text)
 
 
-async def fork_watched_run(app: RetinueApp, run_id: str) -> None:
+async def fork_watched_run(app: Frame, run_id: str) -> None:
     """Ask for a moment of a run and for words, go on from there as a new run, and watch it."""
     await app.project.log.flush()
     rows = await app.project.log.read(partial(read_moments, run_id=run_id))
@@ -215,7 +191,7 @@ async def fork_watched_run(app: RetinueApp, run_id: str) -> None:
     app.watch_run(fork.run_id)
 
 
-async def _keeps_files(app: RetinueApp, files: Sequence[str]) -> bool | None:
+async def _keeps_files(app: Frame, files: Sequence[str]) -> bool | None:
     """Ask whether files stay as they are; None for Esc. Ask nothing where none was changed."""
     if not files:
         return True
@@ -228,7 +204,7 @@ async def _keeps_files(app: RetinueApp, files: Sequence[str]) -> bool | None:
     return None if chosen is None else chosen == "stay"
 
 
-def _report(app: RetinueApp, fork: Fork) -> str:
+def _report(app: Frame, fork: Fork) -> str:
     text = f"Forked from {fork.source[:8]}, which stays as it is: /sessions"
     if fork.files:
         text += f". {report_files(fork.files, str(app.project.cwd))}"

@@ -14,7 +14,8 @@ from retinue.app.rich_text import STYLES, one_line
 from retinue.app.schedules import FORMS, ScheduledJob, job_sign, last_status, slots, when_problem, zone_of
 from retinue.app.text import optional, relative
 from retinue.errors import LaunchError, UnknownJobError
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
+from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
+from retinue.faces.tui.screens.external_editor import Write
 from retinue.faces.tui.screens.sheet import ListSheet, Row, Rows, columns
 
 Status = Callable[[ScheduledJob], str | None]

@@ -33,8 +33,8 @@ from retinue.app.settings import (
     view_setting,
 )
 from retinue.app.text import optional
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
-from retinue.faces.tui.screens.external_editor import Feedback
+from retinue.faces.tui.screens.dialogs import Ask, Pick
+from retinue.faces.tui.screens.external_editor import Feedback, Write
 from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
 
 TARGETS: tuple[Target, ...] = ("project", "local", "user")

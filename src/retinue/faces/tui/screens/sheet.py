@@ -14,24 +14,23 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.app.rich_text import STYLES, chop, fit, one_line
 from retinue.errors import RetinueError
 from retinue.faces.tui.chat.answer import strip_of
-from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.frame import Frame, sentence
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Project, Retinue
-    from retinue.faces.tui.app import RetinueApp
 
 Result = TypeVar("Result")
 # What is given when it is chosen, and the line that is shown.
@@ -57,9 +56,7 @@ class Rows(OptionList):
 
     @property
     def chosen(self) -> str | None:
-        if self.highlighted is None or self.highlighted >= self.option_count:
-            return None
-        return self.get_option_at_index(self.highlighted).id
+        return chosen_in(self)
 
     def fill(self, rows: Sequence[Row], start: str | None = None) -> None:
         """Show `rows`, with the same one chosen as before, or its neighbour if it is gone."""
@@ -100,8 +97,8 @@ class Sheet(Screen[Result]):
         yield Rows()
 
     @property
-    def host(self) -> RetinueApp:
-        return cast("RetinueApp", self.app)
+    def host(self) -> Frame:
+        return cast("Frame", self.app)
 
     @property
     def retinue(self) -> Retinue:
@@ -200,6 +197,91 @@ class ListSheet(Sheet[Result]):
 
     def _describe(self) -> None:
         self.query_one("#about Static", Static).update(self.about())
+
+
+class ListPage(ModalScreen[Result]):
+    """A list in a box over the app, with a line above it where the person `searches`. Subclasses put options into it
+    in `fill`, and act in `choose`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close"),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+    ]
+    heading: ClassVar[str]
+    hint: ClassVar[str]
+    searches: ClassVar[bool] = False
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__(classes="page")
+        self._start = words
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text(self.heading, "bold"))
+            if self.searches:
+                yield Input(self._start, placeholder="search", compact=True)
+            yield OptionList()
+            yield Static(Text(self.hint, "dim"), classes="hint")
+
+    def on_mount(self) -> None:
+        self.fill()
+        if self.searches:
+            field = self.query_one(Input)
+            field.cursor_blink = self.host.motion
+            field.focus()
+        else:
+            self.options.focus()
+
+    def fill(self) -> object:
+        raise NotImplementedError
+
+    def choose(self, key: str | None) -> object:
+        raise NotImplementedError
+
+    @property
+    def host(self) -> Frame:
+        return cast("Frame", self.app)
+
+    @property
+    def options(self) -> OptionList:
+        return self.query_one(OptionList)
+
+    @property
+    def room(self) -> int:
+        """Return how many cells a line of the list may have."""
+        return max(self.size.width - 10, 20)
+
+    @property
+    def words(self) -> list[str]:
+        """Return what the person searches for."""
+        return self.query_one(Input).value.split()
+
+    @property
+    def chosen(self) -> str | None:
+        return chosen_in(self.options)
+
+    def action_move(self, step: int) -> None:
+        if step > 0:
+            self.options.action_cursor_down()
+        else:
+            self.options.action_cursor_up()
+
+    def on_input_changed(self) -> None:
+        self.fill()
+
+    def on_input_submitted(self) -> None:
+        self.choose(self.chosen)
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        self.choose(message.option_id)
+
+
+def chosen_in(options: OptionList) -> str | None:
+    """Return the id of the option that is highlighted."""
+    if options.highlighted is None or options.highlighted >= options.option_count:
+        return None
+    return options.get_option_at_index(options.highlighted).id
 
 
 class LongText(ScrollView, can_focus=False):

@@ -25,6 +25,7 @@ from retinue.app.agents import Catalog, LoadedAgent, fate_text, shadows
 from retinue.app.doctor import DoctorFinding, Installation, examine
 from retinue.app.models import without_keys
 from retinue.app.rich_text import STYLES, one_line
+from retinue.app.servers import list_language_servers
 from retinue.app.text import clean, optional
 from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.errors import RetinueError
@@ -124,8 +125,6 @@ async def agent(project: Project, words: list[str]) -> list[Line]:
 
 async def lsp(project: Project, words: list[str]) -> list[Line]:
     """Report which language servers are here, and which run."""
-    from retinue.app.servers import list_language_servers
-
     if "lsp" not in project.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
     lines: list[Line] = []

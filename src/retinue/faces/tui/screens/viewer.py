@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual import events, work
 from textual.app import ComposeResult
@@ -33,13 +33,9 @@ from retinue.faces.tui.board.viewer import (
     content_height,
     content_width,
 )
-from retinue.faces.tui.frame import sentence
+from retinue.faces.tui.frame import Frame, sentence
 from retinue.faces.tui.panels import AgentsPanel, LinesPanel
 from retinue.faces.tui.screens.rewind import fork_watched_run
-
-if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
-
 
 WHEEL_ROWS = 3
 QUIET_SECONDS = 0.25
@@ -76,7 +72,7 @@ class ViewerScreen(ModalScreen[None]):
             yield self._line
 
     def on_mount(self) -> None:
-        app = cast("RetinueApp", self.app)
+        app = cast("Frame", self.app)
         self._settings = app.retinue.supervisor.settings
         self.viewer.keys = bindings(self._settings.keys)
         self._window = known_windows(self._settings.models)
@@ -183,7 +179,7 @@ class ViewerScreen(ModalScreen[None]):
             case "search":
                 self._type("Find in this view. Enter finds, Esc cancels.")
             case "fork":
-                app = cast("RetinueApp", self.app)
+                app = cast("Frame", self.app)
                 self.dismiss(None)
                 # A worker of this screen would end with it.
                 app.run_worker(fork_watched_run(app, self.story.card.id))

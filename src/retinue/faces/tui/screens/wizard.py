@@ -32,14 +32,13 @@ from retinue.app.rich_text import one_line
 from retinue.app.text import optional
 from retinue.errors import UsageError
 from retinue.faces.tui.board.marks import FRAME_SECONDS, FRAMES, STILL
-from retinue.faces.tui.frame import sentence
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write, confirm
-from retinue.faces.tui.screens.external_editor import Feedback, check_file
+from retinue.faces.tui.frame import Frame, sentence
+from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
+from retinue.faces.tui.screens.external_editor import Feedback, Write, check_file
 from retinue.faces.tui.screens.sheet import ListSheet, Sheet, near
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Run
-    from retinue.faces.tui.app import RetinueApp
 
 
 WRITER = "general-purpose"
@@ -142,7 +141,7 @@ async def create_on(sheet: ListSheet[None]) -> None:
         sheet.redraw()
 
 
-async def ask_for_agent(app: RetinueApp) -> Feedback | None:
+async def ask_for_agent(app: Frame) -> Feedback | None:
     """Ask, write, and return what came of it; None when the person left. From a worker only."""
     try:
         way = await _pick(app, "A new agent", WAYS)
@@ -161,7 +160,7 @@ async def ask_for_agent(app: RetinueApp) -> Feedback | None:
         return None
 
 
-async def _written(app: RetinueApp, name: str, *, user: bool, replace: bool) -> Feedback:
+async def _written(app: Frame, name: str, *, user: bool, replace: bool) -> Feedback:
     description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
     tools = await _pick(app, "Which tools may it use?", TOOLS)
     if tools == CUSTOM:
@@ -182,14 +181,14 @@ async def _written(app: RetinueApp, name: str, *, user: bool, replace: bool) -> 
     return _effective(app, name, await asyncio.to_thread(check_file, path, _cwd(app), "Written"), path)
 
 
-async def _model_rows(app: RetinueApp) -> tuple[tuple[str, str], ...]:
+async def _model_rows(app: Frame) -> tuple[tuple[str, str], ...]:
     """Return what `retinue models list` shows, with the families that mean something here before it."""
     found = await find_models(app.project)
     rows = [("inherit", "The model of whoever starts it"), *model_families(found), *model_names(found.models)]
     return (*rows, (CUSTOM, "Another…"))
 
 
-async def _generated(app: RetinueApp, name: str, path: Path) -> Feedback:
+async def _generated(app: Frame, name: str, path: Path) -> Feedback:
 
     described = await app.push_screen_wait(
         Write("What should it do?", detail="In your words: its work, its limits, what it should report.")
@@ -204,7 +203,7 @@ async def _generated(app: RetinueApp, name: str, path: Path) -> Feedback:
     return _effective(app, name, await asyncio.to_thread(check_file, written.path, _cwd(app), "Written"), written.path)
 
 
-def _effective(app: RetinueApp, name: str, said: Feedback, path: Path) -> Feedback:
+def _effective(app: Frame, name: str, said: Feedback, path: Path) -> Feedback:
     """Return `said`, with a note where the file is there but another one counts."""
     winner = app.retinue.agents.find(name).path
     if winner == str(path):
@@ -214,14 +213,14 @@ def _effective(app: RetinueApp, name: str, said: Feedback, path: Path) -> Feedba
     )
 
 
-async def _pick(app: RetinueApp, question: str, rows: tuple[tuple[str, str], ...]) -> str:
+async def _pick(app: Frame, question: str, rows: tuple[tuple[str, str], ...]) -> str:
     chosen = await app.push_screen_wait(Pick(question, rows))
     if chosen is None:
         raise _Cancelled
     return chosen
 
 
-async def _ask(app: RetinueApp, question: str, detail: str, *, name: bool = True) -> str:
+async def _ask(app: Frame, question: str, detail: str, *, name: bool = True) -> str:
     dialog = Ask(question, detail=detail)
     if name:
         dialog = Ask(question, detail=detail, check=_name_problem)
@@ -231,7 +230,7 @@ async def _ask(app: RetinueApp, question: str, detail: str, *, name: bool = True
     return said
 
 
-def _cwd(app: RetinueApp) -> Path:
+def _cwd(app: Frame) -> Path:
     return app.project.cwd
 
 
