@@ -214,7 +214,8 @@ def lock_file(descriptor: int, seconds: float | None = None) -> bool:
 def locked_file(path: Path, seconds: float | None = None) -> Iterator[int | None]:
     """Hold the lock of a file, which is created if it is missing. Yield its descriptor, or None if another process
     still has the lock after `seconds`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o600)
     try:
         yield descriptor if lock_file(descriptor, seconds) else None
     finally:

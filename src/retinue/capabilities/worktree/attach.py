@@ -30,7 +30,6 @@ from retinue.runs.project import has_git_consent
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import SavedWork
-    from retinue.capabilities.worktree.worktree import Worktree
     from retinue.core.outcome import Outcome
     from retinue.core.permission import Hooks
     from retinue.runs.launch import LaunchPlan
@@ -47,16 +46,14 @@ async def choose_workspace(plan: LaunchPlan) -> None:
     """Put the run into the worktree that it asks for, or in which it is started. Raise LaunchError when it cannot
     be had: nothing is left of the attempt then."""
     request, project = plan.request, plan.project
-    if plan.resumed and not request.cwd.is_dir():
-        above = _run_above(request.cwd, project)
-        if above is not None:
-            raise _gone_error(above)
+    if plan.resumed and not request.cwd.is_dir() and (above := _run_above(request.cwd, project)) is not None:
+        raise _gone_error(above)
     # Checked before anything is made or taken over.
     check_folder(request)
     wants_own = request.isolation == "worktree"
     if not plan.resumed:
-        wanted = wants_own or plan.spec.isolation == "worktree"
-        wants_own = wanted and plan.settings.worktree_isolation
+        asks_for_own = wants_own or plan.spec.isolation == "worktree"
+        wants_own = asks_for_own and plan.settings.worktree_isolation
     if wants_own:
         worktree = await _worktree(plan)
         plan.isolation = _isolation(worktree, request.cwd)
@@ -84,9 +81,8 @@ async def save_worktree(node: Run, outcome: Outcome) -> Outcome:
     if isolation is None:
         return outcome
     if isolation.own:
-        keep = ", ".join(each.id for each in _working_inside(node))
-        if keep:
-            keep = f"runs still work in it: {keep}"
+        inside = ", ".join(run.id for run in _working_inside(node))
+        keep = f"runs still work in it: {inside}" if inside else ""
         # Shielded, because a cancelled run must not leave its work half saved.
         saved = await asyncio.shield(_finish(project, isolation.run, keep))
         outcome = _add_saved_work(outcome, saved, isolation)
@@ -113,12 +109,10 @@ def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolConte
 
 def branch_of(project: Project, run_id: str) -> str | None:
     """Return the branch of the last ended attempt of a run that was saved, from the log."""
-    ended = project.log.reader.ordered(run_id, ("run.ended",))
-    branch = None
-    for _, event in ended:
-        if isinstance(event.body, RunEnded):
-            branch = event.body.outcome.branch or branch
-    return branch
+    for _, event in project.log.reader.ordered(run_id, ("run.ended",), newest_first=True):
+        if isinstance(event.body, RunEnded) and event.body.outcome.branch:
+            return event.body.outcome.branch
+    return None
 
 
 def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
@@ -130,7 +124,9 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
     if not shells or can_sandbox(plan.settings):
         return
     names = ", ".join(shells)
-    if not _may_have_open_shell(plan):
+    allowed = plan.project.allowed
+    # Whether a shell that nothing confines is acceptable: to the user, and on a worker to its operator.
+    if not (plan.settings.worktree_shell == "checked" if allowed is None else "shell" in allowed):
         for name in shells:
             del plan.tools[name]
         plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
@@ -138,12 +134,6 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
     for name in shells:
         plan.tools[name] = check_shell(plan.tools[name], isolation)
     plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
-
-
-def _may_have_open_shell(plan: LaunchPlan) -> bool:
-    """Return whether a shell that nothing confines is acceptable: to the user, and on a worker to its operator."""
-    allowed = plan.project.allowed
-    return plan.settings.worktree_shell == "checked" if allowed is None else "shell" in allowed
 
 
 async def _worktree(plan: LaunchPlan) -> Worktree:
@@ -156,8 +146,7 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
     settings = project.settings.settings
     branch, start = None, None
     if plan.resumed:
-        saved = branch_of(project, run_id)
-        branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id, saved)
+        branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id)
     wanted = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
@@ -187,12 +176,12 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
 def _note_leftovers(project: Project, run_id: str) -> list[str]:
     """Return a note for the run that makes a worktree if dead processes left others behind."""
     dead = 0
-    for each in load_records(project.state):
-        if each.run == run_id or each.busy():
+    for record in load_records(project.state):
+        if record.run == run_id or record.busy():
             continue
         # A worktree in these phases holds nothing that could be lost.
-        if each.phase in ("making", "removing"):
-            finish(project.state, each.run, project.environment, leftover=True)
+        if record.phase in ("making", "removing"):
+            finish(project.state, record.run, project.environment, leftover=True)
         else:
             dead += 1
     if not dead:
@@ -201,15 +190,14 @@ def _note_leftovers(project: Project, run_id: str) -> list[str]:
     return [f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`"]
 
 
-def _saved_at(cwd: Path, project: Project, run_id: str, saved: str | None) -> tuple[str | None, str | None]:
-    branch = saved or f"{BRANCH}{run_id}"
+def _saved_at(cwd: Path, project: Project, run_id: str) -> tuple[str | None, str | None]:
+    branch = branch_of(project, run_id) or f"{BRANCH}{run_id}"
     start = Git(cwd, project.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     return (branch, start) if start is not None else (None, None)
 
 
 def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isolation:
-    record = worktree.record
-    shown = borrowed_from(record)
+    record, shown = worktree.record, borrowed_from(worktree.record)
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
@@ -251,12 +239,8 @@ def _working_inside(node: Run, but: Run | None = None) -> list[Run]:
     mine = node.launch.isolation
     if mine is None:
         return []
-    found = []
-    for each in node.descendants():
-        cwd = each.launch.request.cwd
-        if each is not but and each.live and mine.top in (cwd, *cwd.parents):
-            found.append(each)
-    return found
+    live = [run for run in node.descendants() if run is not but and run.live]
+    return [run for run in live if run.launch.request.cwd.is_relative_to(mine.top)]
 
 
 def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
@@ -268,7 +252,7 @@ def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolat
     if saved.branch is None:
         return outcome
     hint = f"Changes saved to branch `{saved.branch}`. Merge with: {merge_hint(saved.branch)}"
-    if isolation.main not in (isolation.asked_in, *isolation.asked_in.parents):
+    if not isolation.asked_in.is_relative_to(isolation.main):
         hint += f" (in {isolation.main})"
     if outcome.value is not None or not outcome.text:
         return replace(outcome, notes=(*outcome.notes, hint))
@@ -280,9 +264,9 @@ async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
     LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
     if not isolation.own or not hooks.listens("WorktreeCreate"):
         return
-    said = await hooks.fire("WorktreeCreate", isolation.run, _payload(isolation))
-    if said.verdict == "deny" or said.failures or said.stop is not None:
-        why = said.reason or said.stop or "; ".join(said.failures)
+    answer = await hooks.fire("WorktreeCreate", isolation.run, _payload(isolation))
+    if answer.verdict == "deny" or answer.failures or answer.stop is not None:
+        why = answer.reason or answer.stop or "; ".join(answer.failures)
         raise LaunchError(f"A WorktreeCreate hook refused the worktree: {why}", remedy="See: retinue settings list")
 
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.programs import Owner, lock_file, this_process
+from retinue.core.programs import Owner, locked_file, this_process
 from retinue.guard.git import Git, GitError
 from retinue.settings.places import private_folder
 
@@ -83,10 +83,10 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
 
     def elsewhere(self) -> bool:
         """Return whether another process than this one has the worktree and lives."""
-        if self.owner is None or not self.busy():
+        here, owner = this_process(), self.owner
+        if owner is None or not owner.alive(here):
             return False
-        here = this_process()
-        return (self.owner.pid, self.owner.started, self.owner.space) != (here.pid, here.started, here.space)
+        return (owner.pid, owner.started, owner.space) != (here.pid, here.started, here.space)
 
 
 def store(record: WorktreeRecord) -> WorktreeRecord:
@@ -135,16 +135,17 @@ def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
     if sys.platform == "win32":
         yield True
         return
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    patience = None if wait else 0
     while True:
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            if not lock_file(descriptor, patience):
+        with locked_file(path, None if wait else 0) as descriptor:
+            if descriptor is None:
                 yield False
                 return
+            try:
+                is_current = os.path.samestat(os.fstat(descriptor), path.lstat())
+            except FileNotFoundError:
+                is_current = False
             # Its last holder removed the file while this process waited: lock the new one.
-            if not _is_at(descriptor, path):
+            if not is_current:
                 continue
             try:
                 yield True
@@ -153,41 +154,21 @@ def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
                 if not path.with_suffix(".json").exists():
                     path.unlink(missing_ok=True)
             return
-        finally:
-            os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(descriptor)
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 BRANCH = "retinue-agent-"
 _LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
-_MOST_NAMES = 1000
+MAX_NAMES = 1000
 LOCK_SECONDS = 2.0
 """A git at work holds a name for some milliseconds, and waits no longer than 0.1 s for another."""
 
 
-class Brought(Struct, frozen=True):
-    """`branch` with the work at `tip`; `moved` when it is new or was moved on by this."""
-
-    branch: str | None
-    tip: str | None
-    moved: bool = False
-    notes: tuple[str, ...] = ()
-
-
-def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brought:
-    """Bring all commits of a worktree into the repository it was made from. `head` is the commit it stands at. Raise
-    GitError when any of them would not be reachable afterwards."""
+def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[WorktreeRecord, bool, list[str]]:
+    """Bring all commits of a worktree into the repository it was made from. `head` is its present commit. Return the
+    record with the branch that has the work, whether that is new or was moved, and notes. Raise GitError when any
+    of them would not be reachable afterwards."""
     made = made_commits(record, git)
-    tips = set(made).difference(*made.values())
-    tips |= {head} & set(made)
+    tips = set(made).difference(*made.values()) | ({head} & set(made))
     remote: set[str] = set()
     branches: dict[str, str] = {}
     listed = git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
@@ -197,37 +178,39 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brough
             remote.add(sha)
         if "/heads/" in ref:
             branches.setdefault(sha, ref.removeprefix("refs/heads/"))
-    # What a remote has is reachable in the user's repository as well.
-    wanted = sorted(tips - (remote - {head}))
-    if not wanted:
-        return Brought(record.branch, record.tip)
+    # A commit that a remote has is reachable in the user's repository as well.
+    unsaved = sorted(tips - (remote - {head}))
+    notes: list[str] = []
+    if not unsaved:
+        return record, False, notes
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
-    main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(wanted))
+    main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(unsaved))
     _copy_large_files(record)
     _unlock_names(record)
-    branch, tip, moved, notes = record.branch, record.tip, False, []
     if head in made:
-        branch, tip, moved = _save_branch(record, main, head), head, True
-    hidden = []
-    for other in wanted:
+        record = replace(record, branch=_save_branch(record, main, head), tip=head)
+    hidden = 0
+    for other in unsaved:
+        own = branches.get(other)
         if other == head:
             continue
-        own = branches.get(other)
         if own is None:
-            hidden.append(other)
+            hidden += 1
+            _create_ref(record, main, f"refs/retinue/{record.run}/{hidden}", other)
             continue
-        plain = _plain_name(own)
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-.")[:100].removesuffix(".lock") or "branch"
         # A branch that came home into this one keeps its name.
         if not plain.startswith(BRANCH):
             plain = f"{BRANCH}{record.run}-{plain}"
         name = _create_ref(record, main, f"refs/heads/{plain}", other)
         notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
-    for number, other in enumerate(hidden, 1):
-        _create_ref(record, main, f"refs/retinue/{record.run}/{number}", other)
     if hidden:
-        notes.append(f"{len(hidden)} abandoned commits are kept under refs/retinue/{record.run}/")
-    _check_reachable(main, wanted)
-    return Brought(branch, tip, moved, tuple(notes))
+        notes.append(f"{hidden} abandoned commits are kept under refs/retinue/{record.run}/")
+    refs = ("--branches", "--tags", "--remotes", "--glob=refs/retinue/*")
+    left = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(unsaved))
+    if left.strip():
+        raise GitError(("rev-list",), f"commit {left.decode().strip()} would not be reachable")
+    return record, head in made, notes
 
 
 def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
@@ -244,19 +227,15 @@ def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
     if not names:
         return {}
     check = "--batch-check=%(objecttype) %(objectname)"
-    commits: set[str] = set()
-    for line in git("cat-file", check, given=_one_a_line(names)).decode().splitlines():
-        if line.startswith("commit "):
-            commits.add(line.split()[1])
-    commits.discard(record.base)
+    lines = git("cat-file", check, given=_one_a_line(names)).decode().splitlines()
+    commits = {line.split()[1] for line in lines if line.startswith("commit ")} - {record.base}
     if not commits:
         return {}
     listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given=_one_a_line(sorted(commits)))
-    found = {}
+    parents = {}
     for line in listed.decode().splitlines():
-        commit, *parents = line.split()
-        found[commit] = parents
-    return found
+        commit, *parents[commit] = line.split()
+    return parents
 
 
 def _one_a_line(names: list[str]) -> bytes:
@@ -292,7 +271,7 @@ def _create_ref(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str
     """Create a ref at `sha` and return its name: `wanted`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
-    for number in range(1, _MOST_NAMES):
+    for number in range(1, MAX_NAMES):
         name = wanted if number == 1 else f"{wanted}-{number}"
         command = ("update-ref", "-m", "retinue: saved", name, sha, nothing)
         if main.ask(*command) is not None:
@@ -318,17 +297,6 @@ def _unlock_names(record: WorktreeRecord) -> bool:
             time.sleep(0.02)
         lock.unlink(missing_ok=True)
     return bool(locks)
-
-
-def _plain_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100].removesuffix(".lock") or "branch"
-
-
-def _check_reachable(main: Git, tips: list[str]) -> None:
-    refs = ("--branches", "--tags", "--remotes", "--glob=refs/retinue/*")
-    left = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(tips))
-    if left.strip():
-        raise GitError(("rev-list",), f"commit {left.decode().strip()} would not be reachable")
 
 
 def _copy_large_files(record: WorktreeRecord) -> None:

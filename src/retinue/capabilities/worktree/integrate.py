@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import BRANCH, checkout_of
 from retinue.capabilities.worktree.repository import find_entries, identity, remove_folder
-from retinue.core.programs import STDOUT, Popen, TimeoutExpired, lock_file, open_program, prepare
+from retinue.core.programs import STDOUT, Popen, TimeoutExpired, locked_file, open_program, prepare
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder
@@ -69,14 +69,10 @@ class BranchQueue:
     @contextlib.contextmanager
     def open(cls, state: Path) -> Iterator[BranchQueue]:
         """Open the queue for changes. Raise StateError while another process integrates."""
-        path = private_folder(state) / "integrate.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not lock_file(descriptor, 0):
+        with locked_file(private_folder(state) / "integrate.lock", 0) as descriptor:
+            if descriptor is None:
                 raise StateError("Another process is integrating in this project.", remedy="Wait for it.")
             yield cls(state)
-        finally:
-            os.close(descriptor)
 
     def settled(self, branch: str, tip: str, onto: str) -> IntegrationBranch | None:
         """Return what is known of the branch as it is now."""
@@ -90,8 +86,8 @@ class BranchQueue:
         new.replace(self._path)
 
 
-TAIL = 4000
-_ATTEMPTS = 3
+MAX_CHECK_OUTPUT = 4000
+MAX_ATTEMPTS = 3
 _WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
 """People work in these checkouts: large files belong in them."""
 
@@ -160,19 +156,17 @@ def integrate(
 
 def _integrate_one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
     tip = plan.git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    entry = IntegrationBranch(branch=branch, tip=tip or "", onto=plan.onto, state="parked", at=time.time())
     if tip is None:
-        return IntegrationBranch(
-            branch=branch, tip="", onto=plan.onto, state="parked", reason="there is no such branch", at=time.time()
-        )
-    entry = IntegrationBranch(branch=branch, tip=tip, onto=plan.onto, state="parked", at=time.time())
+        return entry.because("there is no such branch")
     try:
-        for _ in range(_ATTEMPTS):
-            found = _attempt(plan, entry)
-            if found is not None:
-                return found
+        for _ in range(MAX_ATTEMPTS):
+            result = _attempt(plan, entry)
+            if result is not None:
+                return result
     except (GitError, OSError) as error:
         return entry.because(f"git failed: {error}")
-    return entry.because(f"'{plan.onto}' moved while it was being checked, {_ATTEMPTS} times in a row")
+    return entry.because(f"'{plan.onto}' moved while it was being checked, {MAX_ATTEMPTS} times in a row")
 
 
 def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBranch | None:
@@ -232,17 +226,14 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
         finally:
             _end(started)
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - TAIL))
+        output.seek(max(0, size - MAX_CHECK_OUTPUT))
         return (why, output.read().decode("utf-8", "replace")) if why else None
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    found = dict(clean(environment))
-    for name in list(found):
-        # Variables of git would lead a git that the check starts to another repository.
-        if name.startswith("GIT_") or name == "LC_ALL":
-            del found[name]
-    return found
+    # Variables of git would lead a git that the check starts to another repository.
+    kept = clean(environment)
+    return {name: value for name, value in kept.items() if not name.startswith("GIT_") and name != "LC_ALL"}
 
 
 def _end(process: Popen[bytes]) -> None:

@@ -20,6 +20,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
@@ -31,8 +32,9 @@ FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
 
 _COPIED = ("user.", "author.", "committer.", "remote.", "branch.", "filter.", "diff.", "merge.", "submodule.", "lfs.")
 _COPIED_CORE = ("autocrlf", "eol", "filemode", "ignorecase", "symlinks", "precomposeunicode", "longpaths")
+_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
 _NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
-"""What a repository of ours never has, and what would lead git elsewhere or run programs."""
+"""A repository of ours never has these, which would lead git elsewhere or run programs."""
 
 
 def create(record: WorktreeRecord, source: Git, head: str) -> Git:
@@ -62,9 +64,7 @@ def source_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
     """Return git in the checkout that the worktree was made from. A checkout that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
-    if above is None:
-        return Git(Path(record.repository), environment)
-    return distrust(above, environment)
+    return Git(Path(record.repository), environment) if above is None else distrust(above, environment)
 
 
 def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
@@ -160,22 +160,18 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
     above = above_of(record)
     if above is not None:
         return above.config
-    kept = []
-    has_email = False
-    for each in source.settings():
-        has_email = has_email or each.name == "user.email"
-        consented = source.consented or each.starts is None
-        if each.scope in ("local", "worktree") and consented and _is_copied(each.name):
-            kept.append(each)
-    # A repository of version 0 has no extensions.
-    version = int(any(each.name in _EXTENSIONS for each in kept))
-    lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
-    lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
-    for each in kept:
-        lines += _config_entry(each.name, each.value)
-    if not has_email:
+    settings = source.settings()
+    lines = ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
+    version = 0
+    for setting in settings:
+        is_own = setting.scope in ("local", "worktree") and (source.consented or setting.starts is None)
+        if is_own and _is_copied(setting.name):
+            lines += _config_entry(setting.name, setting.value)
+            # A repository of version 0 has no extensions.
+            version = max(version, int(setting.name in _EXTENSIONS))
+    if all(setting.name != "user.email" for setting in settings):
         lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(["[core]", f"\trepositoryformatversion = {version}", "\tbare = false", *lines, ""])
 
 
 def _is_copied(name: str) -> bool:
@@ -196,9 +192,6 @@ def _configure(record: WorktreeRecord) -> None:
     (record.git / "config").write_bytes(_config_of(record))
 
 
-_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
-
-
 def _config_entry(key: str, value: str) -> list[str]:
     section, _, rest = key.partition(".")
     below, _, name = rest.rpartition(".")
@@ -210,7 +203,7 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
 
 
-MESSAGE_LENGTH = 200
+MAX_SUBJECT_LENGTH = 200
 
 
 def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
@@ -219,12 +212,17 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
     git = git.having(GIT_INDEX_FILE=str(index))
     tracked = paths(git("ls-files", "-z", "--cached"))
     untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
-    hidden = _Hidden(git.folder)
-    gone: dict[str, None] = {}
-    kept: dict[str, None] = {}
-    for name in tracked:
-        names = gone if hidden.is_hidden(name) else kept
-        names[name] = None
+    root = str(git.folder)
+
+    @cache
+    def is_hidden(folder: str) -> bool:
+        """Return whether a folder, or one above it, is a link or gone. Git refuses to look behind links."""
+        place = f"{root}/{folder}"
+        gone = os.path.islink(place) or not os.path.isdir(place)  # noqa: PTH112,PTH114 - for every folder
+        return bool(folder) and (is_hidden(folder.rpartition("/")[0]) or gone)
+
+    gone = dict.fromkeys(name for name in tracked if is_hidden(name.rpartition("/")[0]))
+    kept = dict.fromkeys(name for name in tracked if name not in gone)
     for name in untracked:
         if name[-1] != "/" and name not in left_out and name not in gone:
             kept[name] = None
@@ -237,12 +235,12 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
 
 
 def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
-    command, said = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
+    command, text = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
     try:
-        return git("-c", "user.useConfigOnly=true", *command, given=said).decode().strip()
+        return git("-c", "user.useConfigOnly=true", *command, given=text).decode().strip()
     except GitError:
         # Git does not know who the user is.
-        return git.having(**identity(git))(*command, given=said).decode().strip()
+        return git.having(**identity(git))(*command, given=text).decode().strip()
 
 
 def copy_index(source: Path, target: Path) -> Path:
@@ -260,28 +258,8 @@ def copy_index(source: Path, target: Path) -> Path:
 
 def commit_subject(description: str) -> str:
     """Return the message of a commit that saves what an agent left."""
-    words = " ".join(description.split())
-    return f"retinue: {words[:MESSAGE_LENGTH]}" if words else "retinue: changes of an agent"
-
-
-class _Hidden:
-    """Which names have no file any more because a folder above is a link or gone; git refuses to
-    look behind links."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = str(root)
-        self._known: dict[str, bool] = {"": False}
-
-    def is_hidden(self, name: str) -> bool:
-        return self._is(name.rpartition("/")[0])
-
-    def _is(self, folder: str) -> bool:
-        known = self._known.get(folder)
-        if known is None:
-            whole = f"{self._root}/{folder}"
-            known = self._is(folder.rpartition("/")[0]) or os.path.islink(whole) or not os.path.isdir(whole)  # noqa: PTH112,PTH114 - for every folder
-            self._known[folder] = known
-        return known
+    words = " ".join(description.split())[:MAX_SUBJECT_LENGTH]
+    return f"retinue: {words or 'changes of an agent'}"
 
 
 LOCKED = "retinue run "
@@ -333,13 +311,12 @@ def find_entries(common: Path, folder: Path) -> list[Path]:
 
 
 def _is_of(entry: Path, folder: Path) -> bool:
-    try:
-        said = read_text(entry / "gitdir", errors="surrogateescape").strip()
-    except OSError:
-        said = ""
-    if not said:
+    pointer = ""
+    with contextlib.suppress(OSError):
+        pointer = read_text(entry / "gitdir", errors="surrogateescape").strip()
+    if not pointer:
         return entry.name == folder.name
-    return os.path.realpath(entry / Path(said).parent) == os.path.realpath(folder)
+    return os.path.realpath(entry / Path(pointer).parent) == os.path.realpath(folder)
 
 
 def remove_folder(path: Path) -> None:
@@ -349,9 +326,9 @@ def remove_folder(path: Path) -> None:
         return
 
     def writable(function: object, name: str, error: object) -> None:
-        for each in (Path(name).parent, Path(name)):
-            if not each.is_symlink() and each.exists() and path in (each, *each.parents):
-                each.chmod(each.stat().st_mode | stat.S_IRWXU)
+        for entry in (Path(name).parent, Path(name)):
+            if not entry.is_symlink() and entry.exists() and path in (entry, *entry.parents):
+                entry.chmod(entry.stat().st_mode | stat.S_IRWXU)
 
     shutil.rmtree(path, onerror=writable)
     if path.exists():

@@ -18,14 +18,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.worktree.home import (
-    Brought,
     WorktreeRecord,
     bring_home,
     hold_lock,
@@ -51,35 +50,30 @@ from retinue.capabilities.worktree.repository import (
 from retinue.guard.git import Git, GitError, literal_pattern, paths
 
 
-class Included(Struct, frozen=True):
-    """What was copied, with size and time of each copy, and what could not be."""
-
-    files: dict[str, list[int]]
-    notes: tuple[str, ...] = ()
-
-
-def include(source: Git, target: Path, name: str) -> Included:
+def include(source: Git, target: Path, name: str) -> tuple[dict[str, list[int]], list[str]]:
     """Copy the ignored files of `source` that its file `name` lists. Links that lead out of the
-    checkout are left out: through them the agent would reach what it must not."""
+    checkout are left out: through them the agent would reach what it must not. Return size and time of each copy, and
+    notes on those that could not be made."""
     patterns = source.folder / name
+    copies: dict[str, list[int]] = {}
+    notes: list[str] = []
     if not name or patterns.is_symlink() or not patterns.is_file():
-        return Included({})
-    matching = source("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
+        return copies, notes
+    matching = paths(source("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}"))
     if not matching:
-        return Included({})
-    known = frozenset(paths(source("ls-files", "-z", "--others", "--ignored", "--exclude-standard")))
-    files, notes = {}, []
-    for each in paths(matching):
-        if each not in known or each.endswith("/"):
+        return copies, notes
+    ignored = frozenset(paths(source("ls-files", "-z", "--others", "--ignored", "--exclude-standard")))
+    for path in matching:
+        if path not in ignored or path.endswith("/"):
             continue
         try:
-            if _copy(source.folder, target, each):
-                files[each] = stamp(target / each)
+            if _copy(source.folder, target, path):
+                copies[path] = stamp(target / path)
             else:
-                notes.append(f"{name}: {each} leads out of the checkout and was not copied")
+                notes.append(f"{name}: {path} leads out of the checkout and was not copied")
         except OSError as error:
-            notes.append(f"{name}: {each} could not be copied ({error.strerror})")
-    return Included(files, tuple(notes))
+            notes.append(f"{name}: {path} could not be copied ({error.strerror})")
+    return copies, notes
 
 
 def keep_out(files: Iterable[str], exclude: Path) -> None:
@@ -92,25 +86,25 @@ def keep_out(files: Iterable[str], exclude: Path) -> None:
 
 
 def stamp(path: Path) -> list[int]:
-    found = path.lstat()
-    return [found.st_size, found.st_mtime_ns]
+    entry = path.lstat()
+    return [entry.st_size, entry.st_mtime_ns]
 
 
-def changed_copies(files: dict[str, list[int]], folder: Path) -> list[str]:
-    """Return which of the copies are no longer what they were."""
-    found = []
-    for name, known in files.items():
+def changed_copies(files: Mapping[str, list[int]], folder: Path) -> list[str]:
+    """Return which of the copies have changed."""
+    changed = []
+    for name, before in files.items():
         now: list[int] | None = None
         with contextlib.suppress(OSError):
             now = stamp(folder / name)
-        if now != known:
-            found.append(name)
-    return found
+        if now != before:
+            changed.append(name)
+    return changed
 
 
 def _copy(root: Path, target: Path, name: str) -> bool:
     source, copy = root / name, target / name
-    if os.path.commonpath([os.path.realpath(source), os.path.realpath(root)]) != os.path.realpath(root):
+    if not Path(os.path.realpath(source)).is_relative_to(os.path.realpath(root)):
         return False
     if source.is_symlink() and source.readlink().is_absolute():
         return False
@@ -119,7 +113,7 @@ def _copy(root: Path, target: Path, name: str) -> bool:
     return True
 
 
-MOST_NAMED = 10
+MAX_NAMED_FILES = 10
 _LINK_MODE = "160000 "
 """Git's mode of a link to a commit of another repository: a submodule."""
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
@@ -183,12 +177,12 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
     main = source_git(record, environment)
-    brought = bring_home(record, git, main, head)
-    notes += brought.notes
-    record = store(replace(record, branch=brought.branch, tip=brought.tip))
+    record, moved, saved = bring_home(record, git, main, head)
+    notes += saved
+    record = store(record)
     why = keep or around or _find_dependent(state, record) or _inside(record, git, there)
     if why:
-        return _keep(record, why, brought, tuple(notes), occupied=bool(keep))
+        return _keep(record, why, notes, moved=moved, occupied=bool(keep))
     if there:
         notes += _note_unsaved(record, git)
     record = store(replace(record, phase="removing"))
@@ -196,16 +190,11 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     left = record.path if record.path.exists() else None
     if left is not None:
         notes.append(f"everything is saved, but {left} could not be removed entirely")
-    return SavedWork(brought.branch, left, tuple(notes), brought.moved)
+    return SavedWork(record.branch, left, tuple(notes), moved)
 
 
 def _keep(
-    record: WorktreeRecord,
-    why: str,
-    brought: Brought | None = None,
-    notes: tuple[str, ...] = (),
-    *,
-    occupied: bool = False,
+    record: WorktreeRecord, why: str, notes: Sequence[str] = (), *, moved: bool = False, occupied: bool = False
 ) -> SavedWork:
     """Keep the directory. `occupied`: runs of this process still work in it, so it stays theirs."""
     owner = record.owner if occupied else None
@@ -213,9 +202,7 @@ def _keep(
     with contextlib.suppress(OSError):
         store(replace(record, phase="kept", reason=why, owner=owner))
     notes = (*notes, f"its worktree stays at {record.path}: {why}")
-    if brought is None:
-        return SavedWork(record.branch, record.path, notes)
-    return SavedWork(brought.branch, record.path, notes, brought.moved)
+    return SavedWork(record.branch, record.path, notes, moved)
 
 
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
@@ -227,27 +214,27 @@ def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: st
             tree = tree_of(filing, index, record.included.keys())
             if tree == committed:
                 return head
-            made = commit_tree(filing, tree, head, commit_subject(record.description or record.agent))
-        git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
+            commit = commit_tree(filing, tree, head, commit_subject(record.description or record.agent))
+        git("update-ref", "-m", "retinue: saved", "HEAD", commit, head)
         index.replace(record.git / "index")
     finally:
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
-    return made
+    return commit
 
 
 def _note_unsaved(record: WorktreeRecord, git: Git) -> list[str]:
     """Return notes that name what is removed with the directory because git ignores it."""
     notes = []
-    lost = changed_copies(dict(record.included), record.path)
+    lost = changed_copies(record.included, record.path)
     if lost:
         notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
     listed = paths(git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"))
     written = [name for name in listed if name not in record.included and not _holds_only_copies(record, name)]
     if written:
-        names = ", ".join(written[:MOST_NAMED])
-        if len(written) > MOST_NAMED:
-            names += f" and {len(written) - MOST_NAMED} more"
+        names = ", ".join(written[:MAX_NAMED_FILES])
+        if len(written) > MAX_NAMED_FILES:
+            names += f" and {len(written) - MAX_NAMED_FILES} more"
         notes.append(f"ignored files it wrote are not in the branch and went with its worktree: {names}")
     return notes
 
@@ -277,38 +264,28 @@ def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
         return "a submodule was filled in it, and may hold commits of its own"
     if not there:
         return ""
-    nested = next(_repositories(record.path, git), None)
-    if nested is not None:
-        return f"there is another repository in it: {nested}"
-    filled = []
-    for line in paths(git("ls-files", "-z", "--stage")):
-        name = line.partition("\t")[2]
-        if line.startswith(_LINK_MODE) and any(_files(record.path / name)):
-            filled.append(name)
-    if not filled:
-        return ""
-    return f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}"
-
-
-def _files(folder: Path) -> Iterator[str]:
-    for _, _, files in os.walk(folder):
-        yield from files
-
-
-def _repositories(root: Path, git: Git) -> Iterator[Path]:
-    """Yield other repositories below `root`, also in folders that git ignores, or in the place of the
-    pointer to its own."""
-    if (root / ".git").is_dir():
-        yield root
-    listed = paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory"))
     links, others = [], []
-    for line in listed:
+    for line in paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory")):
         if line.startswith("? "):
             if line.endswith("/"):
                 others.append(line[2:].rstrip("/"))
         elif line[2:].startswith(_LINK_MODE):
             links.append(line.partition("\t")[2])
-    for name in (*links, *others):
+    nested = next(_repositories(record.path, (*links, *others)), None)
+    if nested is not None:
+        return f"there is another repository in it: {nested}"
+    filled = [name for name in links if any(files for _, _, files in os.walk(record.path / name))]
+    if not filled:
+        return ""
+    return f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}"
+
+
+def _repositories(root: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Yield other repositories in these folders below `root`, also in those that git ignores, or in the place of the
+    pointer to its own."""
+    if (root / ".git").is_dir():
+        yield root
+    for name in names:
         for folder, folders, files in os.walk(root / name):
             if ".git" in folders or ".git" in files:
                 yield Path(folder)
@@ -327,11 +304,8 @@ class WorktreeState(Struct, frozen=True):
 def list_worktrees(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
     """Return every worktree of a project; `live` are the runs that the log says are at work. Those made
     from another come before it, so that they can be brought home into it."""
-    every = load_records(state)
-    depth: dict[str, int] = {}
-    for record in every:
-        depth[record.run] = sum(_within(record, other) for other in every)
-    ordered = sorted(every, key=lambda record: -depth[record.run])
+    records = load_records(state)
+    ordered = sorted(records, key=lambda record: -sum(_within(record, other) for other in records))
     return [WorktreeState(record, record.run in live or record.busy()) for record in ordered]
 
 
@@ -357,12 +331,9 @@ def sweep(
 
 def _tidy(state: Path) -> None:
     """Remove what processes that died before they had written anything down left beside nothing."""
-    only_litter: dict[str, bool] = {}
-    for run, ending, _ in _unrecorded(state):
-        only_litter[run] = only_litter.get(run, True) and ending in _LITTER
-    for run, is_litter in only_litter.items():
-        if not is_litter:
-            continue
+    unrecorded = list(_unrecorded(state))
+    with_work = {run for run, ending, _ in unrecorded if ending not in _LITTER}
+    for run in {run for run, _, _ in unrecorded} - with_work:
         # Leaving the lock also removes its file.
         with hold_lock(state, run, wait=False) as mine:
             if not mine or (worktrees_folder(state) / f"{run}.json").exists():

@@ -45,11 +45,11 @@ _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")
 def without_git(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the variables by which a caller's git (a hook, an alias) would lead every git
     of the agent back to the main checkout."""
-    found = dict(environment)
-    for name in environment:
-        if name.startswith("GIT_") and not name.startswith(_IDENTITY):
-            del found[name]
-    return found
+    kept = {}
+    for name, value in environment.items():
+        if not name.startswith("GIT_") or name.startswith(_IDENTITY):
+            kept[name] = value
+    return kept
 
 
 _COMMITTED = "the last commit. Uncommitted changes of the main checkout are not in it."
@@ -113,7 +113,7 @@ def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context
             yield "it changes into a folder outside of the worktree, or into one that is not written out"
     for path, writes in call.touched:
         # What is written outside of every checkout does no harm to one.
-        free = any(_inside(path, each) for each in _FREE) and ".." not in Path(path).parts
+        free = any(_inside(path, folder) for folder in _FREE) and ".." not in Path(path).parts
         if writes and not free and not _stays_inside(path, call):
             yield f"it may write to {shown(path)}, which is not in the worktree"
     for step in call.script.all_steps():
@@ -125,9 +125,9 @@ def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context
 
 
 def _names_author(step: Step) -> bool:
-    """Return whether the only unusual thing about a call of git is that it says who the author is."""
-    assigned = step.assigned
-    return step.name == "git" and bool(assigned) and all(name.startswith(_AUTHOR) for name, _ in assigned)
+    """Return whether the only unusual thing about a call of git is that it names the author."""
+    names = [name for name, _ in step.assigned]
+    return step.name == "git" and bool(names) and all(name.startswith(_AUTHOR) for name in names)
 
 
 def _stays_inside(path: str, call: JudgedCall) -> bool:
@@ -145,10 +145,9 @@ def _git(step: Step, call: JudgedCall) -> Iterator[str]:
     if step.name != "git":
         return
     for number, word in enumerate(words):
-        option = next((each for each in _ELSEWHERE if word == each or word.startswith(f"{each}=")), None)
+        option, _, value = word.partition("=")
         # `-C FOLDER` as well as `--git-dir=FOLDER`.
-        value = word.partition("=")[2] or next(iter(words[number + 1 :]), "")
-        if option is not None and not _stays_inside(value, call):
+        if option in _ELSEWHERE and not _stays_inside(value or next(iter(words[number + 1 :]), ""), call):
             yield f"`git {option}` leads out of the worktree"
     if "core.worktree" in " ".join(words):
         yield "it moves git's work tree"
@@ -162,13 +161,12 @@ _DEEPEST = 6
 def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[Tool, ...]:
     """Return the tools, with those that are not Retinue's behind a check of the paths they get."""
     advice = f"You work in {isolation.top}: give absolute paths in there."
-    found: list[Tool] = []
+    check = partial(objections, isolation)
+    checked: list[Tool] = []
     for tool in tools:
-        spec = tool.spec
-        if spec.name not in TOOLS and not spec.effects <= _HARMLESS and not spec.ends_run:
-            tool = CheckedTool(tool, partial(objections, isolation), advice)
-        found.append(tool)
-    return tuple(found)
+        foreign = tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS and not tool.spec.ends_run
+        checked.append(CheckedTool(tool, check, advice) if foreign else tool)
+    return tuple(checked)
 
 
 def objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:

@@ -51,7 +51,8 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
     remote = (git.ask("remote") or "").split("\n")[0]
     if not remote:
         return head
-    if _age(git) > FRESH_SECONDS:
+    fetched = git.folder / git.text("rev-parse", "--git-path", "FETCH_HEAD")
+    if not fetched.exists() or time.time() - fetched.stat().st_mtime > FRESH_SECONDS:
         # The first `remote.<name>.uploadpack` counts: a setting cannot override one of the repository's.
         other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
         reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
@@ -61,19 +62,11 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
             notes.append(
                 f"{remote} could not be fetched, the worktree begins at what was last seen of it ({error.why})"
             )
-    for name in (f"refs/remotes/{remote}/HEAD", f"refs/remotes/{remote}/main", f"refs/remotes/{remote}/master"):
-        found = git.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        if found is not None:
-            return found
+    for name in ("HEAD", "main", "master"):
+        commit = git.ask("rev-parse", "--verify", "--quiet", f"refs/remotes/{remote}/{name}^{{commit}}")
+        if commit is not None:
+            return commit
     return head
-
-
-def _age(git: Git) -> float:
-    fetched = git.folder / git.text("rev-parse", "--git-path", "FETCH_HEAD")
-    try:
-        return time.time() - Path(fetched).stat().st_mtime
-    except OSError:
-        return float("inf")
 
 
 CHECKOUT_SECONDS = 900.0
@@ -253,13 +246,13 @@ def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> 
     if not record.work.is_dir():
         record.work.mkdir(parents=True)
         notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
-    included = include(main, record.path, wanted.include_file)
-    notes += included.notes
-    keep_out(included.files, record.git / "info" / "exclude")
+    copies, more = include(main, record.path, wanted.include_file)
+    notes += more
+    keep_out(copies, record.git / "info" / "exclude")
     plain = not wanted.from_dirty and wanted.start is None and above_of(record) is None
     if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
-    record = replace(record, base=base, phase="open", included=included.files)
+    record = replace(record, base=base, phase="open", included=copies)
     return Worktree(store(record), tuple(notes))
 
 
