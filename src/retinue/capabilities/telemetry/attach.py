@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from retinue.capabilities.telemetry.collector import TraceCollector
 from retinue.capabilities.telemetry.metrics import SpanMetrics
 from retinue.capabilities.telemetry.spans import (
+    SpanTranslator,
     TraceParent,
     TraceSpan,
     agent_span,
@@ -24,7 +25,6 @@ from retinue.capabilities.telemetry.spans import (
     read_traceparent,
     trace_of,
 )
-from retinue.capabilities.telemetry.translate import HANDLED, SpanTranslator
 from retinue.core.events import RunCreated
 from retinue.http.transport import Transport
 from retinue.log.query import LogReader
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 VARIABLE = "TRACEPARENT"
 BATCH = 256
-MOST_WAITING = 8_192
+MAX_WAITING_SPANS = 8_192
 SEND_EVERY_SECONDS = 5.0
 
 
 class Tracing:
     """Spans and metrics of every run that this process writes to the log. Use from one event loop. Runs never wait for
-    the collector: while it is slow, spans wait here, and above `MOST_WAITING` they are dropped."""
+    the collector: while it is slow, spans wait here, and above `MAX_WAITING_SPANS` they are dropped."""
 
     def __init__(self, project: Project) -> None:
         project.closing.push_async_callback(self.close)
@@ -63,11 +63,9 @@ class Tracing:
 
     async def _follow(self) -> None:
         async for event in self._subscription:
-            if not isinstance(event.body, HANDLED):
-                continue
             for span in self._translator.take(event):
                 self._metrics.count(span)
-                if len(self._waiting) < MOST_WAITING:
+                if len(self._waiting) < MAX_WAITING_SPANS:
                     self._waiting.append(span)
                 else:
                     self._dropped += 1
@@ -92,7 +90,7 @@ class Tracing:
                 self._waiting.clear()
             sent = self._collector.sent
         if batches:
-            await self._collector.send_metrics(self._metrics)
+            await self._collector.send_metrics(self._metrics.encode())
 
     def take_failure(self) -> str:
         """Return why spans were lost, once; empty while all is well."""
@@ -114,30 +112,24 @@ class Tracing:
             logging.getLogger("retinue").warning(failure)
 
 
-class TracePlace(Struct, frozen=True):
-    """The span of the attempt of a run that begins."""
-
-    span: TraceParent
-
-
 def start_tracing(plan: LaunchPlan) -> None:
     """Follow the log from the first run on. A run that belongs to a trace of someone else continues that trace."""
     if plan.preview or not plan.run_id:
         return
     plan.project.part(Tracing)
     request = plan.request
-    above = plan.parent.get(TracePlace) if plan.parent is not None else None
+    above = plan.parent.get(TraceParent) if plan.parent is not None else None
     trace_id = trace_of(plan.run_id)
     attempt = 1
     given = read_traceparent(plan.project.environment.get(VARIABLE, ""))
     if plan.resumed:
         trace_id, attempt = _continue(plan)
     elif above is not None:
-        trace_id = above.span.trace_id
+        trace_id = above.trace_id
     elif given is not None:
         trace_id = given.trace_id
         plan.request = replace(request, asked={**request.asked, "traceparent": given.header()})
-    plan.put(TracePlace(TraceParent(trace_id, agent_span(plan.run_id, attempt))))
+    plan.put(TraceParent(trace_id, agent_span(plan.run_id, attempt)))
 
 
 def _continue(plan: LaunchPlan) -> tuple[int, int]:
@@ -156,22 +148,21 @@ def _continue(plan: LaunchPlan) -> tuple[int, int]:
 
 def pass_trace_on(node: Run, context: ToolContext) -> ToolContext:
     """Return the context in which programs of the run find their place in its trace."""
-    place = node.get(TracePlace)
+    place = node.get(TraceParent)
     if place is None:
         return context
-    return replace(context, environment={**context.environment, VARIABLE: place.span.header()})
+    return replace(context, environment={**context.environment, VARIABLE: place.header()})
 
 
 def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
     """Return what names the span of the request that comes next: its turn has begun."""
-    place = node.get(TracePlace)
+    place = node.get(TraceParent)
     if place is None:
         return None
-    trace_id = place.span.trace_id
+    trace_id = place.trace_id
 
     def headers() -> Mapping[str, str]:
-        span = TraceParent(trace_id, event_span(node.id, node.state.turn_seq))
-        return {"traceparent": span.header()}
+        return {"traceparent": TraceParent(trace_id, event_span(node.id, node.state.turn_seq)).header()}
 
     return headers
 
@@ -179,9 +170,9 @@ def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
 def say_failure(node: Run) -> None:
     """Tell once, in the notes of a run, that traces get lost."""
     if node.project.has_part(Tracing):
-        said = node.project.part(Tracing).take_failure()
-        if said:
-            node.end_notes.append(said)
+        failure = node.project.part(Tracing).take_failure()
+        if failure:
+            node.end_notes.append(failure)
 
 
 EXPORT_BATCH = 512

@@ -26,51 +26,27 @@ SCOPE = "retinue"
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 AGENT_NAME = "gen_ai.agent.name"
-AGENT_ID = "gen_ai.agent.id"
-AGENT_DESCRIPTION = "gen_ai.agent.description"
-AGENT_VERSION = "gen_ai.agent.version"
-CONVERSATION = "gen_ai.conversation.id"
 REQUEST_MODEL = "gen_ai.request.model"
-RESPONSE_MODEL = "gen_ai.response.model"
-FINISH_REASONS = "gen_ai.response.finish_reasons"
 FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
-CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
-CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
-TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
 TOOL_NAME = "gen_ai.tool.name"
-TOOL_CALL_ID = "gen_ai.tool.call.id"
-TOOL_TYPE = "gen_ai.tool.type"
 ERROR_TYPE = "error.type"
 
 # Content: only with the setting `telemetry: content`.
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
-TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
-TOOL_RESULT = "gen_ai.tool.call.result"
 INPUT_VALUE = "input.value"
 OUTPUT_VALUE = "output.value"
 MOST_CONTENT = 60_000
 """Characters of one attribute."""
 
-SESSION = "session.id"
 SPAN_KIND = "openinference.span.kind"
 
-RUN_ID = "retinue.run.id"
-PARENT_ID = "retinue.parent.id"
-ROOT_ID = "retinue.root.id"
-DEPTH = "retinue.depth"
-ATTEMPT = "retinue.attempt"
 ENDED = "retinue.ended"
 LIMIT = "retinue.limit"
 COST = "retinue.cost.usd"
-FILES_WRITTEN = "retinue.evidence.files_written"
-DENIALS = "retinue.denials"
 WAIT_FOR = "retinue.wait.for"
-INBOX_KIND = "retinue.inbox.kind"
-INBOX_CHOICE = "retinue.inbox.choice"
-INBOX_BY = "retinue.inbox.by"
 
 _PROVIDERS = {
     "gemini": "gcp.gemini",
@@ -107,11 +83,11 @@ def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, con
         PROVIDER: provider_of(created.model),
         REQUEST_MODEL: plain_model(created.model),
         AGENT_NAME: created.agent,
-        AGENT_ID: run_id,
-        AGENT_DESCRIPTION: shorten(str(created.spec.get("description") or "")),
-        AGENT_VERSION: created.spec_hash,
-        DEPTH: created.depth,
-        ATTEMPT: attempt,
+        "gen_ai.agent.id": run_id,
+        "gen_ai.agent.description": shorten(str(created.spec.get("description") or "")),
+        "gen_ai.agent.version": created.spec_hash,
+        "retinue.depth": created.depth,
+        "retinue.attempt": attempt,
         SPAN_KIND: "AGENT",
     }
     if content:
@@ -123,8 +99,8 @@ def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
     """Return how a run ended and what it used."""
     found: dict[str, Any] = {
         ENDED: outcome.ended,
-        FILES_WRITTEN: len(outcome.evidence.files_written),
-        DENIALS: len(outcome.evidence.denials),
+        "retinue.evidence.files_written": len(outcome.evidence.files_written),
+        "retinue.denials": len(outcome.evidence.denials),
         **_describe_usage(outcome.usage),
     }
     if outcome.limit is not None:
@@ -151,8 +127,8 @@ def describe_request(
     found: dict[str, Any] = {
         PROVIDER: provider_of(model),
         REQUEST_MODEL: plain_model(model),
-        RESPONSE_MODEL: plain_model(message.model or model),
-        FINISH_REASONS: (finish,),
+        "gen_ai.response.model": plain_model(message.model or model),
+        "gen_ai.response.finish_reasons": (finish,),
         SPAN_KIND: "LLM",
         **_describe_usage(message.usage),
     }
@@ -172,15 +148,15 @@ def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[
         kind = "extension"
     found: dict[str, Any] = {
         TOOL_NAME: call.name,
-        TOOL_CALL_ID: call.id,
-        TOOL_TYPE: kind,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.type": kind,
         SPAN_KIND: "TOOL",
     }
     if content:
         given = _cut(_encode(call.arguments))
-        found |= {TOOL_ARGUMENTS: given, INPUT_VALUE: given}
+        found |= {"gen_ai.tool.call.arguments": given, INPUT_VALUE: given}
         if result is not None:
-            found |= {TOOL_RESULT: _cut(result), OUTPUT_VALUE: _cut(result)}
+            found |= {"gen_ai.tool.call.result": _cut(result), OUTPUT_VALUE: _cut(result)}
     return found
 
 
@@ -207,8 +183,8 @@ def _describe_usage(usage: Usage) -> dict[str, Any]:
     found: dict[str, Any] = {
         INPUT_TOKENS: usage.input + usage.cache_read + usage.cache_write,
         OUTPUT_TOKENS: usage.output,
-        CACHE_READ: usage.cache_read,
-        CACHE_CREATION: usage.cache_write,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
     }
     if usage.cost_usd is not None:
         found[COST] = usage.cost_usd

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from retinue.capabilities.telemetry import attributes as names
-from retinue.capabilities.telemetry.otlp import CUMULATIVE, attributes, block, fixed, moment, real, text, whole
+from retinue.capabilities.telemetry.collector import CUMULATIVE, attributes, block, fixed, moment, real, text, whole
 from retinue.capabilities.telemetry.spans import TraceSpan
 
 SECONDS = tuple(0.01 * 2**power for power in range(14))
@@ -50,29 +50,25 @@ class SpanMetrics(Struct):
 
     def count(self, span: TraceSpan) -> None:
         """Add one span."""
-        found = span.attributes
-        reason = found.get(names.WAIT_FOR)
+        values = span.attributes
+        reason = values.get(names.WAIT_FOR)
         if reason is not None:
             self._record(_WAITS[reason], (), span.seconds, SECONDS)
             return
-        name, kept = _DURATIONS[span.operation]
-        labels = _labels(found, kept)
-        failed: Labels = ()
-        if span.error is not None:
-            failed = ((names.ERROR_TYPE, span.error),)
+        name, label_names = _DURATIONS[span.operation]
+        labels = _labels(values, label_names)
+        failed = () if span.error is None else ((names.ERROR_TYPE, span.error),)
         self._record(name, labels + failed, span.seconds, SECONDS)
-        if span.operation == "chat":
-            self._count_request(found, labels)
-        elif span.operation == "invoke_agent":
-            self._add("retinue.run.count", _labels(found, (names.AGENT_NAME, names.ENDED)), 1)
-
-    def _count_request(self, found: Mapping[str, Any], labels: Labels) -> None:
+        if span.operation == "invoke_agent":
+            self._add("retinue.run.count", _labels(values, (names.AGENT_NAME, names.ENDED)), 1)
+        if span.operation != "chat":
+            return
         for kind, name in (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)):
-            self._record(_TOKEN_USAGE, (*labels, (names.TOKEN_TYPE, kind)), found[name], TOKENS)
-        first = found.get(names.FIRST_CHUNK)
+            self._record(_TOKEN_USAGE, (*labels, ("gen_ai.token.type", kind)), values[name], TOKENS)
+        first = values.get(names.FIRST_CHUNK)
         if first is not None:
             self._record(_FIRST_CHUNK, labels, first, SECONDS)
-        cost = found.get(names.COST)
+        cost = values.get(names.COST)
         if cost:
             self._add("retinue.cost.usd", labels[1:], cost)
 
@@ -117,5 +113,5 @@ def _head(name: str) -> bytes:
     return text(1, name) + text(3, _UNITS.get(name, "s"))
 
 
-def _labels(found: Mapping[str, Any], kept: tuple[str, ...]) -> Labels:
-    return tuple([(name, found[name]) for name in kept if name in found])
+def _labels(values: Mapping[str, Any], kept: tuple[str, ...]) -> Labels:
+    return tuple([(name, values[name]) for name in kept if name in values])
