@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 _NOBODY = frozenset({"policy", "expiry"})
-_SHOWN = 200
+MAX_SHOWN_LENGTH = 200
 PARENT_SECONDS = 300.0
 """How long a question waits for the agent above before a person is asked, or nobody answers."""
 
@@ -67,16 +67,12 @@ class RunCompanion:
 
     def reminder(self) -> str:
         """Return the list as text, for a conversation that has just been shortened."""
-        if not self.todos:
-            return ""
         head = "Your list of what is to be done (todo). Update it if it is behind your work:"
-        return "\n".join([head, *map(todo_line, self.todos)])
+        return "\n".join([head, *map(todo_line, self.todos)]) if self.todos else ""
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         mode = self._node.plan_mode
-        if mode is None:
-            return Reply("nobody")
-        return await mode.hand_in(plan, call_id)
+        return Reply("nobody") if mode is None else await mode.hand_in(plan, call_id)
 
     # Questions
 
@@ -113,11 +109,11 @@ class RunCompanion:
     def hear(self, text: str) -> bool:
         """Take a message from above as the answer to the oldest open question. Return True if a call waits for it:
         then it must not be delivered as a message as well."""
-        asked = next((each for each in self._open if not each.heard.done()), None)
-        if asked is None:
-            return False
-        asked.heard.set_result(text)
-        return asked.waits
+        for asked in self._open:
+            if not asked.heard.done():
+                asked.heard.set_result(text)
+                return asked.waits
+        return False
 
     async def close(self) -> None:
         """Withdraw all questions at the end of the run."""
@@ -189,8 +185,7 @@ class RunCompanion:
         """Return the reply that follows from the finished tasks; None while others may still bring an answer."""
         heard, person = tasks["above"], tasks.get("person")
         if heard.done():
-            agent = "" if above is None else above.agent
-            return Reply("answered", heard.result(), agent)
+            return Reply("answered", heard.result(), "" if above is None else above.agent)
         if person is None or not person.done():
             return None
         answer: InboxAnswer | None = person.result()
@@ -204,9 +199,7 @@ class RunCompanion:
         """Return the answer of a person; None when nobody answered."""
         detail = f"Asked by {self._node.agent}: {self._node.state.description}".rstrip(": ")
         question = asked.question
-        more: dict[str, Any] = {}
-        if any(question.notes):
-            more["notes"] = list(question.notes)
+        more: dict[str, Any] = {"notes": list(question.notes)} if any(question.notes) else {}
         if question.several:
             more["several"] = True
         answer = await self._project.inbox_service.question(
@@ -277,4 +270,4 @@ def _nothing(body: Body) -> None:
 
 def _cut(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= MAX_SHOWN_LENGTH else f"{line[: MAX_SHOWN_LENGTH - 1]}…"

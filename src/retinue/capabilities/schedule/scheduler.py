@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from retinue.capabilities.schedule.start import session_of, start_job
-from retinue.capabilities.schedule.times import NextSlot, brought_forward, next_after, parse_schedule, plan, when_of
+from retinue.capabilities.schedule.times import NextSlot, brought_forward, next_after, parse_schedule, plan
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.programs import this_process
@@ -26,10 +26,11 @@ from retinue.log import schedules
 from retinue.log.schedules import Missed, Orphan, ScheduledJob
 
 if TYPE_CHECKING:
+    from retinue.log.store import Log
     from retinue.runs.supervisor import Supervisor
 
 TICK_SECONDS = 1.0
-MOST_JOBS = 50
+MAX_JOBS = 50
 COURTESY_SECONDS = 10.0
 """How long a job of a session is left to the process in which that session lives."""
 
@@ -45,15 +46,12 @@ class Fired(Struct, frozen=True):
     why: str = ""
 
 
-Heard = Callable[[Fired], None]
-
-
 class Scheduler:
     """The jobs of one project, as one process sees them. Costs nothing until `begin`."""
 
-    def __init__(self, supervisor: Supervisor, heard: Heard = lambda fired: None) -> None:
+    def __init__(self, supervisor: Supervisor, report: Callable[[Fired], None] = lambda fired: None) -> None:
         self._supervisor = supervisor
-        self._heard = heard
+        self._report = report
         self._timer: Timer | None = None
         self._task: asyncio.Task[list[Fired]] | None = None
         self._orphans_at = -math.inf
@@ -64,11 +62,15 @@ class Scheduler:
     def active(self) -> bool:
         return self._timer is not None
 
+    @property
+    def _log(self) -> Log:
+        return self._supervisor.project.log
+
     # Jobs
 
     def jobs(self) -> list[ScheduledJob]:
         """Return the jobs of the project, the next one first."""
-        return schedules.jobs(self._supervisor.project.log.reader)
+        return schedules.jobs(self._log.reader)
 
     async def add(
         self,
@@ -96,12 +98,6 @@ class Scheduler:
             name=(name or f"{spec.name} {when.text}").strip()[:200],
             agent=spec.name,
             prompt=prompt,
-            kind=when.kind,
-            text=when.text,
-            at=when.at,
-            seconds=when.seconds,
-            expression=when.expression,
-            zone=when.zone,
             options=options or {},
             session_id=session_id,
             missed=missed or "skip",
@@ -109,14 +105,15 @@ class Scheduler:
             created_at=now,
             anchor=now,
             next_at=next_after(when, now, now),
+            **asdict(when),
         )
-        added = await self._supervisor.project.log.transact(lambda db: schedules.add(db, job, MOST_JOBS))
+        added = await self._log.transact(lambda db: schedules.add(db, job, MAX_JOBS))
         self._emit("added", added)
         return added
 
     async def remove(self, wanted: str) -> ScheduledJob:
         job = self.find(wanted)
-        await self._supervisor.project.log.transact(lambda db: schedules.remove(db, job.id))
+        await self._log.transact(lambda db: schedules.remove(db, job.id))
         self._emit("removed", job)
         return job
 
@@ -126,15 +123,15 @@ class Scheduler:
         job, now = self.find(wanted), self._supervisor.clock.now()
         next_at = job.next_at
         if enabled:
-            next_at = next_after(when_of(job), now, job.anchor)
+            next_at = next_after(job, now, job.anchor)
             if next_at is None:
                 raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
-        await self._supervisor.project.log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
+        await self._log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
 
     def find(self, wanted: str) -> ScheduledJob:
-        return schedules.find(self._supervisor.project.log.reader, wanted)
+        return schedules.find(self._log.reader, wanted)
 
     async def run_now(self, wanted: str) -> Fired:
         """Start a job at once, besides its slots."""
@@ -170,7 +167,7 @@ class Scheduler:
         """Decide every slot that is due. A start that failed is reported in the returned list."""
         if not self._supervisor.settings.scheduling_enabled:
             return []
-        now, reader = self._supervisor.clock.now(), self._supervisor.project.log.reader
+        now, reader = self._supervisor.clock.now(), self._log.reader
         await self._bring_forward(now)
         fired: list[Fired] = []
         for job in schedules.due(reader, now):
@@ -183,26 +180,25 @@ class Scheduler:
             self._orphans_at = passed
             for orphan in schedules.orphans(reader, this_process()):
                 fired += await self._adopt(orphan, now)
-        for each in fired:
-            self._heard(each)
+        for result in fired:
+            self._report(result)
         return fired
 
     async def _bring_forward(self, now: float) -> None:
         """Correct the slots of jobs that a clock which was set back would keep waiting. A clock that is put right
         before the next look changes nothing."""
-        right = [found for job in self.jobs() if (found := brought_forward(job, now)) is not None]
-        too_far = frozenset(job.id for job in right)
-        for job in right:
+        corrected = [job for job in (brought_forward(job, now) for job in self.jobs()) if job is not None]
+        for job in corrected:
             if job.id in self._too_far:
-                await self._supervisor.project.log.transact(partial(schedules.move, job=job))
-        self._too_far = too_far
+                await self._log.transact(partial(schedules.move, job=job))
+        self._too_far = frozenset(job.id for job in corrected)
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
-        log = self._supervisor.project.log
+        log = self._log
         result: schedules.Result = "fired"
         if decided.act == "pass":
             result = "missed"
-        elif self._still_runs(job):
+        elif job.last_run is not None and self._is_live(job.last_run):
             result = "overlap"
         run_id = new_run_id() if result == "fired" else None
         # A slot that overlaps is passed over itself; `plan` has counted only those before it.
@@ -233,7 +229,7 @@ class Scheduler:
             await start_job(self._supervisor, job, run_id)
         except RetinueError as failure:
             started, error, what = None, str(failure), "error"
-        await self._supervisor.project.log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
+        await self._log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
         self._emit(what, job, agentId=started, error=error)
         return Fired(job, slot, started, error)
 
@@ -247,11 +243,9 @@ class Scheduler:
             return [Fired(orphan.job, orphan.slot, why="missed")]
         return [await self._start(orphan.job, orphan.slot, orphan.run_id)]
 
-    def _still_runs(self, job: ScheduledJob) -> bool:
-        if job.last_run is None:
-            return False
+    def _is_live(self, run_id: str) -> bool:
         try:
-            return self._supervisor.project.log.reader.run(job.last_run).state in LIVE
+            return self._log.reader.run(run_id).state in LIVE
         except (UnknownRunError, StateError):
             return False
 
@@ -259,11 +253,7 @@ class Scheduler:
         """Return whether the session of a job lives in another process, which can tell its main agent of the end."""
         if job.session_id is None or session_of(self._supervisor, job) is not None or job.next_at is None:
             return False
-        try:
-            alive = self._supervisor.project.log.reader.run(job.session_id).state in LIVE
-        except (UnknownRunError, StateError):
-            return False
-        return alive and now - job.next_at < COURTESY_SECONDS
+        return now - job.next_at < COURTESY_SECONDS and self._is_live(job.session_id)
 
     def _emit(self, what: str, job: ScheduledJob, **more: Any) -> None:
         """Tell the programs that listen. None does before the bridge is first used."""

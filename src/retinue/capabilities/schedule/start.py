@@ -29,22 +29,26 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 
+OPTIONS = ("model", "thinking", "max_turns", "isolated", "isolation")
+"""The options of a call that a job keeps."""
+
+
 async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> Run:
     """Start a job in the background, past the queue. Raise RetinueError when it cannot start.
 
     The main agent of the session is told of the end: at once if it runs in this process, otherwise when the session
     is resumed.
     """
-    found = resolve_type(job.agent, supervisor.project.catalog(), supervisor.settings)
-    if isinstance(found, Refusal):
-        raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
+    agent = resolve_type(job.agent, supervisor.project.catalog(), supervisor.settings)
+    if isinstance(agent, Refusal):
+        raise LaunchError(agent.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
     parent = session_of(supervisor, job)
     options = dict(job.options)
     rights = options.pop("rights", None)
-    request = await request_for(supervisor, found.spec, job.prompt, options, parent)
+    request = await request_for(supervisor, agent.spec, job.prompt, options, parent)
     if parent is None:
         request = _of_absent_session(supervisor, job, request, rights)
-    notes = tuple(filter(None, (f"started by the schedule {job.name} ({job.text})", found.note)))
+    notes = tuple(filter(None, (f"started by the schedule {job.name} ({job.text})", agent.note)))
     return await supervisor.start(
         request, parent=parent, description=job.name, background=True, notes=notes, run_id=run_id, queued=False
     )
@@ -96,27 +100,23 @@ async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, c
     refusal = _refusal(supervisor, me, call)
     if refusal is not None:
         return refusal
-    found = resolve_type(
+    agent = resolve_type(
         call.agent,
         supervisor.project.catalog(),
         supervisor.settings,
         strict=me.depth > 0,
         allowed=startable_types(me.launch.request.spec),
     )
-    if isinstance(found, Refusal):
-        return found
-    options = {}
-    for name in ("model", "thinking", "max_turns", "isolated", "isolation"):
-        value = getattr(call, name)
-        if value is not None:
-            options[name] = value
+    if isinstance(agent, Refusal):
+        return agent
+    options = {name: value for name in OPTIONS if (value := getattr(call, name)) is not None}
     try:
-        request = await request_for(supervisor, found.spec, call.prompt, options, me)
+        request = await request_for(supervisor, agent.spec, call.prompt, options, me)
         # Only for its refusals: a job that could not start now is refused now.
         async with launching(LaunchPlan(request, supervisor.project, me)):
             pass
         job = await scheduler.add(
-            found.spec.name,
+            agent.spec.name,
             call.prompt,
             call.schedule or "",
             name=call.name or call.description,
@@ -130,15 +130,15 @@ async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, c
     due = "(unknown)"
     if job.next_at:
         due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat()
-    notes = tuple(filter(None, (found.note,)))
+    notes = tuple(filter(None, (agent.note,)))
     return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=notes)
 
 
 def _refusal(supervisor: Supervisor, me: Run, call: SpawnCall) -> Refusal | None:
     if not supervisor.settings.scheduling_enabled:
         return Refusal(code="UNSUPPORTED", message="Scheduling is switched off in this project: leave out `schedule`.")
-    for given, name in ((call.resume, "resume"), (call.inherit_context, "inherit_context")):
-        if given:
+    for name in ("resume", "inherit_context"):
+        if getattr(call, name):
             return Refusal(code="INVALID_INPUT", message=f"`schedule` cannot be combined with `{name}`.")
     if call.background is False:
         message = "A scheduled agent always works in the background: leave out `run_in_background: false`."

@@ -19,9 +19,11 @@ import hashlib
 import math
 import os
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,8 +35,8 @@ FORMS = (
     "Accepted: a delay such as +10m or +1h30m (once), an interval such as 5m or 2h (repeated), a time such as "
     "2027-03-01T09:00 (once), or cron with 5 or 6 fields such as 0 0 9 * * 1-5 (with 6, seconds come first)."
 )
-SHORTEST = 1.0
-LONGEST = 100 * 366 * 86_400.0
+MIN_SECONDS = 1.0
+MAX_SECONDS = 100 * 366 * 86_400.0
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SPAN = re.compile(r"(\+)?((?:\d{1,12}[smhd])+)", re.ASCII)
 _PART = re.compile(r"(\d+)([smhd])", re.ASCII)
@@ -55,18 +57,18 @@ class When(Struct, frozen=True):
 
 def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
     """Parse a schedule. Raise UsageError, with the accepted forms, for one that would never or always fire."""
-    said = " ".join(text.split()).removeprefix("every ")
-    span = _SPAN.fullmatch(said.lower())
+    plain = " ".join(text.split()).removeprefix("every ")
+    span = _SPAN.fullmatch(plain.lower())
     if span:
-        return _span(said, bool(span[1]), span[2], now)
-    if _DATE.match(said):
-        return _moment(said, now, zone)
-    if len(said.split()) in (5, 6):
-        return _cron(said, now, zone)
+        return _span(plain, bool(span[1]), span[2], now)
+    if _DATE.match(plain):
+        return _moment(plain, now, zone)
+    if len(plain.split()) in (5, 6):
+        return _cron(plain, now, zone)
     raise _invalid(text)
 
 
-def next_after(when: When, after: float, anchor: float) -> float | None:
+def next_after(when: When | ScheduledJob, after: float, anchor: float) -> float | None:
     """Return the first slot later than `after`, or None. Intervals count from `anchor`, so that a restart does not
     move them."""
     if when.kind == "once":
@@ -83,8 +85,6 @@ def next_after(when: When, after: float, anchor: float) -> float | None:
 
 def zone_of(name: str | None) -> tzinfo:
     """Return the zone of that name, or this machine's zone. Raise UsageError for an unknown name."""
-    from zoneinfo import ZoneInfo
-
     try:
         return ZoneInfo(name) if name else _local()
     except (KeyError, ValueError, OSError) as error:
@@ -101,17 +101,17 @@ def local_zone_name() -> str:
 
 def _span(text: str, once: bool, span: str, now: float) -> When:
     seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
-    if not SHORTEST <= seconds <= LONGEST:
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise UsageError(f'Invalid schedule "{text}": it must be between 1 second and 100 years.', remedy=FORMS)
     return When("once", text, now + seconds, seconds) if once else When("interval", text, seconds=seconds)
 
 
 def _moment(text: str, now: float, zone: str | None) -> When:
     try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=zone_of(zone))
-        at = found.timestamp()
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone_of(zone))
+        at = moment.timestamp()
     except (ValueError, OverflowError, OSError):
         raise _invalid(text) from None
     if at <= now:
@@ -145,22 +145,14 @@ def _next_cron(expression: str, zone: tzinfo, after: float) -> float | None:
 
 
 def _local() -> tzinfo:
-    from zoneinfo import ZoneInfo
-
     name = os.environ.get("TZ", "").lstrip(":")
     if not name:
-        try:
+        with suppress(OSError):
             name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")[2]
-        except OSError:
-            name = ""
-    try:
-        return ZoneInfo(name) if name else _offset()
-    except (KeyError, ValueError, OSError):
-        return _offset()
-
-
-def _offset() -> tzinfo:
-    """Return the current offset from UTC: nothing else is known of a zone without a name."""
+    with suppress(KeyError, ValueError, OSError):
+        if name:
+            return ZoneInfo(name)
+    # Of a zone without a name only the current offset from UTC is known.
     return timezone(datetime.now(UTC).astimezone().utcoffset() or timedelta())
 
 
@@ -169,7 +161,7 @@ def _invalid(text: str) -> UsageError:
 
 
 TOLERANCE = 30.0
-MOST_COUNTED = 10_000
+MAX_COUNTED_SLOTS = 10_000
 """Missed slots are counted up to here; a machine may have been off for years."""
 
 
@@ -183,26 +175,18 @@ class NextSlot(Struct, frozen=True):
     passed: int = 0
 
 
-def when_of(job: ScheduledJob) -> When:
-    return When(job.kind, job.text, job.at, job.seconds, job.expression, job.zone)
-
-
 def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     """Return what to do about the slot of a job that is due; None when nothing is due."""
     if not job.enabled or job.next_at is None or job.next_at > now:
         return None
-    when = when_of(job)
-    due, following = _due(when, job, now)
+    due, following = _due(job, now)
     newest = due[-1]
     if now < newest + jitter(job, newest):
         if len(due) == 1:
             return NextSlot("wait", newest, job.next_at)
         # Jitter still holds the newest slot back: decide the older ones first.
         due, following, newest = due[:-1], newest, due[-2]
-    late = now - newest - jitter(job, newest)
-    if late <= TOLERANCE:
-        return NextSlot("fire", newest, following, len(due) - 1)
-    if job.missed == "catch-up":
+    if now - newest - jitter(job, newest) <= TOLERANCE or job.missed == "catch-up":
         return NextSlot("fire", newest, following, len(due) - 1)
     return NextSlot("pass", newest, following, len(due))
 
@@ -214,7 +198,7 @@ def brought_forward(job: ScheduledJob, now: float) -> ScheduledJob | None:
     if not job.enabled or job.next_at is None or job.next_at <= now:
         return None
     if job.kind == "cron":
-        slot = next_after(when_of(job), now, job.anchor)
+        slot = next_after(job, now, job.anchor)
         return replace(job, next_at=slot) if slot is not None and slot < job.next_at else None
     slot = now + job.seconds
     if not job.seconds or job.next_at <= slot + 1.0:
@@ -230,16 +214,12 @@ def jitter(job: ScheduledJob, slot: float) -> float:
     return job.jitter * int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _due(when: When, job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
+def _due(job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
     """Return the slots up to now, oldest first, and the one after them."""
     slot = job.next_at
-    found: list[float] = []
+    due: list[float] = []
     while slot is not None and slot <= now:
-        found.append(slot)
+        due.append(slot)
         # A job that is years behind is not counted slot by slot.
-        if len(found) > MOST_COUNTED:
-            break
-        slot = next_after(when, slot, job.anchor)
-    if slot is not None and slot <= now:
-        slot = next_after(when, now, job.anchor)
-    return found, slot
+        slot = next_after(job, slot if len(due) <= MAX_COUNTED_SLOTS else now, job.anchor)
+    return due, slot
