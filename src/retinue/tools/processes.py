@@ -1,16 +1,10 @@
-"""Every process that one command started, found and ended without trusting any of them.
+"""Programs that tools start, a command or a server, and every process that one of them started.
 
 A command leads its own session. Its members are found by session and process group, by a
 marker in their environment (which a daemon that made a session of its own still carries), and
-as children of a member. What hides from all three (an emptied environment in a new session
-whose parent is gone) is only held by the sandbox.
-
-Programs that tools start: one command with its output, or a server. Nothing of them is left behind.
-
-Each has a session of its own. A command has bounded time, and its output is streamed. A server is watched by the
-launcher; what it prints beside the protocol is kept for people, bounded, without secrets.
-
-`in_thread` does blocking file work off the event loop without leaving any of it half done.
+as children of a member, without trusting any of them. A process that hides from all three (an emptied environment in a
+new session whose parent is gone) is held only by the sandbox. A command has bounded time, and its output is streamed.
+A server is watched by the launcher; its output beside the protocol is kept for people, bounded, without secrets.
 """
 
 from __future__ import annotations
@@ -37,11 +31,11 @@ from retinue.settings.places import private_folder
 MARK = "RETINUE_RUN_CALL"
 
 _PROC = Path("/proc")
-_POLL = 0.02
-_NEAR = 64
-_LONG = 30.0
-"""Seconds after which process ids may have been reused, so that all processes are looked at."""
-_PASSES = 50
+_POLL_SECONDS = 0.02
+_NEAR_PIDS = 64
+_YOUNG_SECONDS = 30.0
+"""From then on process ids may have been reused, so all processes are looked at."""
+_MAX_KILLS = 50
 
 
 class ProcessEntry(Struct, frozen=True):
@@ -79,13 +73,13 @@ class ProcessTree:
                 # Members that ignore the signal are killed below.
                 if time.monotonic() > give_up:
                     break
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(_POLL_SECONDS)
         finally:
             self.kill()
 
     def kill(self) -> None:
         """Kill until nothing is found: a member may fork while it is being killed."""
-        for _ in range(_PASSES):
+        for _ in range(_MAX_KILLS):
             alive = self.members()
             if not alive:
                 return
@@ -107,19 +101,19 @@ class ProcessTree:
 
     def _from_proc(self) -> tuple[int, ...]:
         processes = list(filter(None, map(_stat, self._candidates())))
-        ours: set[int] = set()
-        for found in processes:
-            if self.pid in (found.pid, found.group, found.session) or self.mark in _environment(found.pid):
-                ours.add(found.pid)
-        return _with_children(ours, processes)
+
+        def is_member(entry: ProcessEntry) -> bool:
+            return self.pid in (entry.pid, entry.group, entry.session) or self.mark in _environment(entry.pid)
+
+        return _with_children({entry.pid for entry in processes if is_member(entry)}, processes)
 
     def _candidates(self) -> list[int]:
         """Numbers are given in rising order, so members of a young tree lie between the leader
         and the newest process. Looking only there keeps the check at microseconds."""
         newest = _newest_pid()
-        young = time.monotonic() - self._since < _LONG
+        young = time.monotonic() - self._since < _YOUNG_SECONDS
         # The common case: a short command, and few processes since.
-        if young and self.pid <= newest <= self.pid + _NEAR:
+        if young and self.pid <= newest <= self.pid + _NEAR_PIDS:
             return list(range(self.pid, newest + 1))
         everyone = _all_pids()
         if young and newest >= self.pid:
@@ -127,26 +121,19 @@ class ProcessTree:
         return everyone
 
     def _from_ps(self) -> tuple[int, ...]:
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return ()
-        except PermissionError:
-            pass
+        with suppress(PermissionError):
+            try:
+                os.killpg(self.pid, 0)
+            except ProcessLookupError:
+                return ()
         processes = _ps()
-        ours = {found.pid for found in processes if self.pid in (found.pid, found.group)}
-        return _with_children(ours, processes)
+        return _with_children({entry.pid for entry in processes if self.pid in (entry.pid, entry.group)}, processes)
 
 
 def _with_children(ours: set[int], processes: list[ProcessEntry]) -> tuple[int, ...]:
     """Return `ours` with everything that they have started, in order."""
-    grown = True
-    while grown:
-        before = len(ours)
-        for found in processes:
-            if found.parent in ours:
-                ours.add(found.pid)
-        grown = len(ours) > before
+    while children := {entry.pid for entry in processes if entry.parent in ours} - ours:
+        ours |= children
     return tuple(sorted(ours))
 
 
@@ -176,11 +163,11 @@ def kill_marked(mark: str) -> None:
     wanted = mark.encode()
     if sys.platform != "linux":
         return
-    for _ in range(_PASSES):
-        found = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)
-        if not found:
+    for _ in range(_MAX_KILLS):
+        marked = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)
+        if not marked:
             return
-        ProcessTree._send(found, signal.SIGKILL)
+        ProcessTree._send(marked, signal.SIGKILL)
         time.sleep(0.001)
 
 
@@ -188,17 +175,15 @@ def processes_by_run() -> dict[int, frozenset[str]]:
     """Return every live process that carries a marker, with the run ids it names. One look at all."""
     if sys.platform != "linux":
         return {}
-    found: dict[int, frozenset[str]] = {}
+    start = f"{MARK}=".encode()
+    runs_of: dict[int, frozenset[str]] = {}
     for pid in _all_pids():
-        said = ",".join(entry.decode("utf-8", "replace").partition("=")[2] for entry in _marks(pid))
-        runs = frozenset(mark.rpartition(".")[0] for mark in said.split(",")) - {""}
+        variables = [each for each in _environment(pid).split(b"\0") if each.startswith(start)]
+        marks = ",".join(each.removeprefix(start).decode("utf-8", "replace") for each in variables)
+        runs = frozenset(mark.rpartition(".")[0] for mark in marks.split(",")) - {""}
         if runs and _stat(pid) is not None:
-            found[pid] = runs
-    return found
-
-
-def _marks(pid: int) -> list[bytes]:
-    return [entry for entry in _environment(pid).split(b"\0") if entry.startswith(MARK.encode() + b"=")]
+            runs_of[pid] = runs
+    return runs_of
 
 
 def _stat(pid: int) -> ProcessEntry | None:
@@ -223,12 +208,12 @@ def _ps() -> list[ProcessEntry]:
     """Return all live processes where there is no /proc. Sessions are not listed there."""
     words = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
     listing = run(prepare(words, clearance="own", environment=os.environ), seconds=5).stdout.decode()
-    found: list[ProcessEntry] = []
-    for line in listing.splitlines():
-        fields = line.split()
-        if len(fields) >= 4 and not fields[3].startswith("Z"):
-            found.append(ProcessEntry(int(fields[0]), int(fields[1]), int(fields[2]), 0))
-    return found
+    lines = [line.split() for line in listing.splitlines()]
+    return [
+        ProcessEntry(int(line[0]), int(line[1]), int(line[2]), 0)
+        for line in lines
+        if len(line) >= 4 and not line[3].startswith("Z")
+    ]
 
 
 T = TypeVar("T")
@@ -299,37 +284,50 @@ async def run_program(
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
     `owner` (a run id) goes into the marker by which a later process can find what a crash
     left. `stdin` is a file to read from, `descriptors` what it gets open. Raise OSError when it cannot be started."""
-    cancelled = asyncio.get_running_loop().create_future()
+    cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     # A Retinue that runs inside another one keeps the marks of both.
     marks = ",".join(filter(None, (program.environment.get(MARK), mark)))
-    marked = replace(program, environment={**program.environment, MARK: marks})
-    # The work is a task of its own that is never cancelled: whatever happens to the caller, the
+    program = replace(program, environment={**program.environment, MARK: marks})
+    watcher = _Watcher(receive)
+
+    async def work() -> ProcessEnd:
+        start = attach(program, watcher, stdin=stdin, merge=merge, descriptors=descriptors)
+        transport = await _started(asyncio.ensure_future(start), mark)
+        tree = ProcessTree(transport.get_pid(), mark)
+        over = False
+        try:
+            await asyncio.wait({watcher.exited, cancelled}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if watcher.exited.done():
+                stopped = await _clear(tree, watcher, alone)
+                over = True
+                return ProcessEnd(transport.get_returncode(), stopped=stopped)
+            await tree.end(GRACE_SECONDS)
+            over = True
+            await asyncio.wait({watcher.exited}, timeout=_REAP_SECONDS)
+            await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
+            return ProcessEnd(transport.get_returncode(), timed_out=not cancelled.done())
+        finally:
+            # This task itself was cancelled, as happens when the loop is torn down.
+            if not over:
+                tree.kill()
+            # Pipes that daemons hold open would keep the event loop from ending.
+            transport.close()
+
+    # A task of its own that is never cancelled: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
-    run = asyncio.ensure_future(
-        _run(marked, _Watcher(receive), merge, alone, mark, seconds, stdin, descriptors, cancelled)
-    )
+    task = asyncio.ensure_future(work())
     try:
-        return await asyncio.shield(run)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         if not cancelled.done():
             cancelled.set_result(None)
-        await wait_until_over(run)
+        await wait_until_over(task)
         raise
 
 
-async def _run(
-    program: PreparedProgram,
-    watcher: _Watcher,
-    merge: bool,
-    alone: bool,
-    mark: str,
-    seconds: float | None,
-    stdin: int,
-    descriptors: Sequence[int],
-    cancelled: asyncio.Future[None],
-) -> ProcessEnd:
-    starting = asyncio.ensure_future(attach(program, watcher, stdin=stdin, merge=merge, descriptors=descriptors))
+async def _started(starting: asyncio.Future[T], mark: str) -> T:
+    """Wait for the start of the program that `mark` names."""
     try:
         await asyncio.wait({starting})
     except asyncio.CancelledError:
@@ -340,26 +338,7 @@ async def _run(
             await asyncio.sleep(0)
         kill_marked(mark)
         raise
-    transport = starting.result()
-    tree = ProcessTree(transport.get_pid(), mark)
-    over = False
-    try:
-        await asyncio.wait({watcher.exited, cancelled}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if watcher.exited.done():
-            stopped = await _clear(tree, watcher, alone)
-            over = True
-            return ProcessEnd(transport.get_returncode(), stopped=stopped)
-        await tree.end(GRACE_SECONDS)
-        over = True
-        await asyncio.wait({watcher.exited}, timeout=_REAP_SECONDS)
-        await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
-        return ProcessEnd(transport.get_returncode(), timed_out=not cancelled.done())
-    finally:
-        # This task itself was cancelled, as happens when the loop is torn down.
-        if not over:
-            tree.kill()
-        # Pipes that daemons hold open would keep the event loop from ending.
-        transport.close()
+    return starting.result()
 
 
 async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str, ...]:
@@ -414,8 +393,8 @@ FILE_BYTES = 1024 * 1024
 """One file and its predecessor at most."""
 CONNECTION_BYTES = 4 * FILE_BYTES
 """What one connection may write in all: a server that floods does not wear out the disk."""
-_TAIL = 2_000
-_LINE = 4_000
+_TAIL_CHARACTERS = 2_000
+_MAX_LINE_BYTES = 4_000
 
 
 class ErrorLog:
@@ -433,11 +412,11 @@ class ErrorLog:
         if self._written > CONNECTION_BYTES:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LINE:
+        if len(self._rest) > _MAX_LINE_BYTES:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
-            self.note(line[:_LINE].decode("utf-8", "replace").rstrip(), mark)
+            self.note(line[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip(), mark)
 
     def end(self) -> None:
         if self._rest:
@@ -447,7 +426,7 @@ class ErrorLog:
         if not line or self._written > CONNECTION_BYTES:
             return
         text = f"{mark}{self._redact(line)}\n"
-        self.tail = (self.tail + text)[-_TAIL:]
+        self.tail = (self.tail + text)[-_TAIL_CHARACTERS:]
         self._written += len(text)
         if self._written > CONNECTION_BYTES:
             text += "[retinue] the server says too much: the rest is dropped\n"

@@ -1,21 +1,18 @@
-"""What a plugin is, as far as it is known without running any of it, and those that Python packages bring.
-
-Packages name their plugins by entry points of the group `retinue.plugins`. These are read from the files beside the
-packages and not through `importlib.metadata`, which takes longer to import than a run takes to start. No package is
-imported. The entry points of a folder of `sys.path` are remembered until the folder changes, by this process and, in
-a file, by later ones.
-
-Which plugins there are: in the user's folder, settings, installed packages and the project.
+"""Which plugins there are, in the user's folder, settings, installed packages and the project, and the parts of each.
 
 The layout of a plugin is Claude Code's, with `tools` added:
 
     .claude-plugin/plugin.json   name, version, description, further paths (or plugin.json)
     agents/  skills/             texts
-    hooks/hooks.json  .mcp.json  what runs: hooks, MCP servers
+    hooks/hooks.json  .mcp.json  hooks and MCP servers, which run programs
     tools.py  tools/*.py         Python functions with @tool
 
 Without a manifest the folder's name is the plugin's. Nothing is imported or run here. A manifest
 that is not a JSON object fails the plugin; a wrong field is dropped alone.
+
+Packages name their plugins by entry points of the group `retinue.plugins`. These are read from the files beside the
+packages and not through `importlib.metadata`, which takes longer to import than a run takes to start. The entry points
+of a folder of `sys.path` are remembered until the folder changes, by this process and, in a file, by later ones.
 """
 
 from __future__ import annotations
@@ -35,6 +32,7 @@ from msgspec.structs import replace
 from retinue.core.foreign import Provenance, Right, read_file
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder, repository_root, retinue_home
+from retinue.tools.safe_dir import replace_entry
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
 """Who brought it: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the
@@ -146,81 +144,50 @@ class EntryPoint(NamedTuple):
     version: str
 
 
-_known: dict[str, tuple[int, tuple[EntryPoint, ...]]] = {}
+_Known = dict[str, tuple[int, tuple[EntryPoint, ...]]]
+_known: _Known = {}
+"""The entry points of each folder, with the time of its last change."""
 
 
 def entry_points(home: Path, project: Path) -> list[EntryPoint]:
-    """Return those of our group on `sys.path`; of two with one name the first on the path counts. What
-    was found is kept below `home`, if that exists. The folder one works in is left out: Python
-    may have put it there unasked (`python -m`), and what lies in it nobody has installed."""
-    found: dict[str, EntryPoint] = {}
-    memory = _Memory(home)
+    """Return those of our group on `sys.path`; of two with one name the first on the path wins. They
+    are remembered below `home`, if that exists. The folder one works in is left out: Python
+    may have put it there unasked (`python -m`), and nobody has installed its files."""
     here = {"", os.curdir, str(project)}
     # The folder this was started in may be gone.
     with suppress(FileNotFoundError):
         here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
+    file = home / "cache" / "entry-points.json"
+    remembered: _Known | None = None
+    is_new = False
+    points: dict[str, EntryPoint] = {}
     for folder in dict.fromkeys(sys.path):
-        if folder in here:
-            continue
-        for point in _in_folder(folder, memory):
-            found.setdefault(point.name, point)
-    memory.save()
-    return list(found.values())
-
-
-class _Memory:
-    """What earlier processes found. Read when something is not known, written when it was not."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._file = home / "cache" / "entry-points.json"
-        self._data: dict[str, Any] | None = None
-        self._changed = False
-
-    def recall(self, folder: str, changed: int) -> tuple[EntryPoint, ...] | None:
-        if self._data is None:
-            self._data = read_object(self._file).data
-        entry = self._data.get(folder)
-        if not isinstance(entry, Mapping) or entry.get("changed") != changed:
-            return None
-        try:
-            return msgspec.convert(entry.get("points"), tuple[EntryPoint, ...])
-        except msgspec.ValidationError:
-            # The file is a cache that anybody may have changed.
-            return None
-
-    def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
-        if self._data is not None:
-            self._data[folder] = {"changed": changed, "points": points}
-            self._changed = True
-
-    def save(self) -> None:
-        if not self._changed or self._data is None or not self._home.is_dir():
-            return
-        from retinue.settings.write import replace_file
-
-        for folder in list(self._data):
-            if not os.path.isdir(folder):  # noqa: PTH112
-                del self._data[folder]
-        with suppress(OSError):
-            private_folder(self._file.parent)
-            replace_file(self._file, msgspec.json.encode(self._data), new_mode=0o600)
-
-
-def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
-    try:
-        changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 (asked for every folder at every launch)
-        known = _known.get(folder)
-        if known is None or known[0] != changed:
-            points = memory.recall(folder, changed)
-            if points is None:
-                points = tuple(_read(folder))
-                memory.keep(folder, changed, points)
-            known = _known[folder] = (changed, points)
-    except OSError:
         # Entries of `sys.path` may be zip files, or not exist.
-        return ()
-    return known[1]
+        with suppress(OSError):
+            if folder in here:
+                continue
+            changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 (asked for every folder at every launch)
+            if _known.get(folder, (0,))[0] != changed:
+                if remembered is None:
+                    remembered = _remembered(file)
+                if remembered.get(folder, (0,))[0] != changed:
+                    remembered[folder], is_new = (changed, tuple(_read(folder))), True
+                _known[folder] = remembered[folder]
+            for point in _known[folder][1]:
+                points.setdefault(point.name, point)
+    if remembered is not None and is_new and home.is_dir():
+        present = {folder: known for folder, known in remembered.items() if os.path.isdir(folder)}  # noqa: PTH112
+        with suppress(OSError):
+            replace_entry(None, str(private_folder(file.parent) / file.name), msgspec.json.encode(present), 0o600)
+    return list(points.values())
+
+
+def _remembered(file: Path) -> _Known:
+    try:
+        return msgspec.convert(read_object(file).data, _Known)
+    except msgspec.ValidationError:
+        # The file is a cache that anybody may have changed.
+        return {}
 
 
 def _read(folder: str) -> Iterator[EntryPoint]:
@@ -265,35 +232,33 @@ def read_folder(
     entry: str = "",
 ) -> Plugin | FailedPlugin:
     """Read the plugin in a folder. `name` is the name of its entry point, where it has one."""
-    found = _Folder(root)
-    if found.reason:
-        return FailedPlugin(str(root), found.reason)
-    # The folder's name serves without what a name cannot hold.
-    called = name or found.text("name") or _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
-    if not _NAME.fullmatch(called):
-        return FailedPlugin(
-            str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'"
-        )
-    also = dict.fromkeys((found.text("name"), root.name, *aliases))
-    also.pop(called, None)
+    folder = _Folder(root)
+    if folder.reason:
+        return FailedPlugin(str(root), folder.reason)
+    # The folder's name serves without characters that a name cannot hold.
+    name = name or folder.text("name") or _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
+    if not _NAME.fullmatch(name):
+        return FailedPlugin(str(root), f"'{name[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'")
+    also = dict.fromkeys((folder.text("name"), root.name, *aliases))
+    also.pop(name, None)
     plugin = Plugin(
-        name=called,
+        name=name,
         origin=origin,
         where=str(root),
         provenance=provenance,
         root=root,
         entry=entry,
-        version=found.text("version"),
-        description=found.text("description"),
+        version=folder.text("version"),
+        description=folder.text("description"),
         aliases=tuple(also),
-        agents=found.folders("agents"),
-        skills=found.folders("skills"),
-        hooks=found.tables("hooks", "hooks/hooks.json", "hooks"),
-        servers=found.tables("mcpServers", ".mcp.json", "mcpServers"),
-        code=(entry,) if entry else found.modules(),
-        problems=tuple(found.problems),
+        agents=folder.folders("agents"),
+        skills=folder.folders("skills"),
+        hooks=folder.tables("hooks", "hooks/hooks.json", "hooks"),
+        servers=folder.tables("mcpServers", ".mcp.json", "mcpServers"),
+        code=(entry,) if entry else folder.modules(),
+        problems=tuple(folder.problems),
     )
-    if not found.manifest and not (plugin.agents or plugin.skills or plugin.rights):
+    if not folder.manifest and not (plugin.agents or plugin.skills or plugin.rights):
         return FailedPlugin(str(root), "it has no manifest and nothing that a plugin can bring")
     return plugin
 
@@ -335,26 +300,23 @@ class _Folder:
 
     def folders(self, key: str) -> tuple[Path, ...]:
         """Return the folder of that name, and those the manifest adds."""
-        paths = []
-        if (self._root / key).is_dir():
-            paths.append(self._root / key)
-        for path in self._paths(key, self.manifest.get(key)):
-            if path.exists():
-                paths.append(path)
-            else:
-                self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
+        paths = [self._root / key] if (self._root / key).is_dir() else []
+        paths += [path for path in self._paths(key, self.manifest.get(key)) if self._is_there(key, path)]
         return tuple(dict.fromkeys(paths))
+
+    def _is_there(self, key: str, path: Path) -> bool:
+        if not path.exists():
+            self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
+        return path.exists()
 
     def tables(self, key: str, usual: str, inner: str) -> tuple[PluginTable, ...]:
         """Return tables of the usual file, of files the manifest names, and of the manifest itself."""
-        said, found = self.manifest.get(key), []
-        if isinstance(said, Mapping):
-            table = _inner(said, inner)
-            if table:
-                found.append(PluginTable(self._root, table))
-            said = None
-        paths = dict.fromkeys([self._root / usual, *self._paths(key, said)])
-        for path in paths:
+        value, tables = self.manifest.get(key), []
+        if isinstance(value, Mapping):
+            if table := _inner(value, inner):
+                tables.append(PluginTable(self._root, table))
+            value = None
+        for path in dict.fromkeys([self._root / usual, *self._paths(key, value)]):
             if not path.is_file():
                 if path != self._root / usual:
                     self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
@@ -365,8 +327,8 @@ class _Folder:
             elif not isinstance(read.data.get(inner, {}), Mapping):
                 self.problems.append(f"'{inner}' in {path.relative_to(self._root)} must be an object; it is ignored")
             elif table := _inner(read.data, inner):
-                found.append(PluginTable(path, table))
-        return tuple(found)
+                tables.append(PluginTable(path, table))
+        return tuple(tables)
 
     def modules(self) -> tuple[str, ...]:
         """Return the modules that hold tools, as names below the folder."""
@@ -407,32 +369,26 @@ def _is_path(value: Any) -> bool:
 
 def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a table. Both forms are in use: the table itself, and an object that holds it under its name."""
-    found = data.get(key)
-    if isinstance(found, Mapping):
-        return found
-    table = {}
-    for name, value in data.items():
-        # A table itself may have a description or a version beside its entries.
-        if isinstance(value, (Mapping, list)):
-            table[name] = value
-    return table
+    table = data.get(key)
+    if isinstance(table, Mapping):
+        return table
+    # A table itself may have a description or a version beside its entries.
+    return {name: value for name, value in data.items() if isinstance(value, (Mapping, list))}
 
 
 FOLDER = "plugins"
 
 
-def plugin_folders(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, bool]]:
-    """Return the folders that hold plugins, with whether only the user can have put them there."""
+def plugin_folders(cwd: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Return the folder for the user's own plugins, and then those of the project, which exist."""
     own = retinue_home(environment) / FOLDER
-    folders = []
-    if own.is_dir():
-        folders.append((own, True))
+    folders = [own]
     top = repository_root(cwd) or cwd
     for level in (cwd, *cwd.parents):
         folder = level / ".retinue" / FOLDER
         # In the user's home folder both are one, and personal.
         if folder.is_dir() and not (own.is_dir() and folder.samefile(own)):
-            folders.append((folder, False))
+            folders.append(folder)
         if level == top:
             break
     return folders
@@ -447,25 +403,21 @@ def find_plugins(
 ) -> Plugins:
     """Find all plugins. `listed` are paths of the settings, `disabled` names of plugins to leave out; each with
     whether the user said so."""
-    found: dict[str, Plugin] = {}
+    plugins: dict[str, Plugin] = {}
     failed: list[FailedPlugin] = []
-    off_by_user: set[str] = set()
-    off_by_project: set[str] = set()
-    for name, own in disabled:
-        said = off_by_user if own else off_by_project
-        said.add(name.lower())
-    for made in _read_all(cwd, environment, listed):
-        if isinstance(made, FailedPlugin):
-            failed.append(made)
+    off = [(name.lower(), own) for name, own in disabled]
+    for plugin in _read_all(cwd, environment, listed):
+        if isinstance(plugin, FailedPlugin):
+            failed.append(plugin)
             continue
         # A project switches off only what a project brings: it must not take away what guards the user.
-        if made.names & off_by_user or (made.provenance != "person" and made.names & off_by_project):
+        if any(name in plugin.names and (own or plugin.provenance != "person") for name, own in off):
             continue
-        twin = found.setdefault(made.name.lower(), made)
+        twin = plugins.setdefault(plugin.name.lower(), plugin)
         # A plugin that is found twice, by a setting and in a folder, is no problem.
-        if twin.where != made.where:
-            failed.append(FailedPlugin(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
-    return Plugins(tuple(found.values()), tuple(failed))
+        if twin.where != plugin.where:
+            failed.append(FailedPlugin(plugin.where, f"another plugin is called '{plugin.name}', too: {twin.where}"))
+    return Plugins(tuple(plugins.values()), tuple(failed))
 
 
 def read_path(path: Path, origin: Origin, *, provenance: Provenance) -> Plugin | FailedPlugin:
@@ -481,11 +433,9 @@ def _read_all(
     cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]
 ) -> Iterator[Plugin | FailedPlugin]:
     """Read every plugin, the user's own first."""
-    folders = plugin_folders(cwd, environment)
+    own, *folders = plugin_folders(cwd, environment)
     paths = list(listed)
-    for folder, personal in folders:
-        if personal:
-            yield from _read_inside(folder, "user", provenance="person")
+    yield from _read_inside(own, "user", provenance="person")
     for path, personal in paths:
         if personal:
             yield read_path(path, "setting", provenance="person")
@@ -494,14 +444,15 @@ def _read_all(
     for path, personal in paths:
         if not personal:
             yield read_path(path, "setting", provenance="project")
-    for folder, personal in folders:
-        if not personal:
-            yield from _read_inside(folder, "project", provenance="project")
+    for folder in folders:
+        yield from _read_inside(folder, "project", provenance="project")
 
 
 def _read_inside(folder: Path, origin: Origin, *, provenance: Provenance) -> Iterator[Plugin | FailedPlugin]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except OSError as error:
         yield FailedPlugin(str(folder), f"it cannot be listed: {error.strerror or error}")
         return
@@ -520,24 +471,24 @@ def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
         return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
     module, _, _ = point.value.partition(":")
     folder = _find_folder(module)
-    if folder is None:
-        short = (point.distribution,) if point.distribution != point.name else ()
-        return Plugin(
-            point.name,
-            "package",
-            where,
-            provenance="person",
-            entry=point.value,
-            version=point.version,
-            aliases=short,
-            code=(point.value,),
+    aliases = (point.distribution,)
+    if folder is not None:
+        plugin = read_folder(
+            folder, "package", provenance="person", name=point.name, aliases=aliases, entry=point.value
         )
-    made = read_folder(
-        folder, "package", provenance="person", name=point.name, aliases=(point.distribution,), entry=point.value
+        if isinstance(plugin, FailedPlugin) or plugin.version:
+            return plugin
+        return replace(plugin, version=point.version)
+    return Plugin(
+        point.name,
+        "package",
+        where,
+        provenance="person",
+        entry=point.value,
+        version=point.version,
+        aliases=aliases,
+        code=(point.value,),
     )
-    if isinstance(made, FailedPlugin) or made.version:
-        return made
-    return replace(made, version=point.version)
 
 
 def _find_folder(module: str) -> Path | None:
