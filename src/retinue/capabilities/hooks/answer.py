@@ -32,42 +32,26 @@ def merge(opinions: Sequence[HookResult], spill: Spill) -> HookResult:
     or outputs the first counts, and a message says so."""
     if all(each is NO_OPINION for each in opinions):
         return NO_OPINION
-    verdict: Verdict | None = None
-    inputs, outputs = [], []
-    contexts: list[str] = []
-    stops: list[str | None] = []
-    messages: list[str] = []
-    failures: list[str] = []
-    labels: list[str] = []
-    output = ""
-    for each in opinions:
-        if _WEIGHT[each.verdict] > _WEIGHT[verdict]:
-            verdict = each.verdict
-        if each.updated_input is not None:
-            inputs.append(each.updated_input)
-        if each.updated_output is not None:
-            outputs.append(each.updated_output)
-        contexts.append(each.context)
-        stops.append(each.stop)
-        messages += each.messages
-        output = each.output or output
-        failures += each.failures
-        labels += each.handlers
+    verdict = max((each.verdict for each in opinions), key=_WEIGHT.__getitem__)
+    messages = [message for each in opinions for message in each.messages]
+    inputs = [each.updated_input for each in opinions if each.updated_input is not None]
+    outputs = [each.updated_output for each in opinions if each.updated_output is not None]
     for what, changes in (("input", inputs), ("output", outputs)):
         if any(change != changes[0] for change in changes[1:]):
             messages.append(f"Several hooks changed the {what} of one call: the change of the first one counts.")
     reasons = [each.reason for each in opinions if each.verdict == verdict]
+    last_outputs = filter(None, (each.output for each in reversed(opinions)))
     return HookResult(
         verdict=verdict,
         reason=_shorten(_join(reasons, "\n"), spill),
         updated_input=next(iter(inputs), None),
         updated_output=next(iter(outputs), None),
-        context=_shorten(_join(contexts, "\n\n"), spill),
-        stop=next(filter(None, stops), None),
+        context=_shorten(_join([each.context for each in opinions], "\n\n"), spill),
+        stop=next(filter(None, (each.stop for each in opinions)), None),
         messages=tuple(_shorten(message, spill) for message in dict.fromkeys(messages)),
-        output=_shorten(output, spill),
-        failures=tuple(failures),
-        handlers=tuple(dict.fromkeys(labels)),
+        output=_shorten(next(last_outputs, ""), spill),
+        failures=tuple(failure for each in opinions for failure in each.failures),
+        handlers=tuple(dict.fromkeys(label for each in opinions for label in each.handlers)),
     )
 
 
@@ -79,10 +63,8 @@ def _shorten(text: str, spill: Spill) -> str:
     if len(text) <= MAX_TEXT_CHARACTERS:
         return text
     path = spill(text)
-    note = f"\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters"
-    if path:
-        note += f" in {path}"
-    note += "]"
+    where = f" in {path}" if path else ""
+    note = f"\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters{where}]"
     return text[: MAX_TEXT_CHARACTERS - len(note)] + note
 
 
@@ -168,16 +150,12 @@ def _blocked(handler: Handler, said: HandlerResult, data: Any) -> HookResult:
     """Return the result of exit code 2: a no with the reason on standard error, whatever is on standard output."""
     reason = said.err.strip() or _reason_in(data) or "no reason was given"
     label = (handler.label,)
-    match handler.event:
-        case "Stop" | "SubagentStop":
-            return HookResult(verdict="deny", reason=reason, context=reason, handlers=label)
-        case "PostToolUseFailure":
-            # The call has failed already: there is nothing to forbid, only something to tell.
-            return HookResult(context=reason, handlers=label)
-        case event if event in BLOCKABLE:
-            return HookResult(verdict="deny", reason=reason, handlers=label)
-        case _:
-            return HookResult(messages=(f"{handler.label}: {reason}",))
+    if handler.event == "PostToolUseFailure":
+        # The call has failed already: there is nothing to forbid, only something to tell.
+        return HookResult(context=reason, handlers=label)
+    if handler.event not in BLOCKABLE:
+        return HookResult(messages=(f"{handler.label}: {reason}",))
+    return HookResult(verdict="deny", reason=reason, context=reason if handler.event in ENDS else "", handlers=label)
 
 
 def _plain(handler: Handler, said: HandlerResult) -> HookResult:
@@ -350,9 +328,7 @@ def _reason_in(data: Any) -> str:
 
 def _ended(said: HandlerResult) -> str:
     detail = _start(said.err.strip() or said.out.strip())
-    if not detail:
-        return f"failed with exit code {said.code}"
-    return f"failed with exit code {said.code}: {detail}"
+    return f"failed with exit code {said.code}" + (f": {detail}" if detail else "")
 
 
 def _start(text: str) -> str:

@@ -34,11 +34,10 @@ from retinue.models.build import Fallback
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.sources import Handler
-    from retinue.models.protocol import Model
     from retinue.runs.launch import Launch, LaunchPlan
     from retinue.runs.run import Run
 
-MOST_CONTINUATIONS = 8
+MAX_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""
 ENDING_SECONDS = 10.0
 """How long hooks may take over an end that they cannot change."""
@@ -56,6 +55,7 @@ _ERRORS = {
     "overloaded": "overloaded",
     "invalid_request": "invalid_request",
 }
+_NO_REASON = "no reason was given"
 _STATUS = {"completed": "done", "steered": "done", "error": "error"}
 """How a run ended, in CodingCode's words; everything else is `aborted`."""
 
@@ -76,15 +76,13 @@ class RunHooks:
         self._switched: dict[str, str] = {}
         self._continued = 0
         self._told_end = self._began = self._in_session = False
-        problems: list[str] = []
-        hooks: tuple[Handler, ...] = ()
+        hooks: list[Handler] = []
         if own and plan.spec.hooks and not project.settings.settings.disable_all_hooks:
-            hooks = tuple(agent_hooks(plan.spec, problems))
+            hooks = agent_hooks(plan.spec, self.notes)
         self._handlers = project.part(SessionHooks).handlers(hooks)
         guards = [handler for event in GUARDS for handler in self._handlers.get(event, ())]
         self.guard_sources = frozenset(handler.source for handler in guards if not handler.observes)
         """The files that bring handlers which can refuse something."""
-        self.notes += problems
         self.watches = not _WATCHED.isdisjoint(self._handlers)
 
     def listens(self, event: HookEvent) -> bool:
@@ -96,13 +94,10 @@ class RunHooks:
         result = await self._bus.fire(event, subject, payload)
         for message in result.messages:
             self._warn("hook", message)
-        if result.stop is not None and event not in ("Stop", "SubagentStop", "SessionEnd"):
-            self._stop(result.stop)
+        at_end = event in ("Stop", "SubagentStop", "SessionEnd")
+        if result.stop is not None and self._handle is not None and not at_end:
+            self._handle.stop_now(f"A hook stopped the run: {result.stop}")
         return result
-
-    def _stop(self, reason: str) -> None:
-        if self._handle is not None:
-            self._handle.stop_now(f"A hook stopped the run: {reason}")
 
     async def close(self) -> list[str]:
         """Call no hook of this run any more, and end what its hooks started. Return what the outcome should say."""
@@ -114,28 +109,17 @@ class RunHooks:
 
     @cached_property
     def _bus(self) -> HookBus:
-        project, request = self._project, self.launch.request
+        project, request, ids = self._project, self.launch.request, self._ids
+        settings = project.settings.settings
         around = HandlerEnv(
             cwd=request.cwd,
             project=project.cwd,
             environment=project.environment,
             transport=lambda: project.transport,
-            owner=self._ids.run_id,
-            passed=project.settings.settings.sandbox_pass_environment,
+            owner=ids.run_id,
+            passed=settings.sandbox_pass_environment,
         )
-        return HookBus(
-            self._handlers,
-            around,
-            self._who(),
-            fail_open=project.settings.settings.hooks_fail_open,
-            outputs=project.state / "outputs" / self._ids.run_id,
-            report=lambda failure: self._warn("hook_failed", failure),
-        )
-
-    def _who(self) -> dict[str, Any]:
-        """Return the fields of every payload: the run, its parent, and its transcript."""
-        request, ids = self.launch.request, self._ids
-        return {
+        who = {
             "session_id": ids.root_id,
             "run_id": ids.run_id,
             "agent_id": ids.run_id,
@@ -146,6 +130,14 @@ class RunHooks:
             "cwd": str(request.cwd),
             "permission_mode": self.launch.mode,
         }
+        return HookBus(
+            self._handlers,
+            around,
+            who,
+            fail_open=settings.hooks_fail_open,
+            outputs=project.state / "outputs" / ids.run_id,
+            report=lambda failure: self._warn("hook_failed", failure),
+        )
 
     def _warn(self, code: str, text: str) -> None:
         """Warn people in the run's record, as soon as there is one."""
@@ -172,62 +164,54 @@ class RunHooks:
         if resumed:
             await self._switch_model()
         result = await self.fire("UserPromptSubmit", "", {"prompt": request.task})
-        if result.verdict == "deny" or result.stop is not None:
-            await self._session_ends("prompt_input_exit")
-            raise PromptBlockedError(f"The prompt was blocked: {result.reason or result.stop or 'no reason was given'}")
+        await self._raise_refusal("The prompt was blocked", result)
         self._add(result.context)
+
+    async def _raise_refusal(self, what: str, result: HookResult) -> None:
+        why = _refusal(result)
+        if why is not None:
+            await self._session_ends("prompt_input_exit")
+            raise PromptBlockedError(f"{what}: {why}")
+
+    @property
+    def _listens_to_switches(self) -> bool:
+        return self.listens("PreModelSwitch") or self.listens("PostModelSwitch")
 
     async def _switch_model(self) -> None:
         """Ask hooks about a resumed run that goes on with another model; they are told when it has
         happened. Raise PromptBlockedError."""
-        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
+        if not self._listens_to_switches:
             return
-        earlier = self._project.log.reader.ordered(self._ids.run_id, ("run.started",))
-        last = None
-        for _, event in earlier:
-            if isinstance(event.body, RunStarted):
-                last = event.body.model
-        model, asked = self.launch.model_name, self.launch.request.model
-        if last is None or last == model:
-            return
-        switch = {"from_model": last, "to_model": model, "requested_model": asked or model}
-        switch["source"] = "user" if asked else "resume"
-        result = await self.fire("PreModelSwitch", model, switch)
-        if result.verdict == "deny" or result.stop is not None:
-            await self._session_ends("prompt_input_exit")
-            why = result.reason or result.stop or "no reason was given"
-            raise PromptBlockedError(f"The change of the model to {model} was refused: {why}")
-        self._switched = switch
+        events = self._project.log.reader.ordered(self._ids.run_id, ("run.started",))
+        models = [event.body.model for _, event in events if isinstance(event.body, RunStarted)]
+        model = self.launch.model_name
+        if models and models[-1] != model:
+            switch = self._switch(models[-1], model, "user" if self.launch.request.model else "resume")
+            result = await self.fire("PreModelSwitch", model, switch)
+            await self._raise_refusal(f"The change of the model to {model} was refused", result)
+            self._switched = switch
 
-    def _hear_of_fallbacks(self, model: Model) -> None:
-        """Fire the events of a change of the model also when a fallback takes over."""
-        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
-            return
-        if isinstance(model, Fallback):
-            model.before_switch = self._before_fallback
-            model.after_switch = self._after_fallback
+    def _switch(self, old: str, new: str, source: str) -> dict[str, str]:
+        asked = self.launch.request.model or self.launch.model_name
+        return {"from_model": old, "to_model": new, "requested_model": asked, "source": source}
 
     async def _before_fallback(self, old: str, new: str) -> str | None:
-        result = await self.fire("PreModelSwitch", new, self._fallback(old, new))
-        if result.verdict == "deny" or result.stop is not None:
-            return result.reason or result.stop or "a hook refused it and gave no reason"
-        return None
+        result = await self.fire("PreModelSwitch", new, self._switch(old, new, "fallback"))
+        return _refusal(result, "a hook refused it and gave no reason")
 
     async def _after_fallback(self, old: str, new: str) -> None:
-        await self.fire("PostModelSwitch", new, self._fallback(old, new))
-
-    def _fallback(self, old: str, new: str) -> dict[str, str]:
-        asked = self.launch.request.model or self.launch.model_name
-        return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
+        await self.fire("PostModelSwitch", new, self._switch(old, new, "fallback"))
 
     async def begin(self, handle: Run) -> None:
         """Fire the events of a run that starts to work. Hooks can stop it from now on."""
         self._handle, self._began, self.launch = handle, True, handle.launch
         for warning in self._early:
             self._warn(warning.code, warning.text)
-        self._hear_of_fallbacks(handle.launch.model)
+        model = handle.launch.model
+        if isinstance(model, Fallback) and self._listens_to_switches:
+            model.before_switch, model.after_switch = self._before_fallback, self._after_fallback
         if self._switched:
-            await self.fire("PostModelSwitch", str(self._switched["to_model"]), self._switched)
+            await self.fire("PostModelSwitch", self._switched["to_model"], self._switched)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):
             self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
 
@@ -273,8 +257,8 @@ class RunHooks:
         result = await self._ends("completed", active=self._continued > 0)
         if result.stop is not None or result.verdict != "deny" or not result.context:
             return None
-        if self._continued >= MOST_CONTINUATIONS:
-            note = f"{self._end} hooks kept it from ending {MOST_CONTINUATIONS} times in a row; then it ended anyway."
+        if self._continued >= MAX_CONTINUATIONS:
+            note = f"{self._end} hooks kept it from ending {MAX_CONTINUATIONS} times in a row; then it ended anyway."
             self.notes.append(note)
             self._warn("hook_limit", note)
             return None
@@ -343,6 +327,13 @@ class RunHooks:
             self.preface.append(context)
 
 
+def _refusal(result: HookResult, no_reason: str = _NO_REASON) -> str | None:
+    """Return why hooks refuse something; None where they do not."""
+    if result.verdict != "deny" and result.stop is None:
+        return None
+    return result.reason or result.stop or no_reason
+
+
 async def admit(plan: LaunchPlan) -> None:
     """Ask hooks whether the run may start, and let them change its task. Raise SpawnDeniedError or
     PromptBlockedError."""
@@ -355,12 +346,8 @@ async def admit(plan: LaunchPlan) -> None:
 
 async def _ask_to_spawn(plan: LaunchPlan) -> None:
     request, ids, parent = plan.request, plan.place, plan.parent
-    spawner: Hooks | None = None
-    if parent is not None:
-        spawner = parent.hooks
-    if spawner is None:
-        # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
-        spawner = RunHooks(plan, own=False)
+    # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
+    spawner: Hooks = RunHooks(plan, own=False) if parent is None else parent.hooks
     if not spawner.listens("SubagentSpawn"):
         return
     fields = {
@@ -376,7 +363,7 @@ async def _ask_to_spawn(plan: LaunchPlan) -> None:
         await spawner.close()
     if result.verdict in ("deny", "ask") or result.stop is not None:
         # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
-        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
+        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or _NO_REASON}")
     prompt = (result.updated_input or {}).get("prompt")
     if isinstance(prompt, str) and prompt.strip():
         plan.request = replace(request, task=prompt)
