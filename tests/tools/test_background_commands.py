@@ -10,7 +10,7 @@ from typing import Any
 from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolOutput
 from retinue.testing import Call, ScriptedModel, ToolBench, Turn, drive
-from retinue.tools.bash import MOST, BackgroundCommands
+from retinue.tools.bash import MAX_COMMANDS, BackgroundCommands
 
 
 async def run(bench: ToolBench, name: str, **arguments: Any) -> ToolOutput:
@@ -61,12 +61,12 @@ async def test_the_end_of_a_run_ends_what_it_left_at_work(tmp_path: Path) -> Non
 
 async def test_only_so_many_commands_run_at_once_and_the_list_names_them(tmp_path: Path) -> None:
     bench = ToolBench(tmp_path / "work")
-    for _ in range(MOST):
+    for _ in range(MAX_COMMANDS):
         await run(bench, "bash", command="sleep 1000", run_in_background=True)
     refused = await run(bench, "bash", command="sleep 1000", run_in_background=True)
     assert refused.is_error and "are at work already" in refused.text
     listed = await run(bench, "bash_output")
-    assert listed.text.count("still running") == MOST
+    assert listed.text.count("still running") == MAX_COMMANDS
     await bench.close()
 
 

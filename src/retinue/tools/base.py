@@ -1,12 +1,13 @@
-"""What the built-in tools share: how they read arguments, a spec with its prompt beside it, failure as a result.
+"""The base of built-in tools: how they read arguments, a spec with its prompt beside it, failure as a result.
 
-The loop has already put a call into the tool's own form (`loop/spellings.py`). For a tool that a
-program calls, `Arguments` accepts the canonical name and its other spellings. What cannot be
-understood raises a `ToolError` that says what to send; outside this package it is a failed result.
+The loop has already put a call into the tool's own form (`loop/arguments.py`). For a tool that a
+program calls, `Arguments` accepts the canonical name and its other spellings. A value that cannot be
+understood raises a `ToolError` that tells what to send; outside this package it is a failed result.
 
-A tool is two files: `tools/NAME.py` with a subclass of `BuiltinTool` whose `name` is NAME, and
-`tools/prompts/NAME.md`, the description that models see. Importing this module loads no tool; a tool
-is loaded when it is built.
+A tool is two files and a line: `tools/NAME.py` with a subclass of `BuiltinTool` whose `name` is NAME,
+`tools/prompts/NAME.md`, the description that models see, and an entry in the tables of `core/tool_names.py`: the
+most it may do, which parameters are paths, and whether a run has it only where its file names it. Importing this
+module loads no tool; a tool is loaded when it is built.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -82,17 +84,16 @@ class Arguments:
         """A required string that is not empty."""
         value = self.optional_text(name, *others)
         if value is None:
-            raise ToolError(f'{self._tool} needs "{name}": {self._hint()}')
+            sent = ", ".join(f'"{key}"' for key in list(self._values)[:12]) or "no arguments"
+            raise ToolError(f'{self._tool} needs "{name}": a string that is not empty. The call had {sent}.')
         return value
 
     def optional_text(self, name: str, *others: str) -> str | None:
         """A string, or None when absent or empty."""
         value = self.find(name, *others)
-        if isinstance(value, str):
-            return value or None
-        if value is None:
-            return None
-        raise self.wrong(name, "a string", value)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(name, "a string", value)
+        return value or None
 
     def whole(self, name: str, *others: str, least: int = 0) -> int | None:
         """A whole number that is at least `least`; strings and 3.0 count."""
@@ -107,15 +108,12 @@ class Arguments:
         value = self.find(name, *others)
         if value is None or value == "":
             return None
-        # True is a number to Python, but never what a model means by one.
-        if isinstance(value, bool):
-            raise self.wrong(name, "a number", value)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise self.wrong(name, "a number", value) from None
-        # NaN is unequal to itself.
-        if number != number or number in (float("inf"), float("-inf")):
+            number = nan
+        # True is a number to Python, but never to a model.
+        if isinstance(value, bool) or not isfinite(number):
             raise self.wrong(name, "a number", value)
         return number
 
@@ -158,10 +156,6 @@ class Arguments:
             shown = shown[:77] + "..."
         return ToolError(f'{self._tool}: "{name}" must be {wanted}, but it was {shown}.')
 
-    def _hint(self) -> str:
-        sent = ", ".join(f'"{key}"' for key in list(self._values)[:12])
-        return f"a string that is not empty. The call had {sent or 'no arguments'}."
-
 
 Properties = Mapping[str, Any]
 """The `properties` of a JSON Schema object: each parameter with its description."""
@@ -189,9 +183,9 @@ class BuiltinTool(ABC):
     exclusive: ClassVar[bool] = False
     confinable: ClassVar[bool] = False
     effects: ClassVar[frozenset[EffectKind] | None] = None
-    """The most it may do. None where `core.toolnames` says it, which knows it before the tool is loaded."""
+    """The most it may do. None where `core.tool_names` says it, which knows it before the tool is loaded."""
     paths: ClassVar[tuple[str, ...] | None] = None
-    """The parameters that are paths. None where `core.toolnames` says it."""
+    """The parameters that are paths. None where `core.tool_names` says it."""
 
     def __init__(self) -> None:
         parameters = parameters_of(self.properties, self.required)
@@ -254,13 +248,13 @@ def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str
 
 def names_of(aliases: Aliases) -> dict[str, str]:
     """Return the parameter that each other name stands for, by the name as written and folded."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for parameter, others in aliases.items():
         before = parameter[: parameter.rfind(".") + 1]
         for other in others:
-            found.setdefault(before + other, parameter)
-            found.setdefault(before + fold_name(other), parameter)
-    return found
+            parameters.setdefault(before + other, parameter)
+            parameters.setdefault(before + fold_name(other), parameter)
+    return parameters
 
 
 _SEVEN = ("read", "write", "edit", "bash", "grep", "find", "ls")
@@ -282,20 +276,16 @@ _built: dict[str, Tool] = {}
 
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in tools. The seven keep their places: providers cache the list of tools."""
-    known = {*_SEVEN, *COMPANION_NAMES, *_MADE_FOR_ONE_RUN}
-    # Any other prompt belongs to a tool that somebody has added.
     prompts = {name.removesuffix(".md") for name in os.listdir(_PROMPTS)}  # noqa: PTH208 - before the first request
-    return (*_SEVEN, *sorted(prompts - known))
+    # Any other prompt belongs to a tool that somebody has added.
+    return (*_SEVEN, *sorted(prompts.difference(_SEVEN, COMPANION_NAMES, _MADE_FOR_ONE_RUN)))
 
 
 def builtin_tools(names: Iterable[str] | None = None) -> dict[str, Tool]:
     """Return the built-in tools, or those of `names` that are built in. Tools have no state, so one
     of each serves every run."""
-    wanted = builtin_names()
-    if names is not None:
-        asked = set(names)
-        wanted = tuple(filter(asked.__contains__, wanted))
-    return {name: _tool(name) for name in wanted}
+    chosen = None if names is None else frozenset(names)
+    return {name: _tool(name) for name in builtin_names() if chosen is None or name in chosen}
 
 
 def companion_tools() -> dict[str, Tool]:
@@ -306,8 +296,8 @@ def companion_tools() -> dict[str, Tool]:
 def _tool(name: str) -> Tool:
     if name not in _built:
         module = import_module(f"retinue.tools.{_MODULES.get(name, name)}")
-        for made in vars(module).values():
+        for value in vars(module).values():
             # Its own name, not an inherited one: a variant of a tool is built by those who choose it.
-            if isinstance(made, type) and vars(made).get("name") == name:
-                _built[name] = made()
+            if isinstance(value, type) and vars(value).get("name") == name:
+                _built[name] = value()
     return _built[name]

@@ -1,36 +1,34 @@
-"""bash_output, and the background commands of a run: started, read, stopped, and ended with the run.
+"""bash and bash_output: one command in a shell of its own, which is waited for or stays in the background.
 
-Each is a program like any other command: in the run's sandbox, marked, in a session of its own.
-What it prints goes to a file of the run's outputs, of which a model reads what is new.
-
-bash: one command in a shell of its own.
+A command in the background is a program like any other: in the run's sandbox, marked, in a session of its own, and
+ended with the run. Its output goes to a file of the run's outputs, of which a model reads the new part.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.messages import Text
-from retinue.core.permission import ToolEffect
+from retinue.core.permission import EffectStatus, ToolEffect
 from retinue.core.programs import NotConfinedError, PreparedProgram, prepare
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import Capture, StreamCleaner, head_and_tail
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
 
-MOST = 8
-SHOWN = 20_000
+MAX_COMMANDS = 8
+SHOWN_CHARACTERS = 20_000
 FILE_BYTES = 16 * 1024 * 1024
 _SETTLE_SECONDS = 0.3
 """How long a start waits: a command that fails at once says so in the result of its start."""
@@ -57,8 +55,8 @@ class BackgroundCommand:
         text = self._cleaner.feed(data)
         self._unread.append(text)
         # A model may never ask: memory stays bounded, and the file has the rest.
-        if sum(map(len, self._unread)) > 4 * SHOWN:
-            self._unread = ["".join(self._unread)[-2 * SHOWN :]]
+        if sum(map(len, self._unread)) > 4 * SHOWN_CHARACTERS:
+            self._unread = ["".join(self._unread)[-2 * SHOWN_CHARACTERS :]]
         raw = text.encode("utf-8", "replace")
         if self._stored + len(raw) <= FILE_BYTES:
             self._stored += len(raw)
@@ -72,7 +70,7 @@ class BackgroundCommand:
             self._unread.append(self._cleaner.feed(b"", final=True))
         text = "".join(self._unread)
         self._unread.clear()
-        return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip() if text else ""
+        return head_and_tail(text, SHOWN_CHARACTERS, f"the whole is in {self.path}").rstrip() if text else ""
 
     def state(self) -> str:
         """Return its state in a few words."""
@@ -93,27 +91,28 @@ class BackgroundCommands:
         self._commands: dict[str, BackgroundCommand] = {}
 
     async def start(self, command: str, program: PreparedProgram, *, outputs: Path, owner: str) -> BackgroundCommand:
-        live = self._live()
-        if len(live) >= MOST:
-            names = ", ".join(each.id for each in live)
-            raise ToolError(f"{MOST} commands are at work already: {names}. Stop one with bash_output and stop: true.")
+        live = self.live()
+        if len(live) >= MAX_COMMANDS:
+            names = ", ".join(running.id for running in live)
+            raise ToolError(
+                f"{MAX_COMMANDS} commands are at work already: {names}. Stop one with bash_output and stop: true."
+            )
         number = len(self._commands) + 1
         outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made = BackgroundCommand(number, command, outputs / f"shell-{number}.txt")
+        started = BackgroundCommand(number, command, outputs / f"shell-{number}.txt")
         # Made before the command starts, so that a model can look at it at once.
-        made.path.touch(mode=0o600)
-        work = run_program(program, receive=made.receive, seconds=None, owner=owner)
-        made.task = asyncio.create_task(work)
-        self._commands[made.id] = made
-        await asyncio.wait({made.task}, timeout=_SETTLE_SECONDS)
-        return made
+        started.path.touch(mode=0o600)
+        started.task = asyncio.create_task(run_program(program, receive=started.receive, seconds=None, owner=owner))
+        self._commands[started.id] = started
+        await asyncio.wait({started.task}, timeout=_SETTLE_SECONDS)
+        return started
 
     def find(self, name: str) -> BackgroundCommand:
-        found = self._commands.get(name) or self._commands.get(f"shell-{name}")
-        if found is None:
-            known = ", ".join(self._commands) or "none"
-            raise ToolError(f"There is no background command {name!r}. There is: {known}.")
-        return found
+        command = self._commands.get(name) or self._commands.get(f"shell-{name}")
+        if command is None:
+            names = ", ".join(self._commands) or "none"
+            raise ToolError(f"There is no background command {name!r}. There is: {names}.")
+        return command
 
     def every(self) -> list[BackgroundCommand]:
         return list(self._commands.values())
@@ -124,16 +123,15 @@ class BackgroundCommands:
             command.task.cancel()
             await asyncio.wait({command.task})
 
-    async def close(self) -> tuple[str, ...]:
+    async def close(self) -> list[str]:
         """End all commands at work, and return what they were."""
-        stopped: list[str] = []
-        for each in self._live():
-            await self.stop(each)
-            stopped.append(f"{each.id}: {each.command[:200]}")
-        return tuple(stopped)
+        live = self.live()
+        for command in live:
+            await self.stop(command)
+        return [f"{command.id}: {command.command[:200]}" for command in live]
 
-    def _live(self) -> list[BackgroundCommand]:
-        return [each for each in self._commands.values() if each.live]
+    def live(self) -> list[BackgroundCommand]:
+        return [command for command in self._commands.values() if command.live]
 
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
@@ -142,10 +140,10 @@ async def stop_commands(context: ToolContext) -> tuple[str, ...]:
         return ()
     # A run that is cancelled must not leave its commands behind.
     stopped = await asyncio.shield(context.commands.close())
-    return tuple(f"Still running in the background when the run ended, and stopped: {each}" for each in stopped)
+    return tuple(f"Still running in the background when the run ended, and stopped: {command}" for command in stopped)
 
 
-LONGEST_WAIT = 120.0
+MAX_WAIT_SECONDS = 120.0
 
 
 class BashOutputTool(BuiltinTool):
@@ -175,7 +173,7 @@ class BashOutputTool(BuiltinTool):
         if given.flag("stop"):
             await commands.stop(command)
         elif command.task is not None:
-            seconds = min(given.number("wait") or 0.0, LONGEST_WAIT)
+            seconds = min(given.number("wait") or 0.0, MAX_WAIT_SECONDS)
             await asyncio.wait({command.task}, timeout=seconds)
         return ok(show_command(command), ToolEffect(command=None))
 
@@ -231,11 +229,9 @@ class BashTool(BuiltinTool):
             if isinstance(arguments.get(name), list):
                 arguments[name] = _line(arguments[name])
         folder = _take(arguments, _FOLDERS)
-        said = [name for name in ("command", "cmd", "script") if isinstance(arguments.get(name), str)]
-        if isinstance(folder, str) and folder not in ("", ".", "./") and said:
-            import shlex
-
-            arguments[said[0]] = f"cd {shlex.quote(folder)} && {{\n{arguments[said[0]]}\n}}"
+        key = next((key for key in ("command", "cmd", "script") if isinstance(arguments.get(key), str)), None)
+        if isinstance(folder, str) and folder not in ("", ".", "./") and key is not None:
+            arguments[key] = f"cd {shlex.quote(folder)} && {{\n{arguments[key]}\n}}"
         milliseconds = _take(arguments, ("timeout_ms", "yield_time_ms"))
         if isinstance(milliseconds, (int, float)) and "timeout" not in arguments:
             arguments["timeout"] = milliseconds / 1000
@@ -248,7 +244,7 @@ class BashTool(BuiltinTool):
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
         if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
             raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
-        seconds, most = _seconds(given, context)
+        seconds, at_most = _seconds(given, context)
         if not context.root.is_dir():
             raise ToolError(
                 f"The working directory {context.root} no longer exists, so no command can run. Report this."
@@ -272,8 +268,13 @@ class BashTool(BuiltinTool):
         finally:
             capture.close()
         stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
-        timing = Timing(time.monotonic() - began, seconds, most, can_stay=context.commands is not None)
-        return _output(command, shown, ended, timing, stopped)
+        limit, remedy = "its timeout", "Set a longer timeout, or do less at once"
+        if at_most:
+            limit, remedy = "the most one call may take", "Do less at once"
+            if context.commands is not None:
+                remedy += ", or use run_in_background"
+        timeout = f"stopped after {seconds:g} s, {limit}, with everything it had started. {remedy}"
+        return _output(command, shown, ended, time.monotonic() - began, timeout, stopped)
 
 
 async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
@@ -281,8 +282,9 @@ async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
     runs outside of it instead."""
 
     def confined() -> PreparedProgram:
+        path = context.environment.get("PATH")
         return prepare(
-            [_shell(context.environment), "-c", command],
+            [shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh", "-c", command],
             clearance=context.clearance,
             environment=environment(context),
             cwd=context.root,
@@ -304,9 +306,9 @@ async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     if not isinstance(commands, BackgroundCommands):
         raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
     program = await _prepare(command, context)
-    made = await commands.start(command, program, outputs=context.outputs, owner=context.run_id)
-    text = f"{made.take()}\n[{made.id} {made.state()} in the background. bash_output reads what it prints, also in "
-    text += f"{made.path}; it is stopped when you end.]"
+    started = await commands.start(command, program, outputs=context.outputs, owner=context.run_id)
+    text = f"{started.take()}\n[{started.id} {started.state()} in the background. bash_output reads what it prints, "
+    text += f"also in {started.path}; it is stopped when you end.]"
     return ToolOutput((Text(text.lstrip()),), effect=ToolEffect("started", command=command))
 
 
@@ -319,49 +321,38 @@ def _line(words: list[Any]) -> Any:
         return words
     if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
         return words[2]
-    import shlex
-
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def _take(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
     """Return the first of these that has a value, and take all of them out of the arguments."""
-    found = None
-    for name in names:
-        value = arguments.pop(name, None)
-        if found is None:
-            found = value
-    return found
+    values = [arguments.pop(name, None) for name in names]
+    return next((value for value in values if value is not None), None)
 
 
 def environment(context: ToolContext) -> dict[str, str]:
     """Return the run's own environment, made quiet. Only PATH and HOME are filled in from outside:
     the code that starts the run decides what else a command may know."""
-    found = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET, "PWD": str(context.root)}
+    variables = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET, "PWD": str(context.root)}
     # The permissions must know where `cd` leads.
-    found.pop("CDPATH", None)
-    return found
-
-
-def _shell(env: Mapping[str, str]) -> str:
-    path = env.get("PATH")
-    return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
+    variables.pop("CDPATH", None)
+    return variables
 
 
 def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
     """Return how long it may run, and whether no call may take longer."""
-    wanted = given.number("timeout") or DEFAULT_SECONDS
-    if wanted < 0:
-        raise given.wrong("timeout", "a number of seconds above 0", wanted)
-    if wanted >= _MILLISECONDS:
-        wanted /= 1000
+    seconds = given.number("timeout") or DEFAULT_SECONDS
+    if seconds < 0:
+        raise given.wrong("timeout", "a number of seconds above 0", seconds)
+    if seconds >= _MIN_MILLISECONDS:
+        seconds /= 1000
     if context.tool_timeout is None:
-        return wanted, False
-    most = _most(context.tool_timeout)
-    return min(wanted, most), wanted >= most
+        return seconds, False
+    limit = _limit(context.tool_timeout)
+    return min(seconds, limit), seconds >= limit
 
 
-def _most(tool_timeout: float) -> float:
+def _limit(tool_timeout: float) -> float:
     """Return a little less than the loop allows a call, so that the partial output still comes back."""
     return max(tool_timeout * 0.9, tool_timeout - 5)
 
@@ -374,19 +365,16 @@ def bash_within(tool_timeout: float | None, *, background: bool) -> BashTool:
     tool = BashTool()
     said = f"Seconds (default {DEFAULT_SECONDS:g})"
     if tool_timeout is not None:
-        most = _most(tool_timeout)
-        said = f"Seconds (default {min(DEFAULT_SECONDS, most):g}, at most {most:g})"
-    parameters = dict(tool.spec.parameters)
-    timeout = {"type": "number", "description": said}
-    properties = {**parameters["properties"], "timeout": timeout}
+        limit = _limit(tool_timeout)
+        said = f"Seconds (default {min(DEFAULT_SECONDS, limit):g}, at most {limit:g})"
+    properties = {**tool.properties, "timeout": {"type": "number", "description": said}}
     if background:
         properties["run_in_background"] = tool.hidden["run_in_background"]
-    parameters["properties"] = properties
-    tool.spec = replace(tool.spec, parameters=parameters)
+    tool.spec = replace(tool.spec, parameters={**tool.spec.parameters, "properties": properties})
     return tool
 
 
-_MILLISECONDS = 10_000
+_MIN_MILLISECONDS = 10_000
 """A timeout of this much is meant in milliseconds, in which Claude Code counts."""
 
 
@@ -410,35 +398,13 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-class Timing(Struct, frozen=True):
-    """How long a command took and might have taken. `at_most` says that no call may take longer;
-    `can_stay` that commands may go on in the background here."""
-
-    took: float
-    allowed: float
-    at_most: bool
-    can_stay: bool
-
-    @property
-    def limit(self) -> str:
-        return "the most one call may take" if self.at_most else "its timeout"
-
-    @property
-    def remedy(self) -> str:
-        if not self.at_most:
-            return "Set a longer timeout, or do less at once"
-        if self.can_stay:
-            return "Do less at once, or use run_in_background"
-        return "Do less at once"
-
-
-def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped: str) -> ToolOutput:
+def _output(command: str, shown: str, ended: ProcessEnd, seconds: float, timeout: str, stopped: str) -> ToolOutput:
+    """Return the result of a command that took so many seconds. `timeout` is the note where it took too long,
+    `stopped` the part of it that the sandbox did not let happen."""
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
-        notes.append(
-            f"[stopped after {timing.allowed:g} s, {timing.limit}, with everything it had started. {timing.remedy}]"
-        )
+        notes.append(f"[{timeout}]")
         code = 124
     elif code is None:
         notes.append("[the command ended but its exit code is not known]")
@@ -450,17 +416,16 @@ def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped
         # A shell reports a child that died by signal N as 128 + N.
         died = f", {_signal(code - 128)}" if 128 < code < 160 else ""
         notes.append(f"[exit code {code}{died}]")
-    if timing.took >= LONG_SECONDS and not ended.timed_out:
-        notes.append(f"[took {timing.took:.0f} s]")
+    if seconds >= LONG_SECONDS and not ended.timed_out:
+        notes.append(f"[took {seconds:.0f} s]")
     if ended.stopped:
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
     if stopped:
         notes.append(f"[{stopped}]")
     text = "\n".join(filter(None, [shown, *notes])) or "(no output)"
     # A command that ended with an error has still run: only a timeout is a failure of the call.
-    effect = ToolEffect("finished", command=command, exit_code=code, stopped=stopped or None)
-    if ended.timed_out:
-        effect = replace(effect, status="failed")
+    status: EffectStatus = "failed" if ended.timed_out else "finished"
+    effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
     return ToolOutput((Text(text),), code != 0, effect)
 
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from retinue.core.tool import Question, Reply, Todo, TodoStatus, ToolContext, ToolOutput, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 
-MOST_OPTIONS = 10
-MOST_QUESTIONS = 4
-LONGEST_QUESTION = 4_000
-LONGEST_OPTION = 200
+MAX_OPTIONS = 10
+MAX_QUESTIONS = 4
+MAX_QUESTION_CHARACTERS = 4_000
+MAX_OPTION_CHARACTERS = 200
 
 
 class AskParentTool(BuiltinTool):
@@ -37,8 +37,10 @@ class AskParentTool(BuiltinTool):
         text = given.text("question").strip()
         if not text:
             raise ToolError(f"{self.name}: the question is empty.")
-        if len(text) > LONGEST_QUESTION:
-            raise ToolError(f"{self.name}: the question is too long. Ask in at most {LONGEST_QUESTION} characters.")
+        if len(text) > MAX_QUESTION_CHARACTERS:
+            raise ToolError(
+                f"{self.name}: the question is too long. Ask in at most {MAX_QUESTION_CHARACTERS} characters."
+            )
         if context.companion is None:
             raise ToolError(f"{self.name} is not available here. Go on, and say what you assumed.")
         options = _options(given)
@@ -71,9 +73,10 @@ def _options(given: Arguments) -> dict[str, str]:
         if not isinstance(option, str) or not option.strip():
             raise given.wrong("options", "a list of texts", entries)
         note = str(notes[number]) if number < len(notes) else ""
-        options[" ".join(option.split())[:LONGEST_OPTION]] = " ".join(note.split())[:LONGEST_OPTION]
-    if len(entries) > MOST_OPTIONS:
-        raise ToolError(f"Give at most {MOST_OPTIONS} options.")
+        words, note = (" ".join(text.split())[:MAX_OPTION_CHARACTERS] for text in (option, note))
+        options[words] = note
+    if len(entries) > MAX_OPTIONS:
+        raise ToolError(f"Give at most {MAX_OPTIONS} options.")
     return options
 
 
@@ -90,10 +93,10 @@ def _in_own_form(question: Any) -> dict[str, Any]:
     if not isinstance(question, dict):
         return {"question": str(question)}
     options = question.get("options")
-    if not isinstance(options, list) or not any(isinstance(each, dict) for each in options):
+    if not isinstance(options, list) or not any(isinstance(option, dict) for option in options):
         return question
-    notes = [str(each.get("description") or "") if isinstance(each, dict) else "" for each in options]
-    return {**question, "options": [_field(each, "label") for each in options], "notes": notes}
+    notes = [str(option.get("description") or "") if isinstance(option, dict) else "" for option in options]
+    return {**question, "options": [_field(option, "label") for option in options], "notes": notes}
 
 
 class AskUserTool(AskParentTool):
@@ -124,21 +127,20 @@ class AskUserTool(AskParentTool):
         questions = given.items("questions") or []
         if not questions:
             return await super().call(call_id, given, context)
-        if len(questions) > MOST_QUESTIONS:
-            raise ToolError(f"ask_user: ask at most {MOST_QUESTIONS} questions at once.")
+        if len(questions) > MAX_QUESTIONS:
+            raise ToolError(f"ask_user: ask at most {MAX_QUESTIONS} questions at once.")
         # All are checked before the person is asked the first.
-        asked: list[Arguments] = []
-        for number, each in enumerate(questions, 1):
-            asked.append(Arguments(f"ask_user: question {number}", each, self.aliases))
-            asked[-1].text("question")
-            _options(asked[-1])
+        entries = [
+            Arguments(f"ask_user: question {number}", question, self.aliases)
+            for number, question in enumerate(questions, 1)
+        ]
+        texts = [" ".join(entry.text("question").split()) for entry in entries]
+        for entry in entries:
+            _options(entry)
         lines: list[str] = []
-        for one in asked:
-            reply = await self._ask(one, call_id, context)
-            said = reply.text
-            if reply.kind != "answered":
-                said = self._told(reply).text
-            lines.append(f"{' '.join(one.text('question').split())} {said}")
+        for text, entry in zip(texts, entries, strict=True):
+            reply = await self._ask(entry, call_id, context)
+            lines.append(f"{text} {reply.text if reply.kind == 'answered' else self._told(reply).text}")
             if reply.kind == "nobody":
                 # Nobody will answer the others either.
                 break
@@ -199,8 +201,8 @@ def _plan(given: Arguments) -> str:
     return plan
 
 
-MOST = 100
-LONGEST = 500
+MAX_TODOS = 100
+MAX_TODO_CHARACTERS = 500
 _STATUSES = {
     **dict.fromkeys(("pending", "todo", "open"), "pending"),
     **dict.fromkeys(("in_progress", "in-progress", "doing", "active"), "in_progress"),
@@ -246,8 +248,10 @@ class TodoTool(BuiltinTool):
         entries = given.items("todos")
         if entries is None:
             raise ToolError('todo needs "todos": the whole list. An empty list clears it.')
-        if len(entries) > MOST:
-            raise ToolError(f"todo: {len(entries)} entries are too many. Keep at most {MOST}: put several into one.")
+        if len(entries) > MAX_TODOS:
+            raise ToolError(
+                f"todo: {len(entries)} entries are too many. Keep at most {MAX_TODOS}: put several into one."
+            )
         if context.companion is None:
             raise ToolError("todo is not available here.")
         # All entries are checked before any is kept: the list is replaced as a whole.
@@ -274,7 +278,7 @@ def _todo(number: int, entry: Any) -> Todo:
         raise ToolError(f"todo: entry {number} says nothing. Say what is to be done.")
     status = given.choice("status", "state", allowed=_STATUSES, default="pending")
     doing = " ".join((given.optional_text("activeForm", "active_form") or "").split())
-    return Todo(content[:LONGEST], cast(TodoStatus, status), doing[:LONGEST])
+    return Todo(content[:MAX_TODO_CHARACTERS], cast(TodoStatus, status), doing[:MAX_TODO_CHARACTERS])
 
 
 def _summary(todos: tuple[Todo, ...]) -> str:

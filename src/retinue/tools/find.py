@@ -26,7 +26,7 @@ class LsTool(BuiltinTool):
 
 
 LIMIT = 200
-MOST = 5000
+MAX_LIMIT = 5000
 
 
 class FindTool(BuiltinTool):
@@ -48,7 +48,7 @@ class FindTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         pattern = _from_root(given.text("pattern"), context)
-        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        limit = min(given.whole("limit", least=1) or LIMIT, MAX_LIMIT)
         start = start_of(given.optional_text("path"), context)
         hidden = given.flag("hidden") or compile_glob(pattern).hidden
         printed = bytearray()
@@ -57,10 +57,8 @@ class FindTool(BuiltinTool):
         await ripgrep(arguments, start.folder, context, printed.extend)
 
         def report() -> str:
-            files: list[str] = []
-            for path in map(relative, filter(None, bytes(printed).split(b"\0"))):
-                if unchanged.holds(path) or exists_inside(path, start):
-                    files.append(path)
+            listed = map(relative, filter(None, bytes(printed).split(b"\0")))
+            files = [path for path in listed if unchanged.holds(path) or exists_inside(path, start)]
             return _report(_paths(files, pattern), start, limit, pattern, hidden)
 
         text = await in_thread(report)
@@ -79,13 +77,11 @@ def _paths(files: list[str], pattern: str) -> list[str]:
     """Return what rg listed; for a pattern that ends in / the folders that hold it."""
     if not pattern.endswith("/"):
         return files
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in files:
-        folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return list(found)
+        while (path := path.rpartition("/")[0]) and path not in folders:
+            folders.add(path)
+    return list(folders)
 
 
 def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bool) -> str:

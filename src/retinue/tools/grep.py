@@ -1,10 +1,8 @@
-"""ripgrep: where the program is, and how it is run. It comes with the package of the same name.
-
-grep: a regular expression in the files below a folder, as two runs of ripgrep.
+"""grep: a regular expression in the files below a folder, as two runs of ripgrep, which comes with its package.
 
 The first counts everywhere in parallel: that yields exact totals and an order by path that does not
 depend on rg's threads, at the cost of a few bytes per file. The second searches only the files that
-will be shown, and those whose folder changed meanwhile (`tools/search.py` says why); it gets open
+will be shown, and those whose folder changed meanwhile (`tools/search.py` explains why); it gets open
 files, no names.
 """
 
@@ -15,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,19 +32,15 @@ SECONDS = 60.0
 
 _PROGRAM = "rg.exe" if sys.platform == "win32" else "rg"
 
-_known: Path | None = None
+_found: Path | None = None
 
 
 def find_ripgrep() -> Path | None:
     """Return the program: beside this Python, among its scripts, in the package's record, or on PATH."""
-    global _known
-    if _known is None or not _known.exists():
-        _known = None
-        for path in _locations():
-            if path.is_file() and os.access(path, os.X_OK):
-                _known = path
-                break
-    return _known
+    global _found
+    if _found is None or not _found.exists():
+        _found = next((path for path in _locations() if path.is_file() and os.access(path, os.X_OK)), None)
+    return _found
 
 
 def _locations() -> Iterator[Path]:
@@ -53,23 +48,16 @@ def _locations() -> Iterator[Path]:
     import sysconfig
 
     yield Path(sysconfig.get_path("scripts")) / _PROGRAM
+    from importlib import metadata
+
     # A virtual environment on top of another one has the scripts elsewhere.
-    yield from _recorded_programs()
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("ripgrep") or ():
+            if file.name == _PROGRAM:
+                yield Path(str(file.locate()))
     on_path = shutil.which(_PROGRAM)
     if on_path:
         yield Path(on_path)
-
-
-def _recorded_programs() -> Iterator[Path]:
-    from importlib import metadata
-
-    try:
-        files = metadata.files("ripgrep") or []
-    except metadata.PackageNotFoundError:
-        return
-    for file in files:
-        if file.name == _PROGRAM:
-            yield Path(str(file.locate()))
 
 
 async def ripgrep(
@@ -97,9 +85,7 @@ async def ripgrep(
             errors.extend(data)
 
     env = own_variables("PATH", "HOME", "XDG_CONFIG_HOME", "SYSTEMROOT")
-    seconds = SECONDS
-    if context.tool_timeout is not None:
-        seconds = min(SECONDS, context.tool_timeout * 0.9)
+    seconds = SECONDS if context.tool_timeout is None else min(SECONDS, context.tool_timeout * 0.9)
     ended = await run_program(
         prepare(
             [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
@@ -168,14 +154,12 @@ class GrepQuery(Struct, frozen=True):
 
     def flags(self) -> list[str]:
         multiline = "\n" in self.pattern or (not self.literal and r"\n" in self.pattern)
-        flags = [f"--regexp={self.pattern}"]
-        if self.literal:
-            flags.append("--fixed-strings")
-        if self.ignore_case:
-            flags.append("--ignore-case")
-        if multiline:
-            flags.append("--multiline")
-        return flags
+        switches = {
+            "--fixed-strings": self.literal,
+            "--ignore-case": self.ignore_case,
+            "--multiline": multiline,
+        }
+        return [f"--regexp={self.pattern}", *(flag for flag, is_on in switches.items() if is_on)]
 
 
 class Counts(Struct, frozen=True):
@@ -339,8 +323,8 @@ def _any_case(name: str) -> str:
 
 
 LIMIT = 100
-MOST = 2000
-CHARACTERS = 30_000
+MAX_LIMIT = 2000
+MAX_SHOWN_CHARACTERS = 30_000
 
 _MODES = {
     **dict.fromkeys(("content", "lines", "matches"), "content"),
@@ -386,15 +370,14 @@ class GrepTool(BuiltinTool):
         if isinstance(kind, str) and kind and "glob" not in arguments:
             arguments["glob"] = f"*.{_ENDINGS.get(kind, kind)}"
         for switch, opposite in (("case_sensitive", "ignore_case"), ("is_regex", "literal"), ("isRegexp", "literal")):
-            said = arguments.pop(switch, None)
-            if said is False:
+            if arguments.pop(switch, None) is False:
                 arguments.setdefault(opposite, True)
         return arguments
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         query = _query(given)
         mode = given.choice("mode", allowed=_MODES, default="content")
-        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        limit = min(given.whole("limit", least=1) or LIMIT, MAX_LIMIT)
         start = start_of(given.optional_text("path"), context)
         found = await count_matches(query, start, context)
         effect = ToolEffect(reads=(str(start.confined.path),))
@@ -414,9 +397,7 @@ class GrepTool(BuiltinTool):
 
 def _query(given: Arguments) -> GrepQuery:
     glob_text = given.optional_text("glob")
-    glob: Glob | None = None
-    if glob_text:
-        glob = compile_glob(glob_text)
+    glob = compile_glob(glob_text) if glob_text else None
     return GrepQuery(
         pattern=given.text("pattern"),
         literal=given.flag("literal"),
@@ -442,7 +423,7 @@ _NARROW = "narrow with path, glob or pattern, or raise limit"
 
 def _content(lines: list[str], matches: int, found: Counts) -> str:
     kept: list[str] = []
-    room = CHARACTERS
+    room = MAX_SHOWN_CHARACTERS
     for line in lines:
         room -= len(line) + 1
         if room < 0:

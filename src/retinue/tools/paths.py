@@ -1,15 +1,13 @@
-"""File tools that reach a folder outside of the workspace: a memory, the files of a skill.
-
-Only these tools of this run reach it; shells, searches and other runs do not. A call that leads
-into such a folder is confined to it and nothing else, so a link that is put there meanwhile leads
-nowhere. A tool that has `only` its folders can touch nothing in the workspace.
-
-Confined paths: resolved and checked before anything opens them, and opened without following a link.
+"""Confined paths, which are resolved and checked before anything opens them, and opened without following a link.
 
 Links, `..`, `~` and absolute paths are followed to where they really lead. A confined path holds no
 symbolic link. It is then walked folder by folder with descriptors and O_NOFOLLOW, starting at its
 root, so that a link put in place between the check and the opening is refused as well. Where the
 system has no such calls (Windows), the checked path is opened by name.
+
+`Reaching` gives the file tools of one run a folder outside of the workspace: a memory, the files of a skill. Shells,
+searches and other runs do not reach it. A call that leads into such a folder is confined to it and nothing else, so a
+link that is put there meanwhile leads nowhere. A tool that has `only` its folders can touch nothing in the workspace.
 """
 
 from __future__ import annotations
@@ -65,35 +63,37 @@ class Reaching:
             text = house + text[1:]
         # Links are resolved here, and the inner tool then refuses any that appear later.
         path = os.path.realpath(root / text)
-        found = _inside(path, self._folders)
-        if found is None and self._beyond is not None and not path.startswith(f"{root}{os.sep}"):
+        target = _inside(path, self._folders)
+        if target is None and self._beyond is not None and not path.startswith(f"{root}{os.sep}"):
             folder = self._beyond(path)
             if folder is not None:
-                found = folder, Path(path)
-        if found is not None or Path(text).is_absolute():
-            return found
+                target = folder, Path(path)
+        if target is not None or Path(text).is_absolute():
+            return target
         if self.only:
-            if self._folders:
-                return _inside(os.path.realpath(self._folders[0] / text), self._folders)
-            return None
+            first = self._folders[:1]
+            return _inside(os.path.realpath(first[0] / text), self._folders) if first else None
         if "write" in self.spec.effects or (root / text).exists():
             return None
-        return _beside_index(text, self._folders)
+        # A file that is only named, as an index names it, is found beside the index.
+        for folder in self._folders:
+            target = _inside(os.path.realpath(folder / text), (folder,))
+            if target is not None and target[1].is_file():
+                return target
+        return None
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        found = self.target(arguments, context.root, _house(context))
-        if found is None:
+        target = self.target(arguments, context.root, _house(context))
+        if target is None:
             if self.only:
                 return failed(f"{self.spec.name} is for {self.only} only: {', '.join(map(str, self._folders))}")
             return await self.inner.run(call_id, arguments, context)
-        folder, path = found
-        output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
+        output = await self.inner.run(call_id, *_aimed(arguments, context, target))
         if output.is_error:
             return output
-        said = self._after(path) if self._after is not None else ""
-        content = list(output.content)
-        if said:
-            content.append(Text(said))
+        path, content = target[1], list(output.content)
+        if self._after is not None and (note := self._after(path)):
+            content.append(Text(note))
         if self.only and "write" in self.spec.effects:
             content.append(Text(f"This is {self.only}: {path}. {self.spec.name} reaches no file of the workspace."))
         return replace(output, content=tuple(content))
@@ -103,10 +103,9 @@ class ReachingWriter(Reaching):
     """One whose inner tool can say beforehand what it would change."""
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        found = self.target(arguments, context.root, _house(context))
-        if found is not None:
-            folder, path = found
-            arguments, context = _with_path(arguments, path), replace(context, roots=(folder,))
+        target = self.target(arguments, context.root, _house(context))
+        if target is not None:
+            arguments, context = _aimed(arguments, context, target)
         preview = getattr(self.inner, "preview", None)
         return str(await preview(arguments, context)) if preview is not None else ""
 
@@ -120,43 +119,32 @@ def label(tool: Tool) -> str:
 
 
 def _path(arguments: Mapping[str, Any]) -> str | None:
-    for name in _NAMES:
-        found = arguments.get(name)
-        if found is not None:
-            if isinstance(found, str) and found and "\0" not in found and _encodable(found):
-                return found
-            return None
-    return None
+    text = next((arguments[name] for name in _NAMES if arguments.get(name) is not None), None)
+    return text if isinstance(text, str) and text and _is_name(text) else None
 
 
-def _encodable(text: str) -> bool:
+def _is_name(text: str) -> bool:
+    """Return whether a path can be one: an unpaired surrogate in JSON becomes a character that the system cannot
+    name."""
     try:
-        os.fsencode(text)
+        return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
-    return True
 
 
-def _with_path(arguments: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    changed = dict(arguments)
-    for name in _NAMES:
-        changed.pop(name, None)
-    return {**changed, "path": str(path)}
+def _aimed(
+    arguments: Mapping[str, Any], context: ToolContext, target: tuple[Path, Path]
+) -> tuple[dict[str, Any], ToolContext]:
+    """Return a call as one of a path in a folder, which it is confined to."""
+    folder, path = target
+    others = {name: value for name, value in arguments.items() if name not in _NAMES}
+    return {**others, "path": str(path)}, replace(context, roots=(folder,))
 
 
 def _inside(path: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
     for folder in folders:
         if path.startswith(f"{folder}{os.sep}"):
             return folder, Path(path)
-    return None
-
-
-def _beside_index(text: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
-    """A file that is only named, as an index names it, is found beside the index."""
-    for folder in folders:
-        found = _inside(os.path.realpath(folder / text), (folder,))
-        if found is not None and found[1].is_file():
-            return found
     return None
 
 
@@ -195,13 +183,13 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
     path = _resolve(text, context)
     for root in context.roots:
         if _below(path, root) is not None:
-            return Confined(root, path, _shown(path, context))
+            return Confined(root, path, shown(path, context))
     if not writing:
         outputs = Path(os.path.realpath(context.outputs))
         if _below(path, outputs) is not None:
-            return Confined(outputs, path, _shown(path, context))
+            return Confined(outputs, path, shown(path, context))
         if path in map(os.path.realpath, context.transcripts()):
-            return Confined(Path(path).parent, path, _shown(path, context))
+            return Confined(Path(path).parent, path, shown(path, context))
     allowed = ", ".join(map(str, context.roots))
     where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
     if context.instead is not None and (below := _below(path, context.instead[0])) is not None:
@@ -222,13 +210,10 @@ def as_written(text: str, context: ToolContext) -> Confined | None:
     return Confined(root, path, visible(below))
 
 
-def shown(path: Path, context: ToolContext) -> str:
-    return _shown(str(path), context)
-
-
-def _shown(path: str, context: ToolContext) -> str:
-    below = _below(path, context.root)
-    return visible(path) if below is None else visible(below or ".")
+def shown(path: Path | str, context: ToolContext) -> str:
+    """Return how to name a path to a model: relative to the working directory where it is inside."""
+    below = _below(str(path), context.root)
+    return visible(str(path)) if below is None else visible(below or ".")
 
 
 def visible(name: str) -> str:
@@ -257,11 +242,8 @@ def _below(path: str, root: Path) -> str | None:
 def _resolve(text: str, context: ToolContext) -> str:
     if "\0" in text:
         raise ToolError("The path holds a NUL character. Send a plain path.")
-    try:
-        # An unpaired surrogate in JSON becomes a character that the system cannot name.
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        raise ToolError("The path holds characters that no file name can have. Send a plain path.") from None
+    if not _is_name(text):
+        raise ToolError("The path holds characters that no file name can have. Send a plain path.")
     if text == "~" or text.startswith("~/"):
         text = (context.environment.get("HOME") or str(Path.home())) + text[1:]
     path = os.path.join(context.root, text)  # noqa: PTH118
@@ -372,10 +354,10 @@ def read_little(confined: Confined, most: int) -> bytes | None:
 
 
 def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
-    found = where.stat()
-    if found is None:
+    status = where.stat()
+    if status is None:
         raise FileNotFoundError(2, "No such file or directory", confined.shown)
-    refuse_irregular(found, confined)
+    refuse_irregular(status, confined)
     descriptor = os.open(where.name, OPEN_FILE, dir_fd=where.folder)
     try:
         opened = os.fstat(descriptor)
@@ -387,15 +369,12 @@ def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
     return descriptor, opened.st_size
 
 
-def refuse_irregular(found: os.stat_result, confined: Confined) -> None:
-    if stat.S_ISREG(found.st_mode):
+def refuse_irregular(status: os.stat_result, confined: Confined) -> None:
+    if stat.S_ISREG(status.st_mode):
         return
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise ToolError(f"{confined.shown} is a folder. List it with ls, or name a file in it.")
-    kind = "not a regular file"
-    for test, label in _KINDS:
-        if test(found.st_mode):
-            kind = label
+    kind = next((label for test, label in _KINDS if test(status.st_mode)), "not a regular file")
     raise ToolError(f"{confined.shown} is {kind}, not a regular file. It cannot be read or written with this tool.")
 
 
@@ -410,8 +389,8 @@ def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
     else:
         descriptor = os.open(confined.root, OPEN_FOLDER)
     try:
-        with os.scandir(descriptor) as found:
-            return list(map(_load_kind, islice(found, most)))
+        with os.scandir(descriptor) as entries:
+            return list(map(_load_kind, islice(entries, most)))
     finally:
         os.close(descriptor)
 
@@ -423,14 +402,14 @@ def _load_kind(entry: os.DirEntry[str]) -> os.DirEntry[str]:
     return entry
 
 
-_MOST_NAMES = 500
-_LISTED = 100_000
+_MAX_NAMES = 500
+_MAX_COUNTED = 100_000
 
 
 def folder_listing(confined: Confined) -> str:
     """Return the names in a folder, a line each. Raise ToolError for what is not a folder."""
     try:
-        entries = list_folder(confined, _LISTED)
+        entries = list_folder(confined, _MAX_COUNTED)
     except FileNotFoundError:
         raise ToolError(f"{confined.shown} does not exist. List the folder above it, or use find.") from None
     except NotADirectoryError:
@@ -438,19 +417,14 @@ def folder_listing(confined: Confined) -> str:
     if not entries:
         return "(empty folder)"
     names = sorted(map(_marked_name, entries))
-    if len(names) <= _MOST_NAMES:
+    if len(names) <= _MAX_NAMES:
         return "\n".join(names)
-    total = f"{len(names):,}"
-    if len(names) == _LISTED:
-        total += "+"
+    total = f"{len(names):,}{'+' if len(names) == _MAX_COUNTED else ''}"
     return "\n".join(
-        [*names[:_MOST_NAMES], f"[{_MOST_NAMES} of {total} entries; use find with a pattern for the others]"]
+        [*names[:_MAX_NAMES], f"[{_MAX_NAMES} of {total} entries; use find with a pattern for the others]"]
     )
 
 
 def _marked_name(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return f"{visible(entry.name)}@"
-    if entry.is_dir(follow_symlinks=False):
-        return f"{visible(entry.name)}/"
-    return visible(entry.name)
+    mark = "/" if entry.is_dir(follow_symlinks=False) else ""
+    return visible(entry.name) + ("@" if entry.is_symlink() else mark)

@@ -27,7 +27,7 @@ from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 
-_BRACES = 64
+_MAX_ALTERNATIVES = 64
 """Alternatives a pattern may unfold to; more is a mistake or an attack."""
 
 
@@ -97,7 +97,7 @@ def _unfold(pattern: str) -> list[str]:
     done: list[str] = []
     waiting = [pattern]
     while waiting:
-        if len(waiting) + len(done) > _BRACES:
+        if len(waiting) + len(done) > _MAX_ALTERNATIVES:
             raise ToolError(f"{pattern!r} has too many alternatives in braces. Use a simpler pattern.")
         # From the end, so that the alternatives come out in the order they were written.
         current = waiting.pop()
@@ -198,11 +198,10 @@ class Unchanged:
         return self._is(os.path.join(self._start, path).rpartition("/")[0])  # noqa: PTH118 - many paths
 
     def _is(self, folder: str) -> bool:
-        known = self._known.get(folder)
-        if known is None:
+        if folder not in self._known:
             above = folder == self._root or self._is(folder.rpartition("/")[0])
-            known = self._known[folder] = above and self._is_old(folder)
-        return known
+            self._known[folder] = above and self._is_old(folder)
+        return self._known[folder]
 
     def _is_old(self, folder: str) -> bool:
         try:
@@ -245,9 +244,7 @@ def _confine_found(path: str, start: Start) -> Confined:
 
 def _prefix(folder: Path, context: ToolContext) -> str:
     name = shown(folder, context)
-    if name == ".":
-        return ""
-    return name.rstrip("/") + "/"
+    return "" if name == "." else name.rstrip("/") + "/"
 
 
 def relative(raw: bytes) -> str:

@@ -8,22 +8,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.tool_names import TOOLS, served_alias
 from retinue.tools.base import read_prompt
 
 SELECT = "select:"
-MOST_AT_ONCE = 25
+MAX_LOADED_AT_ONCE = 25
 LOADED = "Loaded {} tool(s). Their full schemas are now available next turn:"
-
-
-class ToolMatches(Struct, frozen=True):
-    """`left` counts matches that were not loaded because there were too many."""
-
-    tools: tuple[Tool, ...]
-    left: int = 0
 
 
 class Deferred:
@@ -46,17 +37,18 @@ class Deferred:
         """Add tools that became available; those that are known stay as they are."""
         self._tools = {**tools, **self._tools}
 
-    def load(self, query: str) -> ToolMatches:
-        """Load what matches. Every word must occur, without regard to case."""
+    def load(self, query: str) -> tuple[list[Tool], int]:
+        """Load the tools that match, of which every word must occur, without regard to case. Return them, and how many
+        more match than are loaded at once."""
         if query.strip().lower().startswith(SELECT):
             matches = self._named(query.strip()[len(SELECT) :])
         else:
             words = query.lower().split()
             matches = [tool for tool in self._tools.values() if words and _has_all(tool, words)]
-        kept = matches[:MOST_AT_ONCE]
+        kept = matches[:MAX_LOADED_AT_ONCE]
         for tool in kept:
             self._loaded.setdefault(tool.spec.name, tool)
-        return ToolMatches(tuple(kept), len(matches) - len(kept))
+        return kept, len(matches) - len(kept)
 
     def keep(self, names: Container[str]) -> None:
         """Take away what is not among `names`."""
@@ -64,24 +56,19 @@ class Deferred:
 
     def recall(self, names: Iterable[str]) -> None:
         """Load again what an earlier attempt of the run had loaded."""
-        for name in names:
-            if name in self._tools:
-                self._loaded[name] = self._tools[name]
+        self._loaded |= {name: self._tools[name] for name in names if name in self._tools}
 
     def _named(self, listed: str) -> list[Tool]:
-        found: dict[str, Tool] = {}
+        names: dict[str, None] = {}
         for word in listed.replace(",", " ").split():
-            exact = served_alias(word) or ""
-            if word in self._tools:
-                exact = word
-            # An exact name must not also load what merely ends like it.
+            exact = word if word in self._tools else served_alias(word)
+            # An exact name must not also load a tool whose name merely ends like it.
             if exact in self._tools:
-                found[exact] = self._tools[exact]
-                continue
-            for name, tool in self._tools.items():
-                if name.lower() == word.lower() or name.endswith(f"__{word}"):
-                    found[name] = tool
-        return list(found.values())
+                names[exact] = None
+            else:
+                similar = (name for name in self._tools if name.lower() == word.lower() or name.endswith(f"__{word}"))
+                names |= dict.fromkeys(similar)
+        return [self._tools[name] for name in names]
 
 
 def loaded_names(text: str) -> tuple[str, ...]:
@@ -89,11 +76,8 @@ def loaded_names(text: str) -> tuple[str, ...]:
     head, _, rest = text.partition("\n")
     if not head.startswith("Loaded ") or not head.endswith("next turn:"):
         return ()
-    names: list[str] = []
-    for line in rest.splitlines():
-        if line.startswith("- "):
-            names.append(line[2:].partition(":")[0].strip())
-    return tuple(names)
+    lines = (line for line in rest.splitlines() if line.startswith("- "))
+    return tuple(line[2:].partition(":")[0].strip() for line in lines)
 
 
 def _has_all(tool: Tool, words: list[str]) -> bool:
@@ -102,8 +86,8 @@ def _has_all(tool: Tool, words: list[str]) -> bool:
 
 
 NAME = "tool_search"
-_SHOWN = 160
-_NAMES = 600
+_MAX_LINE_CHARACTERS = 160
+_MAX_NAMES = 600
 """Names in the description; beyond, a model has to search."""
 
 
@@ -115,9 +99,9 @@ class ToolSearchTool:
         self._deferred = deferred
         prompt = read_prompt(type(self), "tool_search")
         names = deferred.names
-        listed = ", ".join(names[:_NAMES]) or "none yet"
-        if len(names) > _NAMES:
-            listed += f", and {len(names) - _NAMES} more"
+        listed = ", ".join(names[:_MAX_NAMES]) or "none yet"
+        if len(names) > _MAX_NAMES:
+            listed += f", and {len(names) - _MAX_NAMES} more"
         query = {"type": "string", "description": "Words that must all occur, or select:NAME,NAME"}
         self.spec = ToolSpec(
             name=NAME,
@@ -139,16 +123,16 @@ class ToolSearchTool:
         query = str(arguments.get("query", ""))
         if not query.strip():
             return failed("tool_search needs a query: words of a tool's name or description, or select:NAME.")
-        found = self._deferred.load(query)
-        if not found.tools:
+        tools, left = self._deferred.load(query)
+        if not tools:
             return ok(f'No deferred tools matched "{query}".')
-        lines = [f"- {tool.spec.name}: {_first_line(tool.spec.description)}" for tool in found.tools]
-        lines.insert(0, LOADED.format(len(lines)))
-        if found.left:
-            lines.append(f"{found.left} more match; narrow the query to load them.")
+        lines = [LOADED.format(len(tools))]
+        lines += [f"- {tool.spec.name}: {_first_line(tool.spec.description)}" for tool in tools]
+        if left:
+            lines.append(f"{left} more match; narrow the query to load them.")
         return ok("\n".join(lines))
 
 
 def _first_line(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= _MAX_LINE_CHARACTERS else f"{line[: _MAX_LINE_CHARACTERS - 1]}…"

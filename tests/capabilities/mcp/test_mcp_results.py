@@ -18,7 +18,7 @@ from retinue.capabilities.mcp.tool_list import MAX_IMAGES, ServerTool, shorten, 
 from retinue.core.messages import Image
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.tools.tool_search import MOST_AT_ONCE, Deferred, ToolSearchTool, loaded_names
+from retinue.tools.tool_search import MAX_LOADED_AT_ONCE, Deferred, ToolSearchTool, loaded_names
 
 
 def output(folder: Path, content: list[dict[str, Any]], **more: Any) -> ToolOutput:
@@ -237,10 +237,10 @@ async def test_C7_texts_and_matching(tmp_path: Path) -> None:
 
 
 async def test_C7_too_many_matches_are_counted(tmp_path: Path) -> None:
-    tools = deferred(*(f"mcp__a__t{n}" for n in range(MOST_AT_ONCE + 7)))
+    tools = deferred(*(f"mcp__a__t{n}" for n in range(MAX_LOADED_AT_ONCE + 7)))
     text = await search(ToolSearchTool(tools), "mcp__a", tmp_path)
     assert text.endswith("7 more match; narrow the query to load them.")
-    assert len(loaded_names(text)) == MOST_AT_ONCE
+    assert len(loaded_names(text)) == MAX_LOADED_AT_ONCE
 
 
 def test_C7_late_and_resumed_tools() -> None:
