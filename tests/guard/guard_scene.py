@@ -106,7 +106,7 @@ class Asking:
         return Asker(place, "writer", controls or Controls(), record)
 
     def item(self, path: str = "a.txt", run_id: str = "run-1", **fields: Any) -> InboxItem:
-        from retinue.guard.inbox_service import new_item_id
+        from retinue.guard.gate import new_item_id
 
         payload = {"tool": "change", "arguments": {"path": path}, "call_id": "c1"}
         given = {"payload": payload, "rule": "change(*)", "title": f"change {path}", **fields}

@@ -14,9 +14,9 @@ import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Body
@@ -75,51 +75,9 @@ def explain_nobody(rule: str | None, tool: str) -> str:
     return f"{NOBODY} The user can allow it before the run: {ways}, or the rule in permissions.allow."
 
 
-Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
-"""Puts an item before someone. None leaves it to others; being cancelled means that someone else
-has answered."""
-
-
 def new_item_id() -> str:
     # Short enough to be typed: `retinue inbox answer 3f9a…`.
     return os.urandom(5).hex()
-
-
-class InboxPolicy(Struct, frozen=True):
-    """What happens while no person can answer, and how long an item waits for one."""
-
-    headless: Literal["deny", "wait"] = "deny"
-    expiry_seconds: float = 3600.0
-
-
-class Asked(Struct, eq=False):
-    """An item that waits in this process. `users` are the calls that wait for it."""
-
-    item: InboxItem
-    mark: str
-    asker: Asker
-    call_id: str | None
-    done: asyncio.Future[InboxItem]
-    covered: Callable[[], bool] | None = None
-    granted: Callable[[InboxAnswer], Awaitable[None]] | None = None
-    task: asyncio.Task[InboxAnswer] | None = None
-    users: int = 0
-    adopted: bool = False
-    errands: list[asyncio.Task[None]] = field(default_factory=list)
-
-
-def subject(item: InboxItem) -> object:
-    """Return what makes two items the same: the call or question, without the id of the call."""
-    return {name: value for name, value in item.payload.items() if name != "call_id"}
-
-
-async def cancel_errands(errands: list[asyncio.Task[None]]) -> None:
-    """Cancel them all and wait: a terminal takes its question back, and says so."""
-    for errand in errands:
-        errand.cancel()
-    # asyncio.wait refuses an empty set.
-    if errands:
-        await asyncio.wait(errands)
 
 
 _ONCE = ("allow", "deny")
@@ -435,8 +393,7 @@ class PermissionGate:
         return await self.hooks.fire(event, use.tool, {**_payload(use), **more})
 
     async def refused(self, use: ToolUse, denied: Denied) -> None:
-        if self.hooks.listens("PermissionDenied"):
-            await self.hooks.fire("PermissionDenied", use.tool, {**_payload(use), "reason": denied.reason})
+        await self._fire("PermissionDenied", use, reason=denied.reason)
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
         """Return what a program or another host printed, without secrets."""

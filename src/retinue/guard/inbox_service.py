@@ -13,23 +13,56 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.permission import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
-from retinue.guard.gate import NOBODY, Approver, Asked, Asker, InboxPolicy, cancel_errands, new_item_id, subject
+from retinue.guard.gate import NOBODY, Asker, new_item_id
 from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
 
 if TYPE_CHECKING:
     from retinue.log.store import Log
 
-__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "InboxPolicy", "InboxService", "new_item_id"]
-
 LOOK_SECONDS = 0.2
+
+Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
+"""Puts an item before someone. None leaves it to others; being cancelled means that someone else
+has answered."""
+
+
+class InboxPolicy(Struct, frozen=True):
+    """What happens while no person can answer, and how long an item waits for one."""
+
+    headless: Literal["deny", "wait"] = "deny"
+    expiry_seconds: float = 3600.0
+
+
+class Asked(Struct, eq=False):
+    """An item that waits in this process. `users` are the calls that wait for it."""
+
+    item: InboxItem
+    mark: str
+    asker: Asker
+    call_id: str | None
+    done: asyncio.Future[InboxItem]
+    covered: Callable[[], bool] | None = None
+    granted: Callable[[InboxAnswer], Awaitable[None]] | None = None
+    task: asyncio.Task[InboxAnswer] | None = None
+    users: int = 0
+    adopted: bool = False
+    errands: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def record_opened(self) -> None:
+        self.asker.record(InboxOpened(self.item.id, self.item.kind, self.item.title, self.call_id))
+
+    def record_closed(self, state: InboxState, answer: InboxAnswer | None = None) -> None:
+        told = answer or InboxAnswer("")
+        self.asker.record(InboxClosed(self.item.id, state, told.choice, told.by, told.message, self.call_id))
 
 
 class InboxService:
@@ -81,19 +114,25 @@ class InboxService:
         says whether what was granted since answers it; `granted` is called with the answer
         before the run goes on with it. Cancelling withdraws the item, unless another call of
         the run waits for it as well. Raise StateError when the log cannot be written."""
-        mark = fingerprint([item.kind, item.title if item.kind == "quote" else subject(item)])
-        if self._same(asker, mark) is None:
+        # Two calls with one content ask the same thing, whatever their ids are.
+        content = {name: value for name, value in item.payload.items() if name != "call_id"}
+        mark = fingerprint([item.kind, item.title if item.kind == "quote" else content])
+        done: asyncio.Future[InboxItem] = asyncio.get_running_loop().create_future()
+        asked = Asked(item, mark, asker, call_id, done, covered, granted)
+        if self._same(asked) is None:
             old = None
             if asker.leftovers:
                 now = self._clock.now()
                 old = await self._log.transact(lambda connection: adopt(connection, asker.place.run_id, mark, now))
             if old is not None and old.answer is not None:
-                return await self._late(replace(item, id=old.id), old.answer, asker, call_id, granted)
+                asked.item = replace(item, id=old.id)
+                return await self._take_late_answer(asked, old.answer)
             if old is None and not self.reachable:
                 return InboxAnswer(item.default, NOBODY, "policy", self._clock.now())
-            if self._same(asker, mark) is None:
-                return await self._wait(self._open(item, old, mark, asker, call_id, covered, granted), call_id)
-        return await self._join(asker, mark, call_id)
+            if self._same(asked) is None:
+                self._open(asked, old)
+                return await self._wait(asked, call_id)
+        return await self._join(asked)
 
     async def question(
         self,
@@ -148,64 +187,46 @@ class InboxService:
 
     # One item
 
-    def _same(self, asker: Asker, mark: str) -> Asked | None:
-        for asked in self._asked.values():
-            if asked.mark == mark and asked.asker is asker and not asked.done.done():
-                return asked
+    def _same(self, asked: Asked) -> Asked | None:
+        """Return the same question of the same run that waits already."""
+        for other in self._asked.values():
+            if other.mark == asked.mark and other.asker is asked.asker and not other.done.done():
+                return other
         return None
 
-    async def _late(
-        self,
-        item: InboxItem,
-        answer: InboxAnswer,
-        asker: Asker,
-        call_id: str | None,
-        granted: Callable[[InboxAnswer], Awaitable[None]] | None,
-    ) -> InboxAnswer:
+    async def _take_late_answer(self, asked: Asked, answer: InboxAnswer) -> InboxAnswer:
         """Record an answer that came while no process ran the run. It was taken from the inbox just now."""
-        if granted is not None:
-            await granted(answer)
-        asker.record(InboxOpened(item.id, item.kind, item.title, call_id))
-        asker.record(InboxClosed(item.id, "answered", answer.choice, answer.by, answer.message, call_id))
+        if asked.granted is not None:
+            await asked.granted(answer)
+        asked.record_opened()
+        asked.record_closed("answered", answer)
         await self._log.flush()
         return answer
 
-    def _open(
-        self,
-        item: InboxItem,
-        old: InboxItem | None,
-        mark: str,
-        asker: Asker,
-        call_id: str | None,
-        covered: Callable[[], bool] | None,
-        granted: Callable[[InboxAnswer], Awaitable[None]] | None,
-    ) -> Asked:
+    def _open(self, asked: Asked, old: InboxItem | None) -> None:
         now, policy = self._clock.now(), self._policy()
         expires = None if self.interactive else now + policy.expiry_seconds
-        item = replace(item, created_at=now, expires_at=expires)
+        asked.item = replace(asked.item, created_at=now, expires_at=expires)
         if old is not None:
-            item = replace(item, id=old.id, created_at=old.created_at, expires_at=old.expires_at)
-        done: asyncio.Future[InboxItem] = asyncio.get_running_loop().create_future()
-        asked = Asked(item, mark, asker, call_id, done, covered, granted, adopted=old is not None)
-        self._asked[item.id] = asked
-        asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
-        return asked
+            asked.adopted = True
+            asked.item = replace(asked.item, id=old.id, created_at=old.created_at, expires_at=old.expires_at)
+        self._asked[asked.item.id] = asked
+        asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {asked.item.id}")
 
-    async def _join(self, asker: Asker, mark: str, call_id: str | None) -> InboxAnswer:
+    async def _join(self, asked: Asked) -> InboxAnswer:
         """Wait for the answer that another call of the run waits for. The log also says that nothing of
         this call has run."""
-        asked = self._same(asker, mark)
-        assert asked is not None
-        item = asked.item
-        asker.record(InboxOpened(item.id, item.kind, item.title, call_id))
+        other = self._same(asked)
+        assert other is not None
+        asked.item = other.item
+        asked.record_opened()
         try:
-            answer = await self._wait(asked, call_id)
+            answer = await self._wait(other, asked.call_id)
         except BaseException:
             with suppress(StateError):
-                asker.record(InboxClosed(item.id, "withdrawn", call_id=call_id))
+                asked.record_closed("withdrawn")
             raise
-        state: InboxState = "expired" if answer.by == "expiry" else "answered"
-        asker.record(InboxClosed(item.id, state, answer.choice, answer.by, answer.message, call_id))
+        asked.record_closed("expired" if answer.by == "expiry" else "answered", answer)
         await self._log.flush()
         return answer
 
@@ -225,10 +246,10 @@ class InboxService:
 
     async def _attend(self, asked: Asked) -> InboxAnswer:
         """Put one item into the inbox, wait for its answer, and take it."""
-        item, asker = asked.item, asked.asker
+        item = asked.item
         timer: Timer | None = None
         try:
-            asker.record(InboxOpened(item.id, item.kind, item.title, asked.call_id))
+            asked.record_opened()
             if not asked.adopted:
                 stored = self._redact(item)
                 await self._log.transact(lambda connection: put(connection, stored, asked.mark))
@@ -249,14 +270,17 @@ class InboxService:
             self._asked.pop(item.id, None)
             if timer is not None:
                 timer.cancel()
-            await cancel_errands(asked.errands)
+            # A terminal takes its question back, and says so.
+            for errand in asked.errands:
+                errand.cancel()
+            await asyncio.gather(*asked.errands, return_exceptions=True)
         return await self._take_answer(asked, result)
 
     async def _take_answer(self, asked: Asked, result: InboxItem) -> InboxAnswer:
         answer = result.answer or InboxAnswer(asked.item.default, by=result.state)
         if asked.granted is not None:
             await asked.granted(answer)
-        self._close(asked, InboxClosed(result.id, result.state, answer.choice, answer.by, answer.message))
+        asked.record_closed(result.state, answer)
         await self._log.transact(lambda connection: take(connection, result.id))
         return answer
 
@@ -264,11 +288,8 @@ class InboxService:
         nothing = InboxAnswer("", by="run", at=self._clock.now())
         # The writers of runs report a log that cannot be written.
         with suppress(RetinueError):
-            self._close(asked, InboxClosed(asked.item.id, "withdrawn"))
+            asked.record_closed("withdrawn")
             await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
-
-    def _close(self, asked: Asked, body: InboxClosed) -> None:
-        asked.asker.record(replace(body, call_id=asked.call_id))
 
     async def _consult(self, approver: Approver, asked: Asked) -> None:
         item = asked.item

@@ -17,18 +17,17 @@ a smaller budget) never does.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import Any, Literal, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
 
 from retinue.core.controls import in_line
@@ -45,10 +44,6 @@ from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.table import fields
 from retinue.settings.write import locked_folder, replace_file
 
-if TYPE_CHECKING:
-    from retinue.settings.load import Loaded
-
-
 FILE = "trust.json"
 Answer = Literal["trusted", "refused"]
 
@@ -59,7 +54,7 @@ class Consent(Struct, frozen=True):
     path: str
     digest: str
     answer: Answer
-    at: float
+    at: float = 0.0
     what: tuple[str, ...] = ()
 
 
@@ -126,10 +121,9 @@ class Trust:
         if not self.permits(right, spec.provenance, Path(spec.path or ""), lambda: content_of(spec)):
             return False
         # The operator lets senders bring it. Its sender must have consented to what a project's file brings.
-        return not (spec.foreign and spec.source == "project") or self.everything or self._was_sent(content_of(spec))
-
-    def _was_sent(self, content: str) -> bool:
-        return any(digest(content) in digests for digests in self._brought.values())
+        if self.everything or not spec.foreign or spec.source != "project":
+            return True
+        return any(digest(content_of(spec)) in digests for digests in self._brought.values())
 
     def answer(self, path: Path, content: bytes | str) -> Answer | None:
         """Return what was answered for this content, None if nobody was asked."""
@@ -194,7 +188,7 @@ class Trust:
             self._known, self._signature = _decode(read_object(self.file).data), signature
         return self._known
 
-    @contextlib.contextmanager
+    @contextmanager
     def _changing(self) -> Iterator[dict[str, dict[str, Consent]]]:
         try:
             with locked_folder(private_folder(self.file.parent)):
@@ -231,24 +225,12 @@ def _key(path: Path) -> str:
 def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:
     """Return the answers of the file. What cannot be understood is not consent."""
     known: dict[str, dict[str, Consent]] = {}
-    for path, entries in _object(data.get("files")).items():
-        for each, entry in _object(entries).items():
-            fields = _object(entry)
-            answer, at, what = fields.get("answer"), fields.get("at"), fields.get("what")
-            if not isinstance(at, (int, float)):
-                at = 0.0
-            if not isinstance(what, list):
-                what = []
-            if answer == "trusted" or answer == "refused":
-                found = Consent(path, each, answer, float(at), tuple(map(str, what)))
-                known.setdefault(path, {})[each] = found
+    files = data.get("files")
+    for path, entries in files.items() if isinstance(files, dict) else ():
+        with suppress(ValidationError):
+            given = convert(entries, dict[str, dict[str, Any]])
+            known[path] = {each: convert({**given[each], "path": path, "digest": each}, Consent) for each in given}
     return known
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:
@@ -265,7 +247,6 @@ def effective_settings(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
     """Return the settings without what a project's files give and nobody consented to."""
     if all(layer.origin.personal for layer in loaded.layers):
         return loaded
-
     return withhold(loaded, trust())
 
 
@@ -384,7 +365,8 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
     """Return the settings without what a project's files bring unconsented. Each thing taken out
     becomes a problem of its file, with the remedy."""
     on_worker = trust.allowed is not None
-    if not any(_gives(layer, on_worker) for layer in loaded.layers):
+    shared = [layer for layer in loaded.layers if not layer.origin.personal]
+    if not any(_list_widening(each, {}, on_worker=on_worker) or each.values.get("providers") for each in shared):
         return loaded
     layers: list[Read] = []
     problems = list(loaded.problems)
@@ -403,25 +385,18 @@ def _withhold_from(layer: Read, below: Mapping[str, Any], trust: Trust) -> tuple
     path, provenance = Path(layer.origin.where), layer.origin.provenance
     content = cache(lambda: read_file(path))
     if trust.permits("settings", provenance, path, content):
-        return _without(layer, (), consented=True), []
-    names, gone = fields_by_attribute(), dict[Right, list[str]]()
+        return _without(layer, set(), consented=True), []
+    names, gone = fields_by_attribute(), dict[str, list[str]]()
     for attribute in _list_widening(layer, below, on_worker=trust.allowed is not None):
         right = _RIGHTS.get(names[attribute], "settings")
         if not trust.permits(right, provenance, path, content):
-            gone.setdefault(right, []).append(attribute)
+            remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy(right, path)
+            gone.setdefault(remedy, []).append(attribute)
     problems = []
-    for remedy, attributes in _by_remedy(gone, trust, path).items():
+    for remedy, attributes in gone.items():
         withheld = tuple(map(names.__getitem__, attributes))
         problems.append(SettingsProblem(str(path), ", ".join(withheld), f"has no effect: {remedy}", withheld=withheld))
-    return _without(layer, tuple(attribute for each in gone.values() for attribute in each)), problems
-
-
-def _by_remedy(gone: Mapping[Right, list[str]], trust: Trust, path: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for right, attributes in gone.items():
-        remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy(right, path)
-        found.setdefault(remedy, []).extend(attributes)
-    return found
+    return _without(layer, set(chain.from_iterable(gone.values()))), problems
 
 
 def untrusted(loaded: Loaded, setting: str | None = None) -> tuple[str, ...]:
@@ -466,27 +441,15 @@ def describe_program(handler: Mapping[str, Any]) -> str:
 def _handlers(event: str, entries: Any) -> list[str]:
     """Return one line for each thing that would run, in either of the two shapes."""
     found: list[str] = []
-    for entry in _as_list(entries):
-        head, handlers = describe_event(event), [entry]
+    for entry in entries if isinstance(entries, list) else [entries]:
+        head, handlers = describe_event(event), entry
         if isinstance(entry, Mapping):
             head = describe_event(event, entry.get("matcher"))
-            handlers = _as_list(entry.get("hooks", [entry]))
-        for handler in handlers:
+            handlers = entry.get("hooks", entry)
+        for handler in handlers if isinstance(handlers, list) else [handlers]:
             shown = describe_program(handler) if isinstance(handler, Mapping) else _text(handler)
             found.append(f"{head}: {shown}")
     return found
-
-
-def _as_list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    return [value]
-
-
-def _gives(layer: Read, on_worker: bool) -> bool:
-    if layer.origin.personal:
-        return False
-    return bool(_list_widening(layer, {}, on_worker=on_worker) or layer.values.get("providers"))
 
 
 def _list_widening(layer: Read, below: Mapping[str, Any], *, on_worker: bool) -> tuple[str, ...]:
@@ -545,12 +508,10 @@ def _wants_keys(providers: Any) -> bool:
     return any(isinstance(each, Mapping) and (each.get("baseUrl") or named_variables(each)) for each in entries)
 
 
-def _without(layer: Read, gone: tuple[str, ...], *, consented: bool = False) -> Read:
+def _without(layer: Read, gone: Collection[str], *, consented: bool = False) -> Read:
     kept = Read(layer.origin._replace(consented=consented))
-    kept.values, kept.names = dict(layer.values), dict(layer.names)
-    for attribute in gone:
-        kept.values.pop(attribute, None)
-        kept.names.pop(attribute, None)
+    kept.values = {name: value for name, value in layer.values.items() if name not in gone}
+    kept.names = {name: value for name, value in layer.names.items() if name not in gone}
     return kept
 
 

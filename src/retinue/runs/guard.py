@@ -116,7 +116,7 @@ def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None
 
 async def ask_quote(node: Run, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
-    from retinue.guard.inbox_service import new_item_id
+    from retinue.guard.gate import new_item_id
 
     guard = node.project.part(RunGuards).get(node.id)
     if guard is None:

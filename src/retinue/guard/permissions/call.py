@@ -331,33 +331,26 @@ class JudgedCall:
 
     @cached_property
     def git_programs(self) -> GitPrograms | None:
-        """Return what commands of git would start where this one runs, and nobody has consented to."""
+        """Return what its commands of git would start where they run, and nobody has consented to."""
+        steps = [step for step in self.script.all_steps() if step.name == "git"]
+        if not steps:
+            return None
         from retinue.guard.gitconfig import git_programs
 
-        words = {word.lower() for step in self._git_steps for word in step.words[1:]}
-        for base in self.bases:
-            found = git_programs(Path(base), aliases=words.__contains__) if is_known(base) else None
-            if found is not None and not (self.folders.consented and self.folders.consented(found.path, found.content)):
-                return found
+        words = {word.lower() for step in steps for word in step.words[1:]}
+        for base in filter(is_known, self.bases):
+            programs = git_programs(Path(base), aliases=words.__contains__)
+            consented = self.folders.consented
+            if programs is not None and not (consented and consented(programs.path, programs.content)):
+                return programs
         return None
-
-    @cached_property
-    def git_starts_programs(self) -> bool:
-        """Return whether a command of git in it starts a program that the repository names and nobody consented to."""
-        return bool(self._git_steps) and self.git_programs is not None
-
-    @cached_property
-    def _git_steps(self) -> tuple[Step, ...]:
-        if not self.is_shell:
-            return ()
-        return tuple(step for step in self.script.all_steps() if step.name == "git")
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """Return what a tool is certainly told to look at or change. One that declares paths and is given none works
         in the working directory."""
         if not self.is_foreign:
-            found = tuple(dict.fromkeys(_texts(self.arguments, _PATHS)))
+            found = tuple(dict.fromkeys(texts_under(self.arguments, _PATHS)))
         else:
             found = named_paths(self.arguments, self.texts, self._declared)
         return found or ((".",) if self._declared and not self.hosts else ())
@@ -367,7 +360,6 @@ class JudgedCall:
         """The texts that may be paths as well, because the tool does not say which of its parameters are."""
         if self._declared is not None:
             return ()
-
         return tuple(dict.fromkeys(each.text for each in self.texts if each.text and not is_path_name(each.name)))
 
     @property
@@ -387,14 +379,13 @@ class JudgedCall:
 
     @cached_property
     def _all_texts(self) -> tuple[ArgumentText, ...] | None:
-
         return all_texts(self.arguments)
 
     @cached_property
     def commands(self) -> tuple[tuple[str, bool], ...]:
         """For a tool that is no shell: the texts that may be commands, and whether they certainly are. A program and
         its arguments may be texts of their own."""
-        sure = tuple(_texts(self.arguments, _COMMANDS))
+        sure = tuple(texts_under(self.arguments, _COMMANDS))
         others = [each.text for each in self.texts if each.text not in sure]
         named = [*sure, *(" ".join((each, *others)) for each in sure)] if others else list(sure)
         whole = " ".join(each.text for each in self.texts)
@@ -411,7 +402,7 @@ class JudgedCall:
         elif self.is_foreign:
             urls = addresses(self.texts)
         else:
-            urls = _texts(self.arguments, _URLS if "network" in self.effects else ())
+            urls = texts_under(self.arguments, _URLS if "network" in self.effects else ())
         return tuple(dict.fromkeys(map(host_of, urls)))
 
     def _urls_of_commands(self) -> Iterator[str]:
@@ -477,18 +468,6 @@ def host_of(url: str) -> str:
         except UnicodeError:
             return HOLE
     return host
-
-
-def _texts(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
-    for name, value in arguments.items():
-        if name not in names:
-            continue
-        if isinstance(value, str) and value:
-            yield value
-        elif isinstance(value, list | tuple):
-            for text in value:
-                if isinstance(text, str) and text:
-                    yield text
 
 
 def _named_agents(arguments: object, depth: int = 0) -> Iterator[str]:

@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 
-from msgspec import Struct
-
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders, below, match_path
 from retinue.guard.permissions.match import allows_step, starts_others
@@ -172,22 +170,9 @@ def _vital_glob(head: str, base: str, folders: RunFolders) -> str | None:
 _DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom"})
 
 
-class Coverage(Struct, frozen=True):
-    """What somebody must be asked about, and what allowed the rest: `rules`, or the mode because
-    it accepts edits. `yes` is False where everything only reads."""
-
-    open_steps: tuple[Step, ...] = ()
-    open_files: tuple[Opened, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    yes: bool = False
-
-    @property
-    def complete(self) -> bool:
-        return not self.open_steps and not self.open_files
-
-
-class Covering:
-    """`edits` lets the mode change files in working directories, `reads` lets it look around."""
+class Coverage:
+    """The commands and files of a command line that somebody must be asked about, and what allowed the rest: rules, or
+    the mode. `edits` lets the mode change files in working directories, `reads` lets it look around."""
 
     def __init__(
         self, call: JudgedCall, allow: Sequence[Rule], *, wary: bool, reads: bool = True, edits: bool = False
@@ -196,15 +181,11 @@ class Covering:
         self._reads, self._edits = reads, edits
         self._used: dict[Rule, None] = {}
         self._edited = False
-
-    def coverage(self) -> Coverage:
-        script = self._call.script
-        steps = [step for step in script.steps if not self._step(step)]
-        files = [file for file in script.opened if not self._file(file)]
-        return Coverage(tuple(steps), tuple(files), tuple(self._used), bool(self._used) or self._edited)
-
-    def covers_steps(self) -> bool:
-        return bool(self._call.script.steps) and all(map(self._step, self._call.script.steps))
+        self.open_steps = [step for step in call.script.steps if not self._step(step)]
+        self.open_files = [file for file in call.script.opened if not self._file(file)]
+        self.rules = tuple(self._used)
+        self.complete = not self.open_steps and not self.open_files
+        self.only_reads = not self._used and not self._edited
 
     def _step(self, step: Step) -> bool:
         if self._by_mode(step):

@@ -22,7 +22,6 @@ from retinue.core.tool_names import TOOLS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.coverage import (
     Coverage,
-    Covering,
     critical,
     mentions_deletion,
     protected_write,
@@ -73,9 +72,8 @@ def _of_command(call: JudgedCall, coverage: Coverage) -> str | None:
     if call.script.doubts:
         return None
     rules = set(map(_of_step, coverage.open_steps))
-    tools = {True: "Edit", False: "Read"}
     for file in coverage.open_files:
-        rules.add(f"{tools[file.writes]}({_pattern(file.path, call)})")
+        rules.add(f"{'Edit' if file.writes else 'Read'}({_pattern(file.path, call)})")
     return rules.pop() if len(rules) == 1 else None
 
 
@@ -200,24 +198,22 @@ class _Judgement:
         planning = self._mode == "plan"
         allow = () if planning else self._policy.allowing
         edits = self._mode == "acceptEdits"
-        coverage = Covering(call, allow, wary=self._policy.wary, edits=edits).coverage()
-        if coverage.complete and coverage.yes:
+        coverage = Coverage(call, allow, wary=self._policy.wary, edits=edits)
+        if coverage.complete and not coverage.only_reads:
             return self._allow_covered(call, coverage.rules, "The mode accepts edits in the working directories.")
-        strange = call.git_starts_programs
-        if self._policy.walls and not strange and (coverage.complete or not stopped_by_walls(call, coverage)):
+        programs = call.git_programs
+        if self._policy.walls and programs is None and (coverage.complete or not stopped_by_walls(call, coverage)):
             return self._allow_inside(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
         if coverage.complete:
             return self._decision("allow", call, "It only reads.", "mode")
         if planning:
             return self._decision("deny", call, _PLANNING, "mode")
         parts = [shown(step.text) for step in coverage.open_steps]
-        words = {True: "writing", False: "reading"}
-        for file in coverage.open_files:
-            parts.append(f"{words[file.writes]} {shown(file.path)}")
+        parts += (f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files)
         reason = f"No rule allows {'; '.join(parts[:3])}."
-        if strange and call.git_programs is not None:
-            path, what = call.git_programs.path, "; ".join(call.git_programs.what[:2])
-            reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
+        if programs is not None:
+            what = "; ".join(programs.what[:2])
+            reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {programs.path}."
         return self._question(call, reason, coverage)
 
     def _allow_inside(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
@@ -319,8 +315,9 @@ def _is_limited(limit: Limit, call: JudgedCall) -> bool:
 def _fits(call: JudgedCall, rules: Sequence[Rule]) -> bool:
     """Return whether these rules of the agent's file cover the whole call."""
     if call.is_shell:
-        covering = Covering(call, rules, wary=False, reads=False)
-        return not call.script.doubts and covering.covers_steps()
+        if call.script.doubts or not call.script.steps:
+            return False
+        return not Coverage(call, rules, wary=False, reads=False).open_steps
     return any(allows(rule, call) for rule in rules)
 
 

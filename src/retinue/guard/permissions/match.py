@@ -43,6 +43,7 @@ from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries
 _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")
 _UNQUOTED = re.compile(r"[\\'\"]")
+_SEARCHES = ("find", "gfind", "fd", "fdfind")
 
 
 def restricts(rule: Rule, call: JudgedCall) -> Match:
@@ -59,7 +60,9 @@ def restricts(rule: Rule, call: JudgedCall) -> Match:
         if about:
             best = _commands(rule.specifier, call) if rule.tools & SHELL else NO
         if best != YES:
-            best = max(best, _match_files(rule, call), _match_urls(rule, call))
+            best = max(best, _match_files(rule, call))
+            if rule.effect == "network" and rule.specifier.startswith("domain:"):
+                best = max(best, _hosts(rule.specifier, call))
     elif about or rule.effect in call.subjects:
         best = _match_specifier(rule, call)
     if best != YES and about:
@@ -167,16 +170,11 @@ def _command(pattern: str, step: Step) -> Match:
         # They are judged by themselves.
         return best
     # What it starts is not known for certain, so no more than perhaps.
-    if step.name in CARRIERS and not is_search(step):
+    if step.name in CARRIERS and (step.name not in _SEARCHES or starts_others(step)):
         return max(MAYBE, _match_started(pattern, step))
     if not carries_code(step.words) and any(_names(pattern, word) for word in step.words[1:]):
         return max(best, MAYBE)
     return best
-
-
-def is_search(step: Step) -> bool:
-    """Return whether it is a `find` that starts nothing."""
-    return step.name in ("find", "gfind", "fd", "fdfind") and not starts_others(step)
 
 
 def _match_started(pattern: str, step: Step) -> Match:
@@ -279,7 +277,10 @@ def _match_files(rule: Rule, call: JudgedCall) -> Match:
     best: Match = NO
     for path, writes in call.touched:
         if writes or reading:
-            best = max(best, _match_touch(rule, call, path))
+            if rule.specifier is not None:
+                best = max(best, *(match_path(rule, call.folders, path, base) for base in call.bases))
+            elif not path.startswith("/dev/"):
+                best = YES
             if best == YES:
                 return YES
     # The sandbox hides the files from the command, whatever it tries.
@@ -321,19 +322,6 @@ def goes_through(step: Step) -> bool:
         return True
     options = _RECURSIVE.get(step.name, ())
     return any(is_option(word, option) for word in words for option in options)
-
-
-def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
-    if rule.specifier is None:
-        return NO if path.startswith("/dev/") else YES
-    return max(match_path(rule, call.folders, path, base) for base in call.bases)
-
-
-def _match_urls(rule: Rule, call: JudgedCall) -> Match:
-    """Match rules about hosts with the URLs that a command is handed."""
-    if rule.effect != "network" or not (rule.specifier or "").startswith("domain:"):
-        return NO
-    return _hosts(rule.specifier or "", call)
 
 
 def _hosts(specifier: str, call: JudgedCall) -> Match:
@@ -412,5 +400,4 @@ def starts_others(step: Step) -> bool:
     """Return whether what it starts is no part of what its name promises."""
     if step.name in ("xargs", "parallel", "watch"):
         return len(step.words) > 1
-    finds = step.name in ("find", "gfind", "fd", "fdfind")
-    return finds and has_option(step.words[1:], "-exec", "-ok", "-x", "-X", "--exec")
+    return step.name in _SEARCHES and has_option(step.words[1:], "-exec", "-ok", "-x", "-X", "--exec")

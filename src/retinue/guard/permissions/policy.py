@@ -23,7 +23,17 @@ from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.tool_names import TOOLS, split_entries
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import YES, Kind, Limit, Rule, names_tool, parse_rule, widest_rule, with_tools
+from retinue.guard.permissions.rule import (
+    YES,
+    Kind,
+    Limit,
+    Rule,
+    is_about_files,
+    names_tool,
+    parse_rule,
+    widest_rule,
+    with_tools,
+)
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
@@ -251,11 +261,6 @@ class Denials:
 class PermissionPolicy:
     """Implements `core.permission.Permissions`. Not changed by calls; only `grant` adds."""
 
-    __slots__ = (
-        *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "presets", "folders"),
-        *("walls", "wary", "web_unasked"),
-    )
-
     def __init__(
         self,
         mode: PermissionMode,
@@ -336,7 +341,11 @@ class PermissionPolicy:
     def withheld(self) -> Callable[[str], bool] | None:
         """Return a function that tells whether a rule forbids reading a file, or wants it asked: a search
         over a folder leaves such files out. None where no rule is about files."""
-        rules = list(filter(_is_about_reading, self.own_rules))
+        rules = [
+            rule
+            for rule in self.own_rules
+            if rule.kind != "allow" and rule.effect == "read" and rule.specifier is not None and is_about_files(rule)
+        ]
         if not rules:
             return None
         from retinue.guard.permissions.locations import match_path
@@ -350,8 +359,3 @@ class PermissionPolicy:
             if rule.kind == "deny" and rule.bare and names_tool(rule, tool):
                 return rule
         return None
-
-
-def _is_about_reading(rule: Rule) -> bool:
-    named = rule.specifier is not None and not rule.specifier.startswith("domain:")
-    return named and rule.kind != "allow" and rule.effect == "read"

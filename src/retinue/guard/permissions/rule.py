@@ -15,8 +15,9 @@ weaker entries. An entry that cannot become a rule restricts every call of its t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -275,69 +276,41 @@ def rules_of_file(
     limits: list[Limit] = []
     named = tuple(dict.fromkeys(entry.tool.lower() for entry in entries if entry.tool != EVERY))
     for tool in _tools_of(entries):
-        chain = _from_last_for_all([each for each in entries if _is_about(each, tool)])
-        made = _Chain(tool, chain, source, base, named)
-        rules += made.rules()
-        limits += made.limits()
-    return tuple(dict.fromkeys(rules)), tuple(limits)
-
-
-class _Chain:
-    """The entries about one tool. The first may be about every call of it; no other is."""
-
-    def __init__(
-        self, tool: str, entries: Sequence[PermissionRule], source: str, base: str, named: tuple[str, ...]
-    ) -> None:
-        self._tool = tool
-        self._named = named
-        self._entries = entries
-        self._source = source
-        self._base = base
-
-    def limits(self) -> list[Limit]:
-        """Return the limits: where everything is denied at first, only what later entries name is left."""
-        if not self._entries or self._entries[0].pattern != EVERY or self._entries[0].verdict != "deny":
-            return []
-        left = self._permitting(self._entries[1:], ("allow", "ask"))
-        return [Limit(self._tool, left, self._source, SUBJECTS.get(self._tool), self._named)]
-
-    def rules(self) -> list[Rule]:
-        found: list[Rule] = []
-        for index, entry in enumerate(self._entries):
+        chain = _from_last_for_all([entry for entry in entries if _is_about(entry, tool)])
+        parse = partial(_rule_of_entry, tool, source=source, base=base)
+        # Where everything is denied at first, only what later entries name is left.
+        if chain and chain[0].pattern == EVERY and chain[0].verdict == "deny":
+            left = _permitting(chain[1:], ("allow", "ask"), parse)
+            limits.append(Limit(tool, left, source, SUBJECTS.get(tool), named))
+        for index, entry in enumerate(chain):
             if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == EVERY):
                 continue
             milder = ("allow", "ask") if entry.verdict == "deny" else ("allow",)
-            rule = self._rule(entry.pattern, entry.verdict) or self._rule(EVERY, entry.verdict)
+            rule = parse(entry.pattern, entry.verdict) or parse(EVERY, entry.verdict)
             if rule is not None:
-                found.append(replace(rule, unless=self._permitting(self._entries[index + 1 :], milder)))
-        return found
+                rules.append(replace(rule, unless=_permitting(chain[index + 1 :], milder, parse)))
+    return tuple(dict.fromkeys(rules)), tuple(limits)
 
-    def _permitting(self, entries: Iterable[PermissionRule], verdicts: tuple[str, ...]) -> tuple[Rule, ...]:
-        found: list[Rule] = []
-        for each in entries:
-            rule = self._rule(each.pattern, "allow")
-            if rule is not None and each.verdict in verdicts:
-                found.append(rule)
-        return tuple(found)
 
-    def _rule(self, pattern: str, kind: Kind) -> Rule | None:
-        """Return the rule for one pattern; None for one that means nothing to this tool."""
-        specifier = self._specifier(pattern)
-        if specifier is None:
+def _permitting(
+    entries: Iterable[PermissionRule], verdicts: tuple[str, ...], parse: Callable[[str, Kind], Rule | None]
+) -> tuple[Rule, ...]:
+    rules = (parse(entry.pattern, "allow") for entry in entries if entry.verdict in verdicts)
+    return tuple(rule for rule in rules if rule is not None)
+
+
+def _rule_of_entry(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | None:
+    """Return the rule for one pattern of an entry; None for one that means nothing to this tool."""
+    specifier = pattern
+    if pattern != EVERY and tool in FETCHING:
+        host = _URL.fullmatch(pattern)
+        if host is None:
             return None
-        text = self._tool if specifier == EVERY else f"{self._tool}({specifier})"
-        made = parse_rule(text, kind, source=self._source, base=self._base)
-        return made if isinstance(made, Rule) else None
-
-    def _specifier(self, pattern: str) -> str | None:
-        if pattern == EVERY:
-            return EVERY
-        if self._tool in FETCHING:
-            host = _URL.fullmatch(pattern)
-            return f"domain:{host[1]}" if host is not None else None
-        if self._tool in STARTING:
-            return pattern if EVERY not in pattern else None
-        return pattern
+        specifier = f"domain:{host[1]}"
+    elif pattern != EVERY and tool in STARTING and EVERY in pattern:
+        return None
+    rule = parse_rule(tool if specifier == EVERY else f"{tool}({specifier})", kind, source=source, base=base)
+    return rule if isinstance(rule, Rule) else None
 
 
 def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
