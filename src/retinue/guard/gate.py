@@ -81,41 +81,15 @@ def new_item_id() -> str:
 
 
 _ONCE = ("allow", "deny")
-_TITLE = 200
+MAX_TITLE_CHARACTERS = 200
 _TELLING = ("command", "path", "file_path", "url", "query", "pattern", "description", "prompt", "name")
 """Arguments that say what a call is about, the most telling first."""
 
 
-async def approval(
-    use: ToolUse, decision: Decision, asker: Asker, rule: str | None, context: ToolContext, preview: Preview | None
-) -> InboxItem:
-    """`rule` is what could be granted beyond this call; None where nothing may be granted."""
-    return InboxItem(
-        id=new_item_id(),
-        kind="approval",
-        run_id=asker.place.run_id,
-        root_id=asker.place.root_id,
-        agent=asker.agent,
-        description=asker.description,
-        title=call_title(use.tool, use.arguments),
-        detail=await _detail(preview, use, context),
-        payload={"tool": use.tool, "arguments": dict(use.arguments), "call_id": use.call_id},
-        risk=decision.risk,
-        reason=decision.reason,
-        rule=rule,
-        options=APPROVALS if rule is not None else _ONCE,
-    )
-
-
 def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     """`edit src/a.py`, `bash: make test`: one line."""
-    text = ""
-    for name in _TELLING:
-        if isinstance(arguments.get(name), str):
-            text = " ".join(arguments[name].split())
-            break
-    if len(text) > _TITLE:
-        text = text[: _TITLE - 1] + "…"
+    named = (arguments[name] for name in _TELLING if isinstance(arguments.get(name), str))
+    text = _line(next(named, ""), MAX_TITLE_CHARACTERS)
     if not text:
         return tool
     if tool == "write" and arguments.get("delete"):
@@ -125,19 +99,9 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     return f"{tool} {text}"
 
 
-async def _detail(preview: Preview | None, use: ToolUse, context: ToolContext) -> str:
-    """Return what the tool says a call would change, if it can. A failure here never prevents the question."""
-    if preview is None:
-        return ""
-    try:
-        return await preview(use.arguments, context)
-    except Exception as error:  # noqa: BLE001 - the question is put without it
-        return f"(What it would change cannot be shown: {type(error).__name__}: {error})"
-
-
 GUARD = "guard"
 """`Denied.who` where the guard itself is at fault."""
-_LONGEST = 2_000
+MAX_REASON_CHARACTERS = 2_000
 
 
 class Denied(Struct, frozen=True):
@@ -190,9 +154,9 @@ def _name(denied: Denied) -> str:
 
 
 def _advice(denied: Denied) -> str:
+    if denied.by == "person" and denied.message:
+        return "Follow the message. Do not do the same in another way."
     if denied.by == "person":
-        if denied.message:
-            return "Follow the message. Do not do the same in another way."
         return "Do not do the same in another way. Go on without it, or end and say what is left to do."
     if denied.by == "policy" and denied.who != GUARD:
         return (
@@ -206,11 +170,9 @@ def _advice(denied: Denied) -> str:
     )
 
 
-def _line(text: str) -> str:
+def _line(text: str, most: int = MAX_REASON_CHARACTERS) -> str:
     line = " ".join(text.split())
-    if len(line) <= _LONGEST:
-        return line
-    return line[: _LONGEST - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 class Allowed(Struct, frozen=True):
@@ -366,7 +328,7 @@ class PermissionGate:
         # An answer to the same question may have come while no process ran the run.
         if not inbox_service.reachable and not self.asker.leftovers:
             return Denied("policy", f"{decision.reason} {explain_nobody(rule, use.tool)}")
-        item = await approval(use, decision, self.asker, rule, context, self._previews(use.tool))
+        item = await self._approval(use, decision, rule, context)
         if self.hooks.listens("Notification"):
             await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})
 
@@ -387,6 +349,30 @@ class PermissionGate:
             return Denied("policy", f"{decision.reason} {answer.message}")
         return Denied("person", decision.reason, answer.by, answer.message)
 
+    async def _approval(self, use: ToolUse, decision: Decision, rule: str | None, context: ToolContext) -> InboxItem:
+        """`rule` is what could be granted beyond this call; None where nothing may be granted."""
+        preview, detail = self._previews(use.tool), ""
+        if preview is not None:
+            try:
+                detail = await preview(use.arguments, context)
+            except Exception as error:  # noqa: BLE001 - the question is put without it
+                detail = f"(What it would change cannot be shown: {type(error).__name__}: {error})"
+        return InboxItem(
+            id=new_item_id(),
+            kind="approval",
+            run_id=self.asker.place.run_id,
+            root_id=self.asker.place.root_id,
+            agent=self.asker.agent,
+            description=self.asker.description,
+            title=call_title(use.tool, use.arguments),
+            detail=detail,
+            payload={"tool": use.tool, "arguments": dict(use.arguments), "call_id": use.call_id},
+            risk=decision.risk,
+            reason=decision.reason,
+            rule=rule,
+            options=APPROVALS if rule is not None else _ONCE,
+        )
+
     async def _fire(self, event: Any, use: ToolUse, **more: Any) -> HookResult:
         if not self.hooks.listens(event):
             return NO_OPINION
@@ -397,10 +383,9 @@ class PermissionGate:
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
         """Return what a program or another host printed, without secrets."""
-        content = list(output.content)
-        for at, part in enumerate(content):
-            if isinstance(part, Text):
-                content[at] = replace(part, text=self._redact(part.text))
+        content = (
+            replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
+        )
         return replace(output, content=tuple(content))
 
     async def broken(self, use: ToolUse, error: Exception) -> None:
@@ -409,15 +394,11 @@ class PermissionGate:
 
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
         """Return what hooks make of a result: another text, something beside it, an objection."""
-        if output.is_error:
-            said = await self._fire("PostToolUseFailure", use, error=output.text)
-        else:
-            said = await self._fire("PostToolUse", use, tool_response=output.text)
+        event, key = ("PostToolUseFailure", "error") if output.is_error else ("PostToolUse", "tool_response")
+        said = await self._fire(event, use, **{key: output.text})
         if said.updated_output is not None:
             output = replace(output, content=(Text(said.updated_output),))
-        objection = ""
-        if said.verdict == "deny" and said.reason:
-            objection = f"A hook objects: {said.reason}"
+        objection = f"A hook objects: {said.reason}" if said.verdict == "deny" and said.reason else ""
         return _beside(output, _join_texts(objection, said.context))
 
 
@@ -461,8 +442,7 @@ class GatedTool:
         if gate.taint is not None:
             gate.taint.observe(output.effect)
         output = replace(output, effect=replace(output.effect, allowed=verdict.who))
-        if verdict.context:
-            output = _beside(output, verdict.context)
+        output = _beside(output, verdict.context)
         return await gate.afterwards(use, output)
 
     def _tells_foreign_text(self, output: ToolOutput, context: ToolContext) -> bool:
@@ -552,6 +532,4 @@ def _join_texts(*texts: str) -> str:
 
 
 def _beside(output: ToolOutput, text: str) -> ToolOutput:
-    if text:
-        return replace(output, content=(*output.content, Text(text)))
-    return output
+    return replace(output, content=(*output.content, Text(text))) if text else output

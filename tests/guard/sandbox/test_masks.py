@@ -232,9 +232,9 @@ def test_what_a_host_cannot_enforce_is_said(scene: Scene, monkeypatch: pytest.Mo
     from retinue.guard.sandbox import policy as probe
 
     hidden = (scene.workspace / "a.txt",)
-    assert Box(SandboxPolicy(change="all", hidden=hidden)).uncovered == ""
+    assert probe.uncovered(SandboxPolicy(change="all", hidden=hidden)) == ""
     monkeypatch.setattr(probe, "masks_work", lambda: False)
     monkeypatch.setattr(probe, "namespaces_available", lambda: False)
-    assert "cannot be kept from commands" in Box(SandboxPolicy(change="all", hidden=hidden)).uncovered
-    assert "Files in a writable folder" in Box(SandboxPolicy(writable=(scene.workspace,), readonly=hidden)).uncovered
-    assert Box(SandboxPolicy(change="all")).uncovered == ""
+    assert "cannot be kept from commands" in probe.uncovered(SandboxPolicy(change="all", hidden=hidden))
+    assert "Files in a writable folder" in probe.uncovered(SandboxPolicy(writable=(scene.workspace,), readonly=hidden))
+    assert probe.uncovered(SandboxPolicy(change="all")) == ""

@@ -58,13 +58,9 @@ def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
     if call.is_foreign:
         return call.tool
     if call.writes:
-        if len(call.paths) == 1:
-            return f"Edit({_pattern(call.paths[0], call)})"
-        return None
+        return f"Edit({_pattern(call.paths[0], call)})" if len(call.paths) == 1 else None
     if call.hosts:
-        if len(call.hosts) == 1 and call.hosts[0] != HOLE:
-            return f"WebFetch(domain:{call.hosts[0]})"
-        return None
+        return f"WebFetch(domain:{call.hosts[0]})" if len(call.hosts) == 1 and call.hosts[0] != HOLE else None
     return call.tool
 
 
@@ -171,7 +167,9 @@ class _Judgement:
         bypass = self._mode == "bypassPermissions"
         if doubtful is not None:
             unread = bypass and bool(script.doubts) and "bash" in doubtful.tools
-            return self._unclear(call, _about(doubtful, script.doubts), doubtful.source, deny=unread)
+            about = f"it may be what the rule {doubtful.text} is about"
+            why = f"{script.doubts[0]}, so {about}" if script.doubts else about
+            return self._unclear(call, why, doubtful.source, deny=unread)
         if bypass:
             if script.doubts and mentions_deletion(call.text):
                 return self._unclear(call, f"{script.doubts[0]}, and it may delete files")
@@ -187,12 +185,12 @@ class _Judgement:
         """Decide about a text that cannot be judged. Inside the sandbox it need not be."""
         if not self._policy.walls:
             return self._unclear(call, doubt)
-        everything = next(filter(_allows_all, self._policy.allowing), None)
-        if everything is None or self._mode == "plan":
+        everything = [rule for rule in self._policy.allowing if "bash" in rule.tools and rule.specifier is None]
+        if not everything or self._mode == "plan":
             return self._allow_inside(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
         if mentions_deletion(call.text):
             return self._unclear(call, f"{doubt}, and it may delete files")
-        return self._allow_covered(call, (everything,), "")
+        return self._allow_covered(call, everything[:1], "")
 
     def _by_mode_or_rules(self, call: JudgedCall) -> Decision:
         planning = self._mode == "plan"
@@ -238,27 +236,27 @@ class _Judgement:
         if self._mode == "bypassPermissions":
             return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
         effects = call.effects
-        if call.tool == "convert_content" and call.paths and not call.hosts:
+        if "network" in effects and call.paths and not call.hosts and not call.is_foreign:
             # It reads a file; from then on the run has something that it could send.
-            effects, self._policy.web_unasked = frozenset({"read"}), False
+            effects, self._policy.web_unasked = effects - {"network"}, False
         # A tool without effects that nobody knows may still do anything.
         quiet = effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")
-        rule = next((rule for rule in self._policy.allowing if allows(rule, call)), None)
-        if rule is not None:
-            return self._allow_covered(call, (rule,), "")
+        rules = [rule for rule in self._policy.allowing if allows(rule, call)]
+        if rules:
+            return self._allow_covered(call, rules[:1], "")
         if quiet:
             return self._decision("allow", call, "It changes nothing.", "mode")
         if self._policy.web_unasked and call.tool in FETCHING:
             return self._decision("allow", call, "The run can read nothing here that it could send.", "mode")
         if self._mode == "acceptEdits" and _edits_inside(call):
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
-        return self._question(call, f"No rule allows {call.tool}.", None)
+        return self._question(call, f"No rule allows {call.tool}.")
 
     def _allow_covered(self, call: JudgedCall, rules: Sequence[Rule], otherwise: str) -> Decision:
         if call.stopped:
-            return self._question(call, f"It was {call.stopped}.", None)
+            return self._question(call, f"It was {call.stopped}.")
         if not rules:
             return self._decision("allow", call, otherwise, "mode")
         named = ", ".join(rule.text for rule in rules)
@@ -269,18 +267,18 @@ class _Judgement:
         remedy = " Write it as plain commands, without variables and substitutions." if call.script.doubts else ""
         return self._decision(verdict, call, f"It cannot be judged: {doubt}.{remedy}", "unparsed", source, risk="high")
 
-    def _question(self, call: JudgedCall, reason: str, coverage: Coverage | None) -> Decision:
-        made = self._decision("ask", call, reason, "mode", risk=_risk(call))
-        if made.verdict != "ask":
-            return made
-        facts = {**made.facts, "classify": True} if self._mode == "auto" else made.facts
-        return replace(made, rule=suggestion(call, coverage), facts=facts)
+    def _question(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
+        decision = self._decision("ask", call, reason, "mode", risk=_risk(call))
+        if decision.verdict != "ask":
+            return decision
+        facts = {**decision.facts, "classify": True} if self._mode == "auto" else decision.facts
+        return replace(decision, rule=suggestion(call, coverage), facts=facts)
 
     def _decision(
         self, verdict: Ruling, call: JudgedCall, reason: str, by: Judge, source: str = "", risk: Risk = "low"
     ) -> Decision:
         if verdict == "ask" and self._mode == "dontAsk":
-            return Decision("deny", f"{reason} The mode is dontAsk.", by, source, risk, facts=_facts(call))
+            verdict, reason = "deny", f"{reason} The mode is dontAsk."
         return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict in ("ask", "deny") else {})
 
 
@@ -290,16 +288,6 @@ def _edits_inside(call: JudgedCall) -> bool:
         return False
     seen = not call.is_foreign or not call.is_too_large
     return seen and all(map(call.folders.inside, (*call.paths, *call.suspects)))
-
-
-def _about(rule: Rule, doubts: Sequence[str]) -> str:
-    """Return why a rule may be about a call."""
-    found = f"it may be what the rule {rule.text} is about"
-    return f"{doubts[0]}, so {found}" if doubts else found
-
-
-def _allows_all(rule: Rule) -> bool:
-    return "bash" in rule.tools and rule.specifier is None
 
 
 def _is_limited(limit: Limit, call: JudgedCall) -> bool:
@@ -325,23 +313,16 @@ _PLANNING = "The mode is plan: look and think, change nothing. Describe what you
 
 
 def _risk(call: JudgedCall) -> Risk:
-    if call.is_shell or call.is_server or "execute" in call.effects:
-        return "medium"
-    if all(map(call.folders.inside, call.paths)):
-        return "low"
-    return "medium"
+    far = call.is_shell or call.is_server or "execute" in call.effects
+    return "medium" if far or not all(map(call.folders.inside, call.paths)) else "low"
 
 
 def _facts(call: JudgedCall) -> Mapping[str, Any]:
     if call.is_shell:
         script = call.script
-        facts: dict[str, Any] = {"commands": [shown(step.text) for step in script.all_steps()[:20]]}
         writes = [shown(file.path) for file in script.opened if file.writes]
-        if writes:
-            facts["writes"] = writes
-        if script.doubts:
-            facts["doubts"] = list(script.doubts)
-        return facts
+        facts = {"commands": [shown(step.text) for step in script.all_steps()[:20]]}
+        return facts | {name: values for name, values in (("writes", writes), ("doubts", [*script.doubts])) if values}
     if call.paths:
         return {"paths": list(chain.from_iterable(map(call.folders.forms, call.paths[:5])))}
     if call.hosts:
@@ -371,7 +352,5 @@ def preset_denial(script: Script) -> str | None:
 def _set_uid(mode: str) -> bool:
     if mode.isdigit():
         return len(mode) >= 4 and mode[-4] in "4567"
-    for clause in mode.split(","):
-        if clause[:1] in "uoag+=" and "s" in clause.partition("+")[2] + clause.partition("=")[2]:
-            return True
-    return False
+    clauses = [clause for clause in mode.split(",") if clause[:1] in "uoag+="]
+    return any("s" in clause.partition("+")[2] + clause.partition("=")[2] for clause in clauses)

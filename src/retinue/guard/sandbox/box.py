@@ -17,8 +17,9 @@ from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
 from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
+from retinue.guard.sandbox.inside.watch import disarm
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import Scratch, WritableFolder, is_current, make_plan
+from retinue.guard.sandbox.plan import Scratch, is_current, make_plan
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,
     bubblewrap_works,
@@ -26,7 +27,6 @@ from retinue.guard.sandbox.policy import (
     find_stop,
     masking_arguments,
     restriction,
-    uncovered,
 )
 from retinue.guard.sandbox.view import in_python
 
@@ -61,12 +61,6 @@ class Box:
         """Return whether programs can make no lasting change and have no network."""
         policy = self.policy
         return policy.change == "listed" and not policy.writable and policy.network == "off"
-
-    @property
-    def uncovered(self) -> str:
-        """Return what of this policy the host cannot enforce, in sentences; empty if it can enforce
-        all. Starts a program once per process to find out."""
-        return uncovered(self.policy)
 
     @property
     def notice(self) -> str:
@@ -157,7 +151,7 @@ class Box:
         it, which looks after each command."""
         plan = self.__dict__.get("_plan")
         for root, known, hook_folders in (plan or {}).get("workspaces", ()):
-            for sentence in WritableFolder(root, known, hook_folders).check(self._began):
+            for sentence in disarm(root, known, self._began, hook_folders):
                 _log.warning("%s", sentence)
 
     @cached_property

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from msgspec import Struct
-
 from retinue.core.programs import DEVNULL, PIPE, open_program, prepare
 from retinue.guard.sandbox.kernel import Machine
 from retinue.guard.sandbox.policy import SandboxPolicy
@@ -22,13 +20,9 @@ _BYTES_PER_FILE = 4096
 _LIMITS_OF_GROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-class Space(Struct, frozen=True):
-    """Where a scratch folder is mounted: the process that holds it, its namespaces, and the folder's identity."""
-
-    process: int
-    user: int
-    mounts: int
-    root: Identity
+Space = tuple[int, int, int, Identity]
+"""Where a scratch folder is mounted: the process that holds it, its namespaces of users and mounts, and the identity of
+the folder."""
 
 
 class ScratchHolder:
@@ -50,7 +44,7 @@ class ScratchHolder:
             self._process.stdout.close()
             self._process.stdout = None
             if len(fields) == 5:
-                self._space = Space(fields[0], fields[1], fields[2], (fields[3], fields[4]))
+                self._space = fields[0], fields[1], fields[2], (fields[3], fields[4])
         return self._space
 
     @property

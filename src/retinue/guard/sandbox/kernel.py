@@ -115,20 +115,26 @@ def landlock_abi() -> int:
     return max(found, 0)
 
 
-@cache
-def has_seccomp() -> bool:
+def _own_status(name: bytes) -> bytes:
+    """Return a line of what the kernel says of this process; b"" without it."""
     try:
         with open("/proc/self/status", "rb") as status:  # noqa: PTH123 - a file of the kernel
-            return any(line.startswith(b"Seccomp:") for line in status)
+            return next((line for line in status if line.startswith(name)), b"")
     except OSError:
-        return False
+        return b""
+
+
+@cache
+def has_seccomp() -> bool:
+    return bool(_own_status(b"Seccomp:"))
 
 
 @cache
 def own_proc_works() -> bool:
     """Return whether a new /proc can be mounted in a namespace. Containers cover parts of theirs, and
     the kernel then does not provide a whole one."""
-    if os.geteuid() == 0 and _holds_sys_admin():
+    capabilities = _own_status(b"CapEff:").split()
+    if os.geteuid() == 0 and capabilities and int(capabilities[1], 16) & _SYS_ADMIN:
         return True
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:  # noqa: PTH123 - of the kernel
@@ -138,12 +144,7 @@ def own_proc_works() -> bool:
     return not any(point.startswith("/proc/") and point != "/proc/sys/fs/binfmt_misc" for point in points)
 
 
-def _holds_sys_admin() -> bool:
-    with open("/proc/self/status", "rb") as status:  # noqa: PTH123 - a file of the kernel
-        line = next((line for line in status if line.startswith(b"CapEff:")), b"CapEff: 0")
-    return bool(int(line.split()[1], 16) >> 21 & 1)
-
-
+_SYS_ADMIN = 1 << 21
 _TRUNCATION = 3
 """From this version on Landlock alone keeps files from being emptied."""
 

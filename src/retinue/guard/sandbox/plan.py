@@ -29,7 +29,7 @@ from retinue.core.programs import start_of
 from retinue.errors import StateError
 from retinue.guard.sandbox.groups import GroupWords, group_place
 from retinue.guard.sandbox.holder import ScratchHolder
-from retinue.guard.sandbox.inside.watch import disarm, survey
+from retinue.guard.sandbox.inside.watch import survey
 from retinue.guard.sandbox.kernel import (
     AF_INET,
     AF_INET6,
@@ -56,10 +56,6 @@ class WritableFolder(Struct, frozen=True):
     root: str
     known: frozenset[str]
     hook_folders: tuple[str, ...]
-
-    def check(self, since: int) -> list[str]:
-        """Put out of the way what was left since then. Return a sentence for each."""
-        return disarm(self.root, self.known, since, self.hook_folders)
 
 
 @lru_cache(maxsize=64)
@@ -308,7 +304,7 @@ def _confinement(
         },
         "limits": _limits(policy.limits, counted=counted),
         "processes": policy.limits.processes,
-        "space": None if space is None else (space.process, space.user, space.mounts, space.root),
+        "space": space,
         "scratch_bytes": policy.limits.scratch_bytes,
         "memory_bytes": policy.limits.memory_bytes,
         "group": _group(policy, scratch_name, in_memory=space is not None),

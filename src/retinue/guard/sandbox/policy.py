@@ -253,7 +253,7 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
 @cache
 def namespaces_work() -> bool:
     """Return whether a program can have namespaces of its own. Takes some milliseconds, once."""
-    return try_out("must", "exit 0")[0] == 0
+    return run_inside(SandboxPolicy(namespaces="must"), "exit 0")[0] == 0
 
 
 @cache
@@ -298,14 +298,9 @@ def namespaces_available() -> bool:
     return namespaces_work() or (restriction() is not None and bubblewrap_works())
 
 
-def try_out(namespaces: Namespaces, script: str, **variables: str) -> tuple[int, str]:
-    """Run a script for sh in a read-only box: its exit code (-1 if it could not be started) and
-    what it said."""
-    return run_inside(SandboxPolicy(namespaces=namespaces), script, **variables)
-
-
 def run_inside(policy: SandboxPolicy, script: str, *words: str, **variables: str) -> tuple[int, str]:
-    """Run a script for sh, with words as $1 and so on, inside a policy."""
+    """Run a script for sh, with words as $1 and so on, inside a policy. Return its exit code (-1 if it could not be
+    started) and what it printed."""
     from retinue.guard.sandbox.box import Box
 
     box = Box(policy, "probe")

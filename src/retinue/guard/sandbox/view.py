@@ -164,11 +164,12 @@ class View:
         """Return the name in the void of something empty of the same kind, with the folders and links that
         lead to what is to be seen. The same content is made once."""
         if not _is_dir(path):
-            return self._empty_file
+            file = self._void / "file"
+            if not file.exists():
+                file.touch(mode=0o400)
+            return file.name
         inner = [other[len(path) + 1 :] for other in self._seen if other.startswith(path + "/")]
         links = [(link[len(path) + 1 :], text) for link, text in self._links if link.startswith(path + "/")]
-        if not inner and not links:
-            return self._empty_folder
         kinds = [(name, _is_dir(f"{path}/{name}")) for name in inner]
         location = self._void / sha256(repr((kinds, links)).encode()).hexdigest()[:16]
         # Another hidden folder had the same content.
@@ -186,17 +187,6 @@ class View:
                 _make_folder((location / name).parent)
                 (location / name).symlink_to(text)
         return location.name
-
-    @cached_property
-    def _empty_file(self) -> str:
-        if not (self._void / "file").exists():
-            (self._void / "file").touch(mode=0o400)
-        return "file"
-
-    @cached_property
-    def _empty_folder(self) -> str:
-        _make_folder(self._void / "folder")
-        return "folder"
 
     @cached_property
     def _seen(self) -> list[str]:
@@ -381,6 +371,5 @@ def _below(path: str, folder: str) -> bool:
     return folder == "/" or path == folder or path.startswith(folder + "/")
 
 
-def _make_folder(path: Path) -> str:
+def _make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return str(path)

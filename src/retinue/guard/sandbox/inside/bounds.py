@@ -91,57 +91,44 @@ class Group:
         return sentence
 
 
-class Bounds:
-    """What a program may take. `scratch` is its folder, if that has to be counted."""
+def watch(
+    scratch: str,
+    scratch_bytes: "int | None",
+    memory_bytes: "int | None",
+    alone: bool,
+    group: "Group | None",
+    stop: "Callable[[str], None]",
+) -> None:
+    """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come with SIGALRM,
+    between the waits for the program.
 
-    def __init__(
-        self,
-        scratch: str,
-        scratch_bytes: "int | None",
-        memory_bytes: "int | None",
-        alone: bool,
-        group: "Group | None",
-    ) -> None:
-        """`alone`: the program gets a /proc of its own. Otherwise its processes are the descendants of this one."""
-        self._scratch = scratch
-        self._scratch_bytes = scratch_bytes
-        self._memory_bytes = memory_bytes
-        self._alone = alone
-        self._group = group
+    `scratch` is its folder, if that has to be counted. `alone`: the program gets a /proc of its own. Otherwise its
+    processes are the descendants of this one."""
 
-    def begin(self, stop: "Callable[[str], None]") -> None:
-        """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come
-        with SIGALRM, between the waits for the program."""
-        looks = []
-        if self._memory_bytes:
-            looks.append(Look(self._memory_bytes, self._used_memory, memory_complaint(self._memory_bytes)))
-        if self._scratch_bytes:
-            looks.append(Look(self._scratch_bytes, self._used_scratch, complaint(self._scratch_bytes)))
+    def count_memory(most: int) -> int:
+        # The kernel ends one process; all of them are to end.
+        if group is not None and group.has_killed():
+            return most + 1
+        if not alone:
+            return used_memory(descendants(), most)
+        # As soon as the program has its own /proc, this process is not in it.
+        return 0 if parent_of("self") else used_memory(process_numbers(), most)
 
-        def look(*_: object) -> None:
-            for each in looks:
-                if each.finds_too_much():
-                    stop(each.sentence)
-                    return
-            setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
+    looks = []
+    if memory_bytes:
+        looks.append(Look(memory_bytes, count_memory, memory_complaint(memory_bytes)))
+    if scratch_bytes:
+        looks.append(Look(scratch_bytes, lambda most: used_bytes(scratch, most), complaint(scratch_bytes)))
 
-        signal(SIGALRM, look)
+    def look(*_: object) -> None:
+        for each in looks:
+            if each.finds_too_much():
+                stop(each.sentence)
+                return
         setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
 
-    def _used_memory(self, most: int) -> int:
-        # The kernel ends one process; all of them are to end.
-        if self._group is not None and self._group.has_killed():
-            return most + 1
-        return used_memory(self._processes(), most)
-
-    def _used_scratch(self, most: int) -> int:
-        return used_bytes(self._scratch, most)
-
-    def _processes(self) -> "list[str]":
-        if not self._alone:
-            return descendants()
-        # As soon as the program has its own /proc, this process is not in it.
-        return [] if parent_of("self") else process_numbers()
+    signal(SIGALRM, look)
+    look()
 
 
 def used_memory(numbers: "list[str]", most: int) -> int:
@@ -192,21 +179,17 @@ def _count(folder: int, most: int) -> int:
                 status = entry.stat(follow_symlinks=False)
                 total += status.st_blocks * 512 + _ENTRY
                 if entry.is_dir(follow_symlinks=False) and total <= most:
-                    total += _count_inner(folder, entry.name, most - total)
+                    inner = _open_again(folder, entry.name)
+                    try:
+                        total += _count(inner, most - total)
+                    finally:
+                        posix.close(inner)
             except OSError:
                 # It went away meanwhile.
                 continue
             if total > most:
                 break
     return total
-
-
-def _count_inner(folder: int, name: str, most: int) -> int:
-    inner = _open_again(folder, name)
-    try:
-        return _count(inner, most)
-    finally:
-        posix.close(inner)
 
 
 def _open_again(folder: int, name: str) -> int:

@@ -184,9 +184,8 @@ class Watcher(Companion):
             # So that whatever the program leaves running becomes a child of this process.
             call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if self._bounds is not None:
-            most = plan["memory_bytes"]
-            bounds = self._bounds.Bounds(plan["scratch"], counted_scratch(plan), most, self.alone, self._group)
-            bounds.begin(self.stop)
+            taken = plan["scratch"], counted_scratch(plan), plan["memory_bytes"]
+            self._bounds.watch(*taken, self.alone, self._group, self.stop)
         if self._keeper is not None:
             self._keeper.begin(self.void, self.stop)
 
