@@ -327,7 +327,7 @@ def test_files_that_rules_deny_are_found_anew_and_too_many_are_refused(
     assert found.now().hidden == (str((project.cwd / "sub/.env").resolve()),)
     (project.cwd / ".env").write_text("x")
     assert len(found.now().hidden) == 2
-    monkeypatch.setattr(masks, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(masks, "MAX_WORKSPACE_ENTRIES", 3)
     with pytest.raises(TooManyFilesError, match="too many to look for"):
         FileMasks(found.policy, asking=True).now()
 

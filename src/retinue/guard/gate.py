@@ -41,7 +41,6 @@ from retinue.guard.permissions.modes import Taint, Wary
 from retinue.loop.arguments import normalise, problem, schema_of
 
 if TYPE_CHECKING:
-    from retinue.core.permission import InboxAnswer
     from retinue.core.run_state import RunPlace
     from retinue.guard.inbox_service import InboxService
     from retinue.loop.job import Controls
@@ -57,7 +56,7 @@ class Asker(Struct, eq=False):
     record: Callable[[Body], object]
     leftovers: bool = False
     description: str = ""
-    """What the run works on, in a few words."""
+    """The task of the run, in a few words."""
     resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Entered while the run waits for a person, so that other runs may use its slot."""
 
@@ -200,7 +199,7 @@ writes back would destroy the secret."""
 _RETELLING = frozenset({"get_search_content"})
 """Tools that do nothing themselves and repeat what other hosts said."""
 
-Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
+Granted = Callable[[str, InboxAnswer], Awaitable[None]]
 """Called with the rule that a person allowed beyond one call, and the answer."""
 
 
@@ -240,20 +239,20 @@ class PermissionGate:
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Decide whether the call may run, and with which arguments."""
-        said = await self._fire("PreToolUse", use)
-        if said.verdict == "deny" or said.stop is not None:
-            return _by_hook(said)
-        use, changed = _update_input(tool, use, said)
+        hook = await self._fire("PreToolUse", use)
+        if hook.verdict == "deny" or hook.stop is not None:
+            return _by_hook(hook)
+        use, changed = _update_input(tool, use, hook)
         if isinstance(changed, Denied):
             return changed
         decision = self.permissions.decide(use)
         if decision.verdict == "deny":
             return denial(decision)
-        if said.verdict == "allow" and decision.by in ("mode", "walls"):
-            return _allowed_by_hook(use, said, changed)
-        if said.verdict == "ask" and (decision.verdict in _UNASKED or decision.by == "mode"):
-            reason = said.reason or "A hook wants a person to decide."
-            decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
+        if hook.verdict == "allow" and decision.by in ("mode", "walls"):
+            return _allowed_by_hook(use, hook, changed)
+        if hook.verdict == "ask" and (decision.verdict in _UNASKED or decision.by == "mode"):
+            reason = hook.reason or "A hook wants a person to decide."
+            decision = Decision("ask", reason, "hook", _hooks(hook), decision.risk, None)
         # Another process may have written the answer to the same question meanwhile.
         if decision.verdict == "ask" and decision.rule is not None and self._recall():
             decision = self.permissions.decide(use)
@@ -262,20 +261,20 @@ class PermissionGate:
             if decision.verdict == "deny":
                 return denial(decision)
         if decision.verdict == "confine":
-            return Allowed(use.arguments, who_allowed(decision) + changed, said.context, "inside")
+            return Allowed(use.arguments, who_allowed(decision) + changed, hook.context, "inside")
         if decision.verdict == "allow":
             clearance = _CLEARANCES.get(decision.by, "mode")
-            return Allowed(use.arguments, who_allowed(decision) + changed, said.context, clearance)
-        found = await self._ask(tool, use, decision, context)
-        if isinstance(found, Allowed):
-            return replace(found, who=found.who + changed, context=_join_texts(said.context, found.context))
-        return found
+            return Allowed(use.arguments, who_allowed(decision) + changed, hook.context, clearance)
+        allowed = await self._ask(tool, use, decision, context)
+        if isinstance(allowed, Allowed):
+            return replace(allowed, who=allowed.who + changed, context=_join_texts(hook.context, allowed.context))
+        return allowed
 
     async def _ask(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> Allowed | Denied:
-        said = await self._fire("PermissionRequest", use, suggestions=[decision.rule] if decision.rule else [])
-        if said.verdict == "deny" or said.stop is not None:
-            return _by_hook(said)
-        use, changed = _update_input(tool, use, said)
+        hook = await self._fire("PermissionRequest", use, suggestions=[decision.rule] if decision.rule else [])
+        if hook.verdict == "deny" or hook.stop is not None:
+            return _by_hook(hook)
+        use, changed = _update_input(tool, use, hook)
         if isinstance(changed, Denied):
             return changed
         if changed:
@@ -283,18 +282,18 @@ class PermissionGate:
             decision = self.permissions.decide(use)
             if decision.verdict == "deny":
                 return denial(decision)
-        if said.verdict == "allow" and (decision.verdict in _UNASKED or decision.by == "mode"):
-            return _allowed_by_hook(use, said, changed)
+        if hook.verdict == "allow" and (decision.verdict in _UNASKED or decision.by == "mode"):
+            return _allowed_by_hook(use, hook, changed)
         if decision.verdict in _UNASKED:
             reason = "A hook changed the call, and did not allow it."
-            decision = Decision("ask", reason, "hook", _hooks(said), decision.risk)
+            decision = Decision("ask", reason, "hook", _hooks(hook), decision.risk)
         answer = await self._person(use, decision, context)
         if isinstance(answer, Denied):
             return answer
         how = {"allow": "once", "allow-run": "for this run", "allow-agent": "for this agent"}.get(
             answer.choice, "always"
         )
-        return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context, "person")
+        return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", hook.context, "person")
 
     async def judge_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
         """Ask whether what the walls stopped may run outside of them. Return None where that is no
@@ -373,19 +372,20 @@ class PermissionGate:
             options=APPROVALS if rule is not None else _ONCE,
         )
 
-    async def _fire(self, event: Any, use: ToolUse, **more: Any) -> HookResult:
+    async def _fire(self, event: Any, use: ToolUse, **payload: Any) -> HookResult:
         if not self.hooks.listens(event):
             return NO_OPINION
-        return await self.hooks.fire(event, use.tool, {**_payload(use), **more})
+        return await self.hooks.fire(event, use.tool, {**_payload(use), **payload})
 
     async def refused(self, use: ToolUse, denied: Denied) -> None:
         await self._fire("PermissionDenied", use, reason=denied.reason)
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
         """Return what a program or another host printed, without secrets."""
-        content = (
-            replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
-        )
+        content = list(output.content)
+        for at, block in enumerate(content):
+            if isinstance(block, Text):
+                content[at] = replace(block, text=self._redact(block.text))
         return replace(output, content=tuple(content))
 
     async def broken(self, use: ToolUse, error: Exception) -> None:
@@ -395,11 +395,11 @@ class PermissionGate:
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
         """Return what hooks make of a result: another text, something beside it, an objection."""
         event, key = ("PostToolUseFailure", "error") if output.is_error else ("PostToolUse", "tool_response")
-        said = await self._fire(event, use, **{key: output.text})
-        if said.updated_output is not None:
-            output = replace(output, content=(Text(said.updated_output),))
-        objection = f"A hook objects: {said.reason}" if said.verdict == "deny" and said.reason else ""
-        return _beside(output, _join_texts(objection, said.context))
+        hook = await self._fire(event, use, **{key: output.text})
+        if hook.updated_output is not None:
+            output = replace(output, content=(Text(hook.updated_output),))
+        objection = f"A hook objects: {hook.reason}" if hook.verdict == "deny" and hook.reason else ""
+        return _beside(output, _join_texts(objection, hook.context))
 
 
 class GatedTool:
@@ -474,8 +474,8 @@ class GatedTool:
         if isinstance(answer, Allowed):
             return await self._start(use, answer, context), answer
         if isinstance(answer, Denied):
-            said = f" {answer.message}" if answer.message else ""
-            output = _beside(output, f"[It was not run outside of the walls: {answer.reason}{said}]")
+            message = f" {answer.message}" if answer.message else ""
+            output = _beside(output, f"[It was not run outside of the walls: {answer.reason}{message}]")
         return output, allowed
 
 
@@ -496,31 +496,31 @@ def who_allowed(decision: Decision) -> str:
     return f"{decision.by}: {decision.reason}{source}"
 
 
-def _update_input(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str | Denied]:
+def _update_input(tool: Tool, use: ToolUse, hook: HookResult) -> tuple[ToolUse, str | Denied]:
     """Return the call with the input that a hook gave it, which is what runs from here on."""
-    if said.updated_input is None or said.updated_input == use.arguments:
+    if hook.updated_input is None or hook.updated_input == use.arguments:
         return use, ""
     spec = tool.spec
-    updated = normalise(said.updated_input, spec, [])
+    updated = normalise(hook.updated_input, spec, [])
     wrong = problem(updated, schema_of(spec))
     if wrong is not None:
         return use, Denied(
-            "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(said)
+            "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(hook)
         )
-    return replace(use, arguments=updated), f"; input changed by {_hooks(said)}"
+    return replace(use, arguments=updated), f"; input changed by {_hooks(hook)}"
 
 
-def _allowed_by_hook(use: ToolUse, said: HookResult, changed: str) -> Allowed:
-    who = f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed
-    return Allowed(use.arguments, who, said.context, "rule")
+def _allowed_by_hook(use: ToolUse, hook: HookResult, changed: str) -> Allowed:
+    who = f"{_hooks(hook)}: {hook.reason}".rstrip(": ") + changed
+    return Allowed(use.arguments, who, hook.context, "rule")
 
 
-def _by_hook(said: HookResult) -> Denied:
-    return Denied("hook", said.stop or said.reason or "It gave no reason.", _hooks(said))
+def _by_hook(hook: HookResult) -> Denied:
+    return Denied("hook", hook.stop or hook.reason or "It gave no reason.", _hooks(hook))
 
 
-def _hooks(said: HookResult) -> str:
-    return f"hook {', '.join(said.handlers)}" if said.handlers else "hook"
+def _hooks(hook: HookResult) -> str:
+    return f"hook {', '.join(hook.handlers)}" if hook.handlers else "hook"
 
 
 def _payload(use: ToolUse) -> dict[str, Any]:

@@ -1,19 +1,16 @@
 """git as a program: the one module that starts it, without a shell or prompts, in bounded time.
 
-No git of ours starts a program that a repository names. What does so under a fixed name is always
-off, by `ALWAYS` and `VARIABLES`. What has a name of the repository's choice (filters, remotes, merge
-drivers, hooks in settings: `gitconfig.py`) is found by asking git which settings the files of the repository
-make, wherever they are (`commondir`, `config.worktree`, includes), and each is set to what the
-user's own files say, or to nothing. `consented` leaves those in effect; hooks and monitors stay off.
+No git of ours starts a program that a repository names. Programs under a fixed name are always off, by `ALWAYS` and
+`VARIABLES`. Those under a name of the repository's choice (filters, remotes, merge drivers, hooks in settings:
+`gitconfig.py`) are found by asking git which settings the files of the repository make, wherever they are
+(`commondir`, `config.worktree`, includes), and each is set to the value in the user's own files, or to nothing.
+`consented` leaves them in effect; hooks and monitors stay off. Nothing of the caller's GIT_* variables reaches git:
+inside someone's git hook they would point every command at another repository or index.
 
-Nothing of the caller's GIT_* variables reaches it: inside someone's git hook they would point
-every command at another repository or index.
-
-The copies of hidden files that a repository keeps: what a rule hides must not come back from git's objects.
-
-A copy can be in a commit, in the index, in what the reflog still reaches (an undone commit, an older stash), or be
-reached by nothing since `git add` was taken back. A repository has all its objects in one folder and borrows others
-(`objects/info/alternates`), so either all of them are hidden or none.
+`tracked_objects` finds the copies that a repository keeps of files that a rule hides. A copy can be in a commit, in
+the index, in the reflog (an undone commit, an older stash), or be reached by nothing since `git add` was taken
+back. A repository has all its objects in one folder and borrows others (`objects/info/alternates`), so either all
+of them are hidden or none.
 """
 
 from __future__ import annotations
@@ -177,19 +174,19 @@ class Git(Struct, frozen=True):
         meant to be, and which nobody has consented to; one line each."""
         if self.consented:
             return []
-        found: list[str] = []
-        for said in self.settings():
-            row = said.starts
-            if row is not None and row.kind in _NEEDED and not self._leads_home(said):
-                found.append(f"{said.name}: {said.value[:200]}")
-        return found
+        lines: list[str] = []
+        for setting in self.settings():
+            row = setting.starts
+            if row is not None and row.kind in _NEEDED and not self._leads_home(setting):
+                lines.append(f"{setting.name}: {setting.value[:200]}")
+        return lines
 
-    def _leads_home(self, said: ScopedSetting) -> bool:
+    def _leads_home(self, setting: ScopedSetting) -> bool:
         """Return whether a `core.worktree` names the folder it is used in, as that of a submodule does."""
         top = repository_root(self.folder)
-        if said.name.lower() != "core.worktree" or top is None:
+        if setting.name.lower() != "core.worktree" or top is None:
             return False
-        meant = Path(self.text("rev-parse", "--absolute-git-dir"), said.value)
+        meant = Path(self.text("rev-parse", "--absolute-git-dir"), setting.value)
         return os.path.realpath(meant) == os.path.realpath(top)
 
     def _ask_for_settings(self) -> tuple[ScopedSetting, ...]:
@@ -198,16 +195,16 @@ class Git(Struct, frozen=True):
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         fields = os.fsdecode(done.stdout).split("\0")[:-1]
-        found = []
+        settings = []
         probed = False
         for scope, entry in zip(fields[::2], fields[1::2], strict=True):
             name, _, value = entry.partition("\n")
-            found.append(ScopedSetting(scope, name, value))
+            settings.append(ScopedSetting(scope, name, value))
             probed = probed or name == _PROBE
         # An old git ignores settings in variables, and so would ignore our overrides.
         if not probed:
             raise GitError(arguments, "this git cannot be kept from programs of a repository: install 2.31 or newer")
-        return tuple(found)
+        return tuple(settings)
 
     def _overrides(self) -> dict[str, str]:
         """Return what the repository names, set to what the user's own files say, or to nothing."""
@@ -217,16 +214,16 @@ class Git(Struct, frozen=True):
         over = self._hooks_off()
         if self.consented:
             return over
-        own = {said.name: said.value for said in self.settings() if said.scope not in _OF_THE_REPOSITORY}
-        for said in self.settings():
-            row = said.starts
-            if row is None or row.kind == "elsewhere" or said.name in over:
+        own = {setting.name: setting.value for setting in self.settings() if setting.scope not in _OF_THE_REPOSITORY}
+        for setting in self.settings():
+            row = setting.starts
+            if row is None or row.kind == "elsewhere" or setting.name in over:
                 continue
-            section, _, rest = said.name.partition(".")
+            section, _, tail = setting.name.partition(".")
             # Helpers add up, and only an empty one ends the list of those before it.
-            over[said.name] = row.off if section == "credential" else own.get(said.name, row.off)
+            over[setting.name] = row.off if section == "credential" else own.get(setting.name, row.off)
             if section == "filter":
-                over[f"filter.{rest.rpartition('.')[0]}.required"] = "false"
+                over[f"filter.{tail.rpartition('.')[0]}.required"] = "false"
             # Then git-lfs itself is not started.
             if section == "lfs":
                 over |= dict.fromkeys(("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process"), "")
@@ -237,11 +234,11 @@ class Git(Struct, frozen=True):
         """Return what switches off the hooks that stand in settings, the user's own too, as `core.hooksPath` does
         with those in files."""
         over: dict[str, str] = {}
-        for said in self.settings():
-            section, _, rest = said.name.partition(".")
-            hook, _, key = rest.rpartition(".")
+        for setting in self.settings():
+            section, _, tail = setting.name.partition(".")
+            hook, _, key = tail.rpartition(".")
             if section == "hook" and key == "command":
-                over |= {f"hook.{hook}.enabled": "false", said.name: "true"}
+                over |= {f"hook.{hook}.enabled": "false", setting.name: "true"}
         return over
 
     def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:
@@ -296,21 +293,21 @@ def command_line(arguments: Sequence[str], settings: Sequence[str] = ()) -> list
         words += ["-c", option]
     for option in settings:
         words += ["-c", option]
-    given = list(arguments)
+    remaining = list(arguments)
     at = 0
-    while at < len(given) and given[at] == "-c":
+    while at < len(remaining) and remaining[at] == "-c":
         at += 2
-    verb, rest = given[: at + 1], given[at + 1 :]
-    return [*words, *verb, *_COMMANDS.get("".join(verb[at:]), ()), *rest]
+    verb, operands = remaining[: at + 1], remaining[at + 1 :]
+    return [*words, *verb, *_COMMANDS.get("".join(verb[at:]), ()), *operands]
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Return `environment` without what would lead git elsewhere or make it wait for a person."""
     # git starts other programs, which must not see keys of model servers.
-    known = without_keys(environment)
-    kept = {name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT}
-    kept.setdefault("PATH", os.environ.get("PATH", os.defpath))
-    return kept | {name: value for name, value, _ in VARIABLES}
+    inherited = without_keys(environment)
+    cleaned = {name: value for name, value in inherited.items() if not name.startswith("GIT_") or name in _KEPT}
+    cleaned.setdefault("PATH", os.environ.get("PATH", os.defpath))
+    return cleaned | {name: value for name, value, _ in VARIABLES}
 
 
 def paths(listed: bytes) -> list[str]:
@@ -342,8 +339,8 @@ def make_repository(folder: Path, config: bytes = BARE_CONFIG.encode()) -> None:
 
 
 _SEARCH_SECONDS = 10.0
-_DEEPEST_LOAN = 5
-_MOST_HASHED = 500
+_MAX_BORROWING_DEPTH = 5
+_MAX_HASHED_FILES = 500
 
 
 def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -359,10 +356,10 @@ def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str
     objects = Path(top, ".git", "objects")
     try:
         objects = Path(git.text("rev-parse", "--path-format=absolute", "--git-path", "objects"))
-        kept = _is_reached(git, inside) or _is_stored(git, top, inside)
+        stored = _is_reached(git, inside) or _is_stored(git, top, inside)
     except GitError:
-        kept = True
-    if kept:
+        stored = True
+    if stored:
         return tuple(_with_borrowed(objects))
     return ()
 
@@ -379,7 +376,7 @@ def _is_stored(git: Git, top: Path, paths: Sequence[str]) -> bool:
     """Return whether an object has the content that one of these files has now. Raise GitError."""
     files = list(_files(top, paths))
     # Too many to look at count as stored.
-    if len(files) > _MOST_HASHED:
+    if len(files) > _MAX_HASHED_FILES:
         return True
     # A line break in a name cannot be told from the end of it.
     named = [file for file in files if "\n" not in file]
@@ -387,32 +384,32 @@ def _is_stored(git: Git, top: Path, paths: Sequence[str]) -> bool:
         return False
     listed = os.fsencode("\n".join(named))
     ids = git("hash-object", "--no-filters", "--stdin-paths", given=listed, seconds=_SEARCH_SECONDS)
-    found = git("cat-file", "--batch-check=%(objecttype)", given=ids, seconds=_SEARCH_SECONDS)
-    return any(line == b"blob" for line in found.splitlines())
+    types = git("cat-file", "--batch-check=%(objecttype)", given=ids, seconds=_SEARCH_SECONDS)
+    return any(line == b"blob" for line in types.splitlines())
 
 
 def _files(top: Path, paths: Sequence[str]) -> Iterator[str]:
     """Yield the files that exist, those in folders too, at most one more than are looked at."""
     count = 0
     for path in paths:
-        place = Path(top, path)
-        inner = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
-        for file in inner if place.is_dir() else (place,):
+        start = Path(top, path)
+        inner = (Path(folder, name) for folder, _, names in os.walk(start) for name in names)
+        for file in inner if start.is_dir() else (start,):
             if file.is_file() and not file.is_symlink():
                 yield str(file)
                 count += 1
-            if count > _MOST_HASHED:
+            if count > _MAX_HASHED_FILES:
                 return
 
 
 def _with_borrowed(objects: Path) -> list[Path]:
     """Return a folder of objects and those that it borrows from, as git follows them."""
-    found = [Path(os.path.realpath(objects))]
-    level = found
-    for _ in range(_DEEPEST_LOAN):
-        level = [lender for folder in level for lender in _lenders(folder) if lender not in found]
-        found = [*found, *level]
-    return found
+    folders = [Path(os.path.realpath(objects))]
+    level = folders
+    for _ in range(_MAX_BORROWING_DEPTH):
+        level = [lender for folder in level for lender in _lenders(folder) if lender not in folders]
+        folders = [*folders, *level]
+    return folders
 
 
 def _lenders(objects: Path) -> Iterator[Path]:

@@ -84,8 +84,8 @@ _FOUND = tuple((re.compile(each.name, re.DOTALL), each) for each in SETTINGS)
 def program_setting(name: str, value: str) -> GitSetting | None:
     """Return the row for a setting, its name as git lists it, if with this value it can start a program or
     lead git elsewhere."""
-    section, _, rest = name.partition(".")
-    below, dot, key = rest.rpartition(".")
+    section, _, tail = name.partition(".")
+    below, dot, key = tail.rpartition(".")
     lowered = f"{section.lower()}.{below}{dot}{key.lower()}"
     for pattern, row in _FOUND:
         if pattern.fullmatch(lowered):
@@ -105,11 +105,11 @@ def _is_harmless(name: str, value: str) -> bool:
     return name.startswith("remote.") and not value
 
 
-MOST_BYTES = 1024 * 1024
-_MOST_INDEX_BYTES = 256 * 1024 * 1024
-_MOST_FILES = 400
-_DEEPEST_INCLUDE = 10
-_DEEPEST_REPOSITORY = 4
+MAX_SETTINGS_BYTES = 1024 * 1024
+_MAX_INDEX_BYTES = 256 * 1024 * 1024
+_MAX_SETTINGS_FILES = 400
+_MAX_INCLUDE_DEPTH = 10
+_MAX_REPOSITORY_DEPTH = 4
 _SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*))?$")
 _INCLUDE = re.compile(r"include\.path|includeif\..+\.path", re.DOTALL)
@@ -134,17 +134,17 @@ def git_programs(
     """Return what the repository that `folder` is in would start while git reads, or, with `checkout`, also
     while files are checked out and merged; None for nothing, or no repository. `aliases` says which of its aliases
     are called: each is a command of the repository's. The content is the same for all."""
-    found = find_repository(folder)
-    if found is None:
+    repository = find_repository(folder)
+    if repository is None:
         return None
     look = _Look(aliases)
-    look.repository(*found)
+    look.repository(*repository)
     what = look.read
     if checkout:
         what = look.read + look.checkout
     if not what:
         return None
-    return GitPrograms(_common(found[1]) / "config", tuple(dict.fromkeys(what)), b"\0".join(look.contents))
+    return GitPrograms(_common(repository[1]) / "config", tuple(dict.fromkeys(what)), b"\0".join(look.contents))
 
 
 def find_repository(folder: Path) -> tuple[Path, Path] | None:
@@ -155,8 +155,8 @@ def find_repository(folder: Path) -> tuple[Path, Path] | None:
         if marker.is_dir():
             return top, marker
         if marker.is_file():
-            said = _content(marker).decode("utf-8", "surrogateescape").strip()
-            return top, top / said.removeprefix("gitdir:").strip()
+            target = _content(marker).decode("utf-8", "surrogateescape").strip()
+            return top, top / target.removeprefix("gitdir:").strip()
         # A bare repository has no `.git`: any folder of a clone may look like one.
         if (top / "HEAD").exists() and (top / "objects").is_dir() and (top / "refs").is_dir():
             return top, top
@@ -174,17 +174,17 @@ class _Look:
         self._seen: set[str] = set()
 
     def repository(self, top: Path, home: Path, depth: int = 0) -> None:
-        if not self._is_new(home) or not self._can_go_on(depth, _DEEPEST_REPOSITORY, home):
+        if not self._is_new(home) or not self._can_go_on(depth, _MAX_REPOSITORY_DEPTH, home):
             return
         common = _common(home)
         files = [common / "config", home / "config", home / "config.worktree", common / "config.worktree"]
         files += sorted(common.glob("worktrees/*/config.worktree"))
-        said: list[tuple[str, str]] = []
+        settings: list[tuple[str, str]] = []
         for file in files:
-            said += self._file(file)
-        self._settings(said, top, home)
+            settings += self._file(file)
+        self._settings(settings, top, home)
         folders = [home / "hooks", common / "hooks"]
-        for name, value in said:
+        for name, value in settings:
             if name == "core.hookspath" and value:
                 folders.append(top / _path(value, top))
         for hooks in folders:
@@ -196,9 +196,9 @@ class _Look:
                 self.repository(top, config.parent, depth + 1)
         self._inside(top, home, depth)
 
-    def _settings(self, said: list[tuple[str, str]], top: Path, home: Path) -> None:
+    def _settings(self, settings: list[tuple[str, str]], top: Path, home: Path) -> None:
         rows: list[tuple[str, str, str]] = []
-        for name, value in said:
+        for name, value in settings:
             row = program_setting(name, value)
             alias = name.removeprefix("alias.").removesuffix(".command").lower()
             if name.startswith("alias.") and self._aliases(alias):
@@ -221,20 +221,20 @@ class _Look:
         """Return what a file of settings says, with everything it includes."""
         if not self._is_new(file) or not file.exists():
             return []
-        if not self._can_go_on(depth, _DEEPEST_INCLUDE, file):
+        if not self._can_go_on(depth, _MAX_INCLUDE_DEPTH, file):
             return []
         content = _content(file)
         self.contents.append(content)
-        if len(content) > MOST_BYTES:
+        if len(content) > MAX_SETTINGS_BYTES:
             self.read.append(f"git settings that are too large to be looked at: {file}")
             return []
-        said = list(_parse_settings(content))
-        for name, value in tuple(said):
+        settings = list(_parse_settings(content))
+        for name, value in tuple(settings):
             if not _INCLUDE.fullmatch(name):
                 continue
             for meant in _included_files(value):
-                said += self._file(_path(meant, file.parent), depth + 1)
-        return said
+                settings += self._file(_path(meant, file.parent), depth + 1)
+        return settings
 
     def _inside(self, top: Path, home: Path, depth: int) -> None:
         """Look at every repository that the index names: git enters it, with its own settings."""
@@ -248,9 +248,9 @@ class _Look:
                 inner = top / name
                 if not (inner / ".git").exists():
                     continue
-                found = find_repository(inner)
-                if found is not None and found[0] == inner:
-                    self.repository(*found, depth + 1)
+                repository = find_repository(inner)
+                if repository is not None and repository[0] == inner:
+                    self.repository(*repository, depth + 1)
 
     def _is_new(self, path: Path) -> bool:
         real = os.path.realpath(path)
@@ -260,7 +260,7 @@ class _Look:
         return True
 
     def _can_go_on(self, depth: int, deepest: int, path: Path) -> bool:
-        if depth <= deepest and len(self._seen) <= _MOST_FILES:
+        if depth <= deepest and len(self._seen) <= _MAX_SETTINGS_FILES:
             return True
         self.read.append(f"more settings of git than can be looked at, from {path} on")
         return False
@@ -268,16 +268,16 @@ class _Look:
 
 def _common(home: Path) -> Path:
     """Return where the settings are: git follows `commondir` in any git folder, not only in a worktree's."""
-    said = _content(home / "commondir").decode("utf-8", "surrogateescape").strip()
-    if said:
-        return home / said
+    target = _content(home / "commondir").decode("utf-8", "surrogateescape").strip()
+    if target:
+        return home / target
     return home
 
 
 def _included_files(value: str) -> tuple[str, ...]:
     """Return the files that an include may mean: the value with what looks like a comment, and without."""
     plain = re.split(r'["]?\s*[#;]', value)[0]
-    return tuple(dict.fromkeys(part.replace('"', "").replace("\\\\", "\\") for part in (value, plain)))
+    return tuple(dict.fromkeys(reading.replace('"', "").replace("\\\\", "\\") for reading in (value, plain)))
 
 
 def _path(value: str, base: Path) -> Path:
@@ -289,17 +289,17 @@ def _path(value: str, base: Path) -> Path:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_head(path, MOST_BYTES + 1)
+        return read_head(path, MAX_SETTINGS_BYTES + 1)
     except OSError:
         return b""
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=64)
@@ -307,10 +307,10 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
     """Return the folders of an index that are repositories of their own. Raise when it cannot be read."""
     if size == 0:
         return ()
-    # What is too much to look at counts as a program.
-    if size > _MOST_INDEX_BYTES:
+    # An index that is too large to look at counts as a program.
+    if size > _MAX_INDEX_BYTES:
         raise ValueError(path)
-    data = read_file(path, _MOST_INDEX_BYTES)
+    data = read_file(path, _MAX_INDEX_BYTES)
     # Almost every index needs no more.
     if _GITLINK_BYTES not in data:
         return ()
@@ -369,7 +369,7 @@ def _parse_settings(content: bytes) -> tuple[tuple[str, str], ...]:
     would, never less."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     section = ""
-    found: list[tuple[str, str]] = []
+    settings: list[tuple[str, str]] = []
     for line in text.replace("\\\n", " ").split("\n"):
         head = _SECTION.match(line)
         # A line may hold a section and a key, or several sections.
@@ -381,5 +381,5 @@ def _parse_settings(content: bytes) -> tuple[tuple[str, str], ...]:
             head = _SECTION.match(line)
         key = _KEY.match(line)
         if key is not None:
-            found.append((f"{section}.{key[1].lower()}", (key[2] or "").strip().strip('"')))
-    return tuple(found)
+            settings.append((f"{section}.{key[1].lower()}", (key[2] or "").strip().strip('"')))
+    return tuple(settings)

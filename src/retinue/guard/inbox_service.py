@@ -1,6 +1,6 @@
 """Where runs ask people: one service per process, for approvals, questions and quotes alike.
 
-What is asked is in the inbox of the log before anyone is asked, and is answered there, by a
+A question is in the inbox of the log before anyone is asked, and is answered there, by a
 terminal, a program or any other process; the first answer counts. The run that asked waits here
 with its clocks stopped. When it goes on, the answer and the fact that it was taken are in the
 log first. A run that is stopped meanwhile withdraws what it asked.
@@ -61,8 +61,8 @@ class Asked(Struct, eq=False):
         self.asker.record(InboxOpened(self.item.id, self.item.kind, self.item.title, self.call_id))
 
     def record_closed(self, state: InboxState, answer: InboxAnswer | None = None) -> None:
-        told = answer or InboxAnswer("")
-        self.asker.record(InboxClosed(self.item.id, state, told.choice, told.by, told.message, self.call_id))
+        result = answer or InboxAnswer("")
+        self.asker.record(InboxClosed(self.item.id, state, result.choice, result.by, result.message, self.call_id))
 
 
 class InboxService:
@@ -256,9 +256,9 @@ class InboxService:
             for approver in self.approvers:
                 asked.errands.append(asyncio.create_task(self._consult(approver, asked)))
             if item.expires_at is not None:
-                left = max(item.expires_at - self._clock.now(), 0.0)
+                seconds = max(item.expires_at - self._clock.now(), 0.0)
                 timer = self._clock.call_later(
-                    left, lambda: asked.errands.append(asyncio.create_task(self._expire_item(asked)))
+                    seconds, lambda: asked.errands.append(asyncio.create_task(self._expire_item(asked)))
                 )
             self._watch()
             result = await asked.done
@@ -294,20 +294,20 @@ class InboxService:
     async def _consult(self, approver: Approver, asked: Asked) -> None:
         item = asked.item
         try:
-            given = await approver(item)
+            answer = await approver(item)
         except Exception as error:  # noqa: BLE001 - a guard that breaks has not agreed
-            given = InboxAnswer(
+            answer = InboxAnswer(
                 item.default, f"Who was to answer failed ({type(error).__name__}: {error}).", "approver"
             )
-        if given is not None:
-            await self._give_answer(item, given)
+        if answer is not None:
+            await self._give_answer(item, answer)
 
-    async def _give_answer(self, item: InboxItem, given: InboxAnswer) -> None:
+    async def _give_answer(self, item: InboxItem, answer: InboxAnswer) -> None:
         try:
-            await self.answer(item, given)
+            await self.answer(item, answer)
         except UsageError as error:
             with suppress(RetinueError):
-                await self.answer(item, replace(given, choice=item.default or "deny", message=str(error)))
+                await self.answer(item, replace(answer, choice=item.default or "deny", message=str(error)))
         except (AnsweredError, StateError) as error:
             asked = self._asked.get(item.id)
             if isinstance(error, StateError) and asked is not None and not asked.done.done():
@@ -322,9 +322,9 @@ class InboxService:
 
     async def _expire_item(self, asked: Asked) -> None:
         item = asked.item
-        given = InboxAnswer(item.default, "Nobody answered in time.", "expiry", self._clock.now())
+        answer = InboxAnswer(item.default, "Nobody answered in time.", "expiry", self._clock.now())
         try:
-            self._resolve(await self._log.transact(lambda connection: settle(connection, item.id, "expired", given)))
+            self._resolve(await self._log.transact(lambda connection: settle(connection, item.id, "expired", answer)))
         except StateError as error:
             if not asked.done.done():
                 asked.done.set_exception(error)

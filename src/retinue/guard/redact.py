@@ -3,7 +3,7 @@
 The log passes every event body through a `Redactor` before it is written or shown. Most have no
 secret, which a search of their JSON finds out in microseconds.
 
-In text that arrives in pieces a secret may be cut anywhere. What could be the beginning of one is
+In text that arrives in pieces a secret may be cut anywhere. A possible beginning of one is
 held back until the next character that no secret contains: in ordinary text, the last word.
 """
 
@@ -41,11 +41,11 @@ _OPENERS = (
     *("key", "token", "secret", "password", "passwd", "passphrase", "key_id"),
 )
 """How text ends when the next word could be the value of a secret."""
-_LONGEST_OPENER = max(len(opener) for opener in _OPENERS)
-_LONGEST = 4_096
-_LONGEST_BLOCK = 20_000
+_MAX_OPENER_CHARACTERS = max(len(opener) for opener in _OPENERS)
+_MAX_HELD_CHARACTERS = 4_096
+_MAX_HELD_KEY_CHARACTERS = 20_000
 """More than this is never held back: nothing known is that long."""
-_SHORTEST = 16
+_MIN_LETTERS_OF_SECRET = 16
 """Secrets made of letters only are at least this long."""
 _BLOCK = re.compile(r"-----BEGIN(?: [A-Z0-9 ]{0,60}(?:-{0,5}\Z|PRIVATE KEY(?: BLOCK)?-----)|\Z)")
 _BLOCK_END = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
@@ -66,7 +66,7 @@ class RedactedStream:
         if self._swallow:
             held = held.lstrip(self._characters)
             self._swallow = not held
-        cut, longest = self._safe_length(held), _LONGEST
+        cut, longest = self._safe_length(held), _MAX_HELD_CHARACTERS
         if cut and "-----BEGIN" in held:
             cut, longest = self._before_block(held, cut)
         if len(held) - cut > longest:
@@ -74,7 +74,7 @@ class RedactedStream:
         self._held, safe = held[cut:], held[:cut]
         word = safe.strip()
         # One short word of letters is most of what a model streams, and no secret.
-        if len(word) < _SHORTEST and (not word or word.isalpha()):
+        if len(word) < _MIN_LETTERS_OF_SECRET and (not word or word.isalpha()):
             return safe
         return self._redact(safe)
 
@@ -94,7 +94,7 @@ class RedactedStream:
         cut = len(held.rstrip(self._characters))
         while cut:
             spoken = held[:cut].rstrip(_GAP)
-            if not spoken[-_LONGEST_OPENER:].lower().endswith(_OPENERS):
+            if not spoken[-_MAX_OPENER_CHARACTERS:].lower().endswith(_OPENERS):
                 return cut
             cut = len(spoken.rstrip(self._characters))
         return 0
@@ -105,12 +105,12 @@ class RedactedStream:
         while block is not None and block.start() < cut:
             end = _BLOCK_END.search(held, block.end())
             if end is None or end.end() > cut:
-                return self._safe_length(held[: block.start()]), _LONGEST_BLOCK
+                return self._safe_length(held[: block.start()]), _MAX_HELD_KEY_CHARACTERS
             block = _BLOCK.search(held, end.end())
-        return cut, _LONGEST
+        return cut, _MAX_HELD_CHARACTERS
 
 
-_LITTLE = 1_000
+_SHORT_TEXT_BYTES = 1_000
 """In text shorter than this, looking for each word is quickest."""
 
 _OPAQUE: dict[type, frozenset[str]] = {
@@ -154,7 +154,7 @@ class Redactor:
         return next(self._find_spans(encoded), None) is not None
 
     def data(self, value: Any) -> Any:
-        """Plain data or a domain value without secrets; what has none stays the same object."""
+        """Plain data or a domain value without secrets; a value that has none is returned itself."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -180,18 +180,18 @@ class Redactor:
             data = cut_out(data, private_keys(data))
         low = data.lower()
         for family in self._worth_a_look(low):
-            found = family.spans(data, low)
-            if found:
-                data = cut_out(data, found)
+            spans = family.spans(data, low)
+            if spans:
+                data = cut_out(data, spans)
                 low = data.lower()
         if len(data) >= SHORTEST_TOKEN:
             return cut_out(data, tokens(data))
         return data
 
     def _worth_a_look(self, low: bytes) -> Sequence[Family]:
-        if len(low) > _LITTLE:
+        if len(low) > _SHORT_TEXT_BYTES:
             return self._families
-        return [each for each in self._families if each.word in low]
+        return [family for family in self._families if family.word in low]
 
     def _find_spans(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
@@ -237,11 +237,11 @@ class Redactor:
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names say that they are secret, longest first. Values that
     could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
-    found = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
+    values = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
     password = _password(environment.get(DATABASE, ""))
     if _is_telling(password):
-        found.add(password)
-    return tuple(sorted(found, key=len, reverse=True))
+        values.add(password)
+    return tuple(sorted(values, key=len, reverse=True))
 
 
 _VARIABLE = re.compile(
@@ -299,8 +299,15 @@ FRAMES_KEPT = 5
 _FRAME_LENGTH = 100
 _MORE = "[Additional stack frames truncated]"
 _FRAME = re.compile(r"^(?:\s+at |(?:Error|TypeError|ReferenceError):)")
-_TRACEBACK = "Traceback (most recent call last):"
-_PYTHON_FRAME = re.compile(r'^(\s+)File "[^"\n]+", line \d+')
+_PYTHON_FRAME = re.compile(
+    r'\n(?P<indent>[ \t]+)File "[^"\n]+", line \d+[^\n]*'
+    r"(?:\n(?:(?P=indent)[ \t]+[^\s][^\n]*|[ \t]*\[Previous line repeated[^\n]*))*"
+)
+"""A frame with its lines of code, which stand further in, or with the line that says how often it was repeated."""
+_TRACEBACK = re.compile(
+    rf"^(?P<head>[ \t]*Traceback \(most recent call last\):[ \t]*)(?P<frames>(?:{_PYTHON_FRAME.pattern})+)",
+    re.MULTILINE,
+)
 _FRAME_PATH = re.compile(r"^(\s{1,64})at [^\n()]{0,400}\([^\n()]{1,1000}\)", re.MULTILINE)
 _HOMES = re.compile(r"(?<![\w.~-])(?:/home|/Users)/[\w.-]+|(?<!\w)[A-Za-z]:\\Users\\[\w.-]+|(?<!\w)G:\\[\w.-]+")
 
@@ -313,7 +320,7 @@ def sanitise(
     environment = process_environment() if environment is None else environment
     text = (redact or Redactor(environment))(text)
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
-    return _shorten_tracebacks(_shorten_frames(_without_homes(text, environment)))
+    return _TRACEBACK.sub(_shorten_traceback, _shorten_frames(_without_homes(text, environment)))
 
 
 def _without_homes(text: str, environment: Mapping[str, str]) -> str:
@@ -329,56 +336,22 @@ def _shorten_frames(text: str) -> str:
     if _MORE in text:
         return text
     lines = text.split("\n")
-    kept: list[str] = []
+    shortened: list[str] = []
     frames = 0
     for line in lines:
         if _FRAME.match(line):
             frames += 1
             if frames == FRAMES_KEPT + 1:
-                kept += (f"{line[:_FRAME_LENGTH]}...", _MORE)
+                shortened += (f"{line[:_FRAME_LENGTH]}...", _MORE)
             if frames > FRAMES_KEPT:
                 continue
-        kept.append(line)
-    return "\n".join(kept) if frames > FRAMES_KEPT else text
+        shortened.append(line)
+    return "\n".join(shortened) if frames > FRAMES_KEPT else text
 
 
-def _shorten_tracebacks(text: str) -> str:
-    """Keep the last frames of each traceback of Python, where the newest call comes last."""
-    if _TRACEBACK not in text:
-        return text
-    lines = text.split("\n")
-    kept: list[str] = []
-    at = 0
-    while at < len(lines):
-        kept.append(lines[at])
-        at += 1
-        if kept[-1].strip() != _TRACEBACK:
-            continue
-        frames = _python_frames(lines, at)
-        at += sum(map(len, frames))
-        if len(frames) > FRAMES_KEPT:
-            kept.append(f"  {_MORE}")
-            frames = frames[-FRAMES_KEPT:]
-        for frame in frames:
-            kept += frame
-    return "\n".join(kept)
-
-
-def _python_frames(lines: list[str], start: int) -> list[list[str]]:
-    """Return the frames of one traceback, each with its lines of code, from line `start` on."""
-    frames: list[list[str]] = []
-    for line in lines[start:]:
-        if _PYTHON_FRAME.match(line):
-            frames.append([line])
-        elif frames and _belongs_to(line, frames[-1][0]):
-            frames[-1].append(line)
-        else:
-            break
-    return frames
-
-
-def _belongs_to(line: str, frame: str) -> bool:
-    """Return whether a line is code of a frame or says how often it was repeated: it stands further in."""
-    indent = len(frame) - len(frame.lstrip())
-    repeated = line.lstrip().startswith("[Previous line repeated")
-    return bool(line.strip()) and (repeated or len(line) - len(line.lstrip()) > indent)
+def _shorten_traceback(traceback: re.Match[str]) -> str:
+    """Keep the last frames of a traceback of Python, where the newest call comes last."""
+    frames = [frame[0] for frame in _PYTHON_FRAME.finditer(traceback["frames"])]
+    if len(frames) <= FRAMES_KEPT:
+        return traceback[0]
+    return "".join((traceback["head"], f"\n  {_MORE}", *frames[-FRAMES_KEPT:]))

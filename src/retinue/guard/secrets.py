@@ -1,9 +1,9 @@
-"""What a secret looks like: rules for values with a name, and formats of keys that are recognised by how they begin.
+"""The shapes of secrets: rules for values with a name, and formats of keys that are recognised by how they begin.
 
 Rules work on UTF-8 bytes, of plain text and of JSON alike. They are gathered in families by the
 word with which their matches begin, so that one search finds all places where they may match;
 from there patterns go on with possessive repeats and bounded gaps, so that no input makes them
-slow. What a rule writes never matches again: applying rules twice changes nothing. Quotes and
+slow. A replacement never matches again: applying rules twice changes nothing. Quotes and
 escapes around a value stay in balance: JSON stays JSON.
 
 Nearly all keys with a format are one word of at least twenty characters. Long words are found by two
@@ -82,17 +82,17 @@ class Family(Struct, frozen=True):
         begin = self._next(low, 0)
         if begin < 0:
             return ()
-        found: list[Span] = []
+        spans: list[Span] = []
         while begin >= 0:
             position = begin + len(self.word)
             for rule in self.rules:
                 match = rule.at(text, low, begin)
                 if match is not None:
-                    found.append(match[:3])
+                    spans.append(match[:3])
                     position = max(position, match[3])
                     break
             begin = self._next(low, position)
-        return found
+        return spans
 
     def _next(self, low: bytes, position: int) -> int:
         """Return where the word may begin a match. In short text patterns would take longer to compile."""
@@ -104,18 +104,18 @@ class Family(Struct, frozen=True):
         return match.start() - self.back
 
 
-def _name_rule(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
+def _name_rule(marker: bytes, suffix: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
     inside = _NAMES_ONE + _INSIDE + rb"{%d,}+" % length
     plain = _NAMES_ONE + plain
     value = rb"(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))" % (_GAP, _GAP, _QUOTE, inside, plain)
     member = rb"%b%b[:=]%b%b(?P<hide>%b)" % (_QUOTE, _GAP, _GAP, _QUOTE, inside)
-    pattern = rb"%b%b(?:%b|%b)" % (marker, more, value, member)
+    pattern = rb"%b%b(?:%b|%b)" % (marker, suffix, value, member)
     return SecretRule(pattern, head, folded)
 
 
-def _after(marker: bytes, rest: bytes, head: bytes = b"") -> SecretRule:
-    return SecretRule(re.escape(marker) + rest, head)
+def _after(marker: bytes, pattern: bytes, head: bytes = b"") -> SecretRule:
+    return SecretRule(re.escape(marker) + pattern, head)
 
 
 _NAME_HEAD = rb"(?:api|auth|access|secret|client|refresh|private|session|bearer)[_-]?"
@@ -155,16 +155,16 @@ _TOLD = (
 """A value behind `password: `, in a file of YAML or on a line: a digit or a sign tells it from a word of a sentence."""
 
 
-def _name_rules(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
+def _name_rules(word: bytes, head: bytes, suffix: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
     return (
-        _name_rule(word, more, _NAME_HEAD, _PLAIN, 20, True),
-        _name_rule(word.upper(), more.upper(), head, _LOUD, 8, False),
+        _name_rule(word, suffix, _NAME_HEAD, _PLAIN, 20, True),
+        _name_rule(word.upper(), suffix.upper(), head, _LOUD, 8, False),
     )
 
 
 _ASSIGNED = rb"(?:%b)?%b[:=]" % (_QUOTE, _GAP)
-"""What follows a name that has a value."""
+"""The signs between a name and its value."""
 
 FAMILIES = (
     Family(
@@ -238,8 +238,8 @@ def private_keys(text: bytes) -> Iterator[Span]:
     position, next_end = 0, -1
     while begin := compile_once(_KEY_BEGIN).search(text, position):
         if next_end < begin.end():
-            found = compile_once(_KEY_END).search(text, begin.end())
-            next_end = found.end() if found else len(text) + _KEY_LENGTH
+            end_line = compile_once(_KEY_END).search(text, begin.end())
+            next_end = end_line.end() if end_line else len(text) + _KEY_LENGTH
         position = next_end
         if next_end - begin.end() > _KEY_LENGTH:
             body = compile_once(_KEY_BODY).match(text, begin.end())
@@ -358,9 +358,9 @@ def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
             else:
                 start, stop = _whole(text, mask, begin, end)
                 matches = list(_matches(text, max(start, done), stop))
-                for found, shown in matches:
-                    done = found[1]
-                    yield *found, shown
+                for span, shown in matches:
+                    done = span[1]
+                    yield *span, shown
                 if not matches and (start, stop) == (begin, end):
                     harmless.add(around)
         begin = find(_LONG, end)

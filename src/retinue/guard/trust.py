@@ -1,18 +1,11 @@
-"""Consent to what a project's files bring along: hooks, servers, rights.
+"""Consent to what the files of a project bring along (hooks, servers, wider settings), which has no effect without it.
 
-Consent is for exactly this content of exactly this file: another folder, a copy or a changed
-file needs a new one. It is kept in `RETINUE_HOME/trust.json`, which only its owner can read,
-and never in the project. What nobody has consented to has no effect; what forbids or asks
-always has. `core/provenance.py` decides what needs consent.
-
-On a worker the files of a project are those of a sender: they need the permission of the worker's
-operator, and the consent of the sender, which comes with the run.
-
-What of a project's files needs consent, and taking it out of effect until there is some.
-
-A setting needs consent when it widens rights: hooks, allowing rules, further folders, a wider mode, a
-larger budget, a model server elsewhere. One that takes away (deny and ask rules, a narrower mode,
-a smaller budget) never does.
+Consent is for exactly this content of exactly this file: another folder, a copy or a changed file needs a new one.
+It is stored in `RETINUE_HOME/trust.json`, which only its owner can read, and never in the project. A setting needs
+consent when it widens rights: hooks, allowing rules, further folders, a wider mode, a larger budget, a model server
+elsewhere. One that takes rights away (deny and ask rules, a narrower mode, a smaller budget) always has effect.
+`core/foreign.py` decides which provenance needs consent. On a worker the files of a project are those of a sender:
+they need the permission of the worker's operator, and the consent of the sender, which comes with the run.
 """
 
 from __future__ import annotations
@@ -129,8 +122,8 @@ class Trust:
         """Return what was answered for this content, None if nobody was asked."""
         if self.allowed is not None:
             return "trusted" if digest(content) in self._brought.get(_key(path), ()) else None
-        found = self._read().get(_key(path), {}).get(digest(content))
-        return None if found is None else found.answer
+        consent = self._read().get(_key(path), {}).get(digest(content))
+        return None if consent is None else consent.answer
 
     def remedy(self, right: Right, path: Path | str) -> str:
         """Return what would let a file give `right`, as a sentence."""
@@ -144,8 +137,8 @@ class Trust:
 
     def consents(self) -> list[Consent]:
         """Return every remembered answer, by file."""
-        known = self._read()
-        return list(chain.from_iterable(known[path].values() for path in sorted(known)))
+        consents = self._read()
+        return list(chain.from_iterable(consents[path].values() for path in sorted(consents)))
 
     def grant(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
         """Remember consent to these contents of the file; those of before are forgotten.
@@ -159,22 +152,25 @@ class Trust:
     def revoke(self, path: Path) -> bool:
         """Forget all answers about a file, or about everything below a folder."""
         key = _key(path)
-        with self._changing() as known:
-            gone = [each for each in known if each == key or each.startswith(key.rstrip(os.sep) + os.sep)]
-            for each in gone:
-                del known[each]
+        with self._changing() as consents:
+            gone = [file for file in consents if file == key or file.startswith(key.rstrip(os.sep) + os.sep)]
+            for file in gone:
+                del consents[file]
         return bool(gone)
 
     def follow(self, path: Path, before: bytes | str, after: bytes | str) -> None:
         """Renew existing consent to a file that a person has changed through Retinue."""
-        found = self._read().get(_key(path), {}).get(digest(before))
-        if found is not None and found.answer == "trusted":
-            self._put(path, (after,), "trusted", found.what)
+        consent = self._read().get(_key(path), {}).get(digest(before))
+        if consent is not None and consent.answer == "trusted":
+            self._put(path, (after,), "trusted", consent.what)
 
     def _put(self, path: Path, contents: tuple[bytes | str, ...], answer: Answer, what: tuple[str, ...]) -> None:
         key, now = _key(path), time.time()
-        with self._changing() as known:
-            known[key] = {each: Consent(key, each, answer, now, what) for each in map(digest, contents)}
+        with self._changing() as consents:
+            consents[key] = {
+                content_digest: Consent(key, content_digest, answer, now, what)
+                for content_digest in map(digest, contents)
+            }
 
     def _read(self) -> Mapping[str, Mapping[str, Consent]]:
         try:
@@ -193,9 +189,9 @@ class Trust:
         try:
             with locked_folder(private_folder(self.file.parent)):
                 self._signature = None
-                known = {path: dict(entries) for path, entries in self._read().items()}
-                yield known
-                replace_file(self.file, _encode(known), new_mode=0o600)
+                consents = {path: dict(entries) for path, entries in self._read().items()}
+                yield consents
+                replace_file(self.file, _encode(consents), new_mode=0o600)
                 self.file.chmod(0o600)
                 self._signature = None
         except OSError as error:
@@ -215,30 +211,36 @@ def content_of(spec: AgentSpec) -> str:
 def _key(path: Path) -> str:
     """Return where the file is meant to be. Links in the project's own part of the path are not
     followed: one that leads to a file of another project does not bring consent along."""
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
+    location = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
     # The part from the last dotted folder on (`.retinue/…`) belongs to the project.
-    dotted = [at for at, part in enumerate(whole.parts) if part.startswith(".")]
-    cut = dotted[-1] if dotted else len(whole.parts) - 1
-    return str(Path(os.path.realpath(Path(*whole.parts[:cut])), *whole.parts[cut:]))
+    dotted = [at for at, segment in enumerate(location.parts) if segment.startswith(".")]
+    cut = dotted[-1] if dotted else len(location.parts) - 1
+    return str(Path(os.path.realpath(Path(*location.parts[:cut])), *location.parts[cut:]))
 
 
 def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:
-    """Return the answers of the file. What cannot be understood is not consent."""
-    known: dict[str, dict[str, Consent]] = {}
+    """Return the answers of the file. An entry that cannot be understood is no consent."""
+    consents: dict[str, dict[str, Consent]] = {}
     files = data.get("files")
     for path, entries in files.items() if isinstance(files, dict) else ():
         with suppress(ValidationError):
-            given = convert(entries, dict[str, dict[str, Any]])
-            known[path] = {each: convert({**given[each], "path": path, "digest": each}, Consent) for each in given}
-    return known
+            answers = convert(entries, dict[str, dict[str, Any]])
+            consents[path] = {
+                content_digest: convert({**answers[content_digest], "path": path, "digest": content_digest}, Consent)
+                for content_digest in answers
+            }
+    return consents
 
 
-def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:
+def _encode(consents: Mapping[str, Mapping[str, Consent]]) -> bytes:
     import json
 
     files = {
-        path: {each: {"answer": c.answer, "at": c.at, "what": list(c.what)} for each, c in entries.items()}
-        for path, entries in sorted(known.items())
+        path: {
+            content_digest: {"answer": c.answer, "at": c.at, "what": list(c.what)}
+            for content_digest, c in entries.items()
+        }
+        for path, entries in sorted(consents.items())
     }
     return (json.dumps({"version": 1, "files": files}, indent=2) + "\n").encode()
 
@@ -269,12 +271,12 @@ _RIGHTS: Mapping[str, Right] = {
     "lsp.servers": "servers",
     "extraRoots": "folders",
 }
-"""What settings give that is more than a wider setting."""
+"""Settings whose right is another than that of a wider setting."""
 _SANDBOX = "sandbox."
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "allowWrite", "subagents.allowWrite")
 _WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
-"""What widens permissions needs consent too; that is kept where the rules are gathered."""
+"""Settings that widen permissions: they need consent as well, and are withheld where the rules are gathered."""
 _BUDGETS = "budget."
 _TARGETS = ("command", "url", "python", "script", "handler")
 """Keys of a hook or server that can name what it runs."""
@@ -308,8 +310,8 @@ def brings(spec: AgentSpec) -> dict[Right, tuple[str, ...]]:
         f"MCP server {server.name}: {describe_program(server.config)}" for server in spec.servers or () if server.config
     ]
     modes = [f"permission mode {spec.permission_mode}"] if spec.permission_mode in WIDE_MODES else []
-    found: dict[Right, list[str]] = {"hooks": hooks, "servers": servers, "permissions": modes}
-    return {right: tuple(lines) for right, lines in found.items() if lines}
+    lines_by_right: dict[Right, list[str]] = {"hooks": hooks, "servers": servers, "permissions": modes}
+    return {right: tuple(lines) for right, lines in lines_by_right.items() if lines}
 
 
 def without_rights(spec: AgentSpec, rights: Iterable[Right]) -> AgentSpec:
@@ -329,14 +331,14 @@ def without_rights(spec: AgentSpec, rights: Iterable[Right]) -> AgentSpec:
 
 def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
     """Return the agents of a project that bring something."""
-    found = []
+    subjects = []
     for spec in specs:
         what = [line for lines in brings(spec).values() for line in lines]
         if what and spec.provenance == "project" and spec.path is not None:
             path = Path(spec.path)
             with suppress(OSError):
-                found.append(TrustSubject(path, (content_of(spec), read_file(path)), tuple(what)))
-    return found
+                subjects.append(TrustSubject(path, (content_of(spec), read_file(path)), tuple(what)))
+    return subjects
 
 
 def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> TrustSubject | None:
@@ -426,21 +428,21 @@ def describe_event(name: str, matcher: object = None) -> str:
 
 def describe_program(handler: Mapping[str, Any]) -> str:
     """Return what a hook or a server would run and how: the command or address, and all else that it sets."""
-    rest = {key: value for key, value in handler.items() if key not in _LABELS}
-    targets = [key for key in _TARGETS if key in rest]
+    options = {key: value for key, value in handler.items() if key not in _LABELS}
+    targets = [key for key in _TARGETS if key in options]
     if len(targets) != 1:
-        return _text(rest)
-    words = [_text(rest.pop(targets[0]))]
-    if isinstance(rest.get("args"), (list, tuple)):
-        words += map(_text, rest.pop("args"))
-    if rest:
-        words.append(_text(rest))
+        return _text(options)
+    words = [_text(options.pop(targets[0]))]
+    if isinstance(options.get("args"), (list, tuple)):
+        words += map(_text, options.pop("args"))
+    if options:
+        words.append(_text(options))
     return " ".join(words)
 
 
 def _handlers(event: str, entries: Any) -> list[str]:
     """Return one line for each thing that would run, in either of the two shapes."""
-    found: list[str] = []
+    lines: list[str] = []
     for entry in entries if isinstance(entries, list) else [entries]:
         head, handlers = describe_event(event), entry
         if isinstance(entry, Mapping):
@@ -448,19 +450,19 @@ def _handlers(event: str, entries: Any) -> list[str]:
             handlers = entry.get("hooks", entry)
         for handler in handlers if isinstance(handlers, list) else [handlers]:
             shown = describe_program(handler) if isinstance(handler, Mapping) else _text(handler)
-            found.append(f"{head}: {shown}")
-    return found
+            lines.append(f"{head}: {shown}")
+    return lines
 
 
 def _list_widening(layer: Read, below: Mapping[str, Any], *, on_worker: bool) -> tuple[str, ...]:
     """Return the attributes of settings that widen rights. On a worker a project changes nothing of the sandbox."""
     names = fields_by_attribute()
-    found: list[str] = []
+    attributes: list[str] = []
     for attribute, value in layer.values.items():
         name = names.get(attribute, "")
         if (on_worker and name.startswith(_SANDBOX)) or (name and _needs_consent(name, value, below.get(attribute))):
-            found.append(attribute)
-    return tuple(found)
+            attributes.append(attribute)
+    return tuple(attributes)
 
 
 def _needs_consent(name: str, value: Any, below: Any) -> bool:
@@ -497,32 +499,34 @@ def _leads_away(name: str, provider: Any) -> bool:
         return False
     word = name.strip().lower()
     word = OTHER_NAMES.get(word, word)
-    known = BUILT_IN.get(word) or PRESETS.get(word)
-    redirects = known is not None and known.needs_key and origin_of(url) != origin_of(known.url)
+    provider_known = BUILT_IN.get(word) or PRESETS.get(word)
+    redirects = (
+        provider_known is not None and provider_known.needs_key and origin_of(url) != origin_of(provider_known.url)
+    )
     return redirects or not is_loopback(url)
 
 
 def _wants_keys(providers: Any) -> bool:
     """Return whether an entry names variables to be sent, or an address that could get a key."""
     entries = providers.values() if isinstance(providers, Mapping) else ()
-    return any(isinstance(each, Mapping) and (each.get("baseUrl") or named_variables(each)) for each in entries)
+    return any(isinstance(entry, Mapping) and (entry.get("baseUrl") or named_variables(entry)) for entry in entries)
 
 
 def _without(layer: Read, gone: Collection[str], *, consented: bool = False) -> Read:
-    kept = Read(layer.origin._replace(consented=consented))
-    kept.values = {name: value for name, value in layer.values.items() if name not in gone}
-    kept.names = {name: value for name, value in layer.names.items() if name not in gone}
-    return kept
+    reduced = Read(layer.origin._replace(consented=consented))
+    reduced.values = {name: value for name, value in layer.values.items() if name not in gone}
+    reduced.names = {name: value for name, value in layer.names.items() if name not in gone}
+    return reduced
 
 
 def _list_values(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Return values by dotted name, two levels deep, as settings files have them."""
-    found: list[tuple[str, Any]] = []
+    values: list[tuple[str, Any]] = []
     for key, value in data.items():
-        found.append((f"{prefix}{key}", value))
+        values.append((f"{prefix}{key}", value))
         if isinstance(value, Mapping) and not prefix:
-            found += _list_values(value, f"{key}.")
-    return found
+            values += _list_values(value, f"{key}.")
+    return values
 
 
 def _text(value: Any) -> str:

@@ -47,10 +47,10 @@ ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 """Where a repository keeps its copies of hidden files, if it has any: they would show them."""
 
 SocketsToHide = Callable[[], "RuntimeSockets"]
-"""What leads to programs outside that would act for a command."""
+"""The ways to programs outside that would act for a command."""
 
 
-MOST_ENTRIES = 400_000
+MAX_WORKSPACE_ENTRIES = 400_000
 _TICK_NS = 100_000_000
 _WILD = re.compile(r"[*?\[\]\\]")
 
@@ -67,7 +67,7 @@ class Masks(Struct, frozen=True):
 
 
 class _Wanted(Struct, frozen=True):
-    """What one rule is about: paths below `base` that fit `pattern`."""
+    """The files of one rule: paths below `base` that fit `pattern`."""
 
     base: str
     pattern: re.Pattern[str]
@@ -75,7 +75,7 @@ class _Wanted(Struct, frozen=True):
 
 
 class _Folder(Struct):
-    """What was found in one folder when it had this time of change."""
+    """The entries of one folder at the time of its last change."""
 
     changed: int
     folders: tuple[str, ...]
@@ -99,10 +99,10 @@ class FileMasks(Struct):
             return Masks()
         folders = self.policy.folders.now()
         hidden: list[str] = []
-        kept: list[str] = []
-        wanted: list[_Wanted] = []
+        readonly: list[str] = []
+        targets: list[_Wanted] = []
         for rule in rules:
-            target = hidden if rule.effect == "read" else kept
+            target = hidden if rule.effect == "read" else readonly
             if rule.specifier is None:
                 target += folders.real_roots
                 continue
@@ -111,40 +111,41 @@ class FileMasks(Struct):
                 if fixed is not None:
                     target.append(os.path.realpath(fixed))
                 else:
-                    wanted.append(_Wanted(base, compile_pattern(pattern), target is hidden))
-        if wanted:
+                    targets.append(_Wanted(base, compile_pattern(pattern), target is hidden))
+        if targets:
             roots = list(folders.real_roots)
             # Programs in a worktree can also read the checkout that it is a copy of.
             if folders.copied is not None:
                 roots.append(folders.copied[1])
-            for folder in self._search(roots, wanted):
+            for folder in self._search(roots, targets):
                 hidden += folder.hidden
-                kept += folder.kept
+                readonly += folder.kept
         hidden = list(_without_roots(hidden, folders.real_roots))
-        return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(kept)))
+        return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(readonly)))
 
-    def _search(self, roots: Iterable[str], wanted: list[_Wanted]) -> Iterator[_Folder]:
+    def _search(self, roots: Iterable[str], targets: list[_Wanted]) -> Iterator[_Folder]:
         """Yield every folder below `roots`. One that did not change since is not read again."""
         waiting, count = list(roots), 0
         while waiting:
             path = waiting.pop()
             try:
                 changed = os.stat(path).st_mtime_ns  # noqa: PTH116 - thousands of these
-                found = self._seen.get(path)
-                if found is None or found.changed != changed:
+                listing = self._seen.get(path)
+                if listing is None or listing.changed != changed:
                     # A file made within the clock's next tick would not change the time again.
                     settled = time.time_ns() - changed > _TICK_NS
-                    found = self._seen[path] = _look(path, changed if settled else -1, wanted)
+                    listing = self._seen[path] = _look(path, changed if settled else -1, targets)
             except OSError:
                 continue
-            count += found.count
+            count += listing.count
             # Failing closed: a file that was not looked at could be one that a rule hides.
-            if count > MOST_ENTRIES:
+            if count > MAX_WORKSPACE_ENTRIES:
                 raise TooManyFilesError(
-                    f"The workspace holds more than {MOST_ENTRIES:,} files, too many to look for those that rules deny."
+                    f"The workspace holds more than {MAX_WORKSPACE_ENTRIES:,} files, "
+                    "too many to look for those that rules deny."
                 )
-            yield found
-            waiting += found.folders
+            yield listing
+            waiting += listing.folders
 
 
 def _without_roots(hidden: Iterable[str], roots: Sequence[str]) -> Iterator[str]:
@@ -182,32 +183,32 @@ def _fixed_path(base: str, pattern: str) -> str | None:
     return os.path.join(base, text.lstrip("/"))  # noqa: PTH118 - by text
 
 
-def _look(path: str, changed: int, wanted: list[_Wanted]) -> _Folder:
+def _look(path: str, changed: int, targets: list[_Wanted]) -> _Folder:
     folders: list[str] = []
-    found: dict[bool, list[str]] = {True: [], False: []}
+    matches: dict[bool, list[str]] = {True: [], False: []}
     count = 0
     with os.scandir(path) as entries:
         for entry in entries:
             count += 1
             is_folder = entry.is_dir(follow_symlinks=False)
-            match = _match(entry.path, is_folder, wanted)
+            match = _match(entry.path, is_folder, targets)
             if match is not None:
-                found[match].append(os.path.realpath(entry.path))
+                matches[match].append(os.path.realpath(entry.path))
             elif is_folder:
                 folders.append(entry.path)
-    return _Folder(changed, tuple(folders), tuple(found[True]), tuple(found[False]), count)
+    return _Folder(changed, tuple(folders), tuple(matches[True]), tuple(matches[False]), count)
 
 
-def _match(path: str, is_folder: bool, wanted: list[_Wanted]) -> bool | None:
+def _match(path: str, is_folder: bool, targets: list[_Wanted]) -> bool | None:
     """Return True for a path to hide, False for one to keep, None for any other."""
     answer: bool | None = None
-    for each in wanted:
-        start = each.base if each.base.endswith("/") else f"{each.base}/"
+    for target in targets:
+        start = target.base if target.base.endswith("/") else f"{target.base}/"
         if not path.startswith(start):
             continue
-        rest = path[len(start) :]
-        if each.pattern.match(rest) or (is_folder and each.pattern.match(f"{rest}/")):
-            if each.hides:
+        relative = path[len(start) :]
+        if target.pattern.match(relative) or (is_folder and target.pattern.match(f"{relative}/")):
+            if target.hides:
                 return True
             answer = False
     return answer
@@ -262,19 +263,19 @@ class MaskedBox:
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         """Look up what rules hide now, then start inside. May take a while in a large workspace."""
         self._cwd = cwd
-        found = self._masks.now()
+        masks = self._masks.now()
         policy = self._policy_without_services()
-        if found.hidden or found.kept:
+        if masks.hidden or masks.kept:
             objects: tuple[Path, ...] = ()
-            if self._objects is not None and found.hidden:
-                objects = self._objects(found.hidden)
+            if self._objects is not None and masks.hidden:
+                objects = self._objects(masks.hidden)
             self._blind = bool(objects)
-            hidden = (*map(Path, found.hidden), *objects)
+            hidden = (*map(Path, masks.hidden), *objects)
             policy = replace(
                 policy,
                 hidden=(*policy.hidden, *hidden),
-                readonly=(*policy.readonly, *map(Path, found.kept)),
-                # What is shown would not be hidden: a worktree is shown the objects that it borrows.
+                readonly=(*policy.readonly, *map(Path, masks.kept)),
+                # A shown path would not be hidden: a worktree is shown the objects that it borrows.
                 shown=tuple(path for path in policy.shown if path not in hidden),
             )
         self._box.update(policy)

@@ -1,12 +1,8 @@
-"""The texts among the arguments of a call, and what those of a tool may be that does not declare its paths.
+"""One tool call as rules see it: its tool, commands, paths, hosts and agents, and the texts among its arguments.
 
-Tools of plugins, programs and MCP servers name their parameters as they like. Where such a tool does not say which of
-them are paths, each text may be one: a rule must not be passed by the name of a parameter.
-
-A tool call as rules look at it: which tool, which command, which paths, hosts and agents.
-
-The spellings are those the tools accept, and where a call has several, all of them count: a rule
-must not be passed by writing a path under another name.
+The spellings are those that the tools accept, and where a call has several, all of them are compared: a rule must
+not be passed by writing a path under another name. Tools of plugins, programs and MCP servers name their parameters
+as they like; where such a tool does not declare which of them are paths, each text may be one.
 """
 
 from __future__ import annotations
@@ -32,10 +28,10 @@ if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms
 
 
-_DEEPEST = 8
-_MOST_TEXTS = 1_000
-_LONGEST_PATH = 4_096
-_MOST_ENTRIES = 2_000
+_MAX_ARGUMENT_DEPTH = 8
+_MAX_TEXTS = 1_000
+_MAX_PATH_CHARACTERS = 4_096
+_MAX_FOLDER_ENTRIES = 2_000
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PATH_NAME = re.compile(
     r"(?:^|[_.-])(?:path|file|filename|filepath|dir|directory|folder|cwd|root|notebook)s?$", re.IGNORECASE
@@ -56,17 +52,17 @@ class ArgumentText(NamedTuple):
 def all_texts(arguments: Mapping[str, Any]) -> tuple[ArgumentText, ...] | None:
     """Return every text in the arguments, names of fields inside of objects included; None where there are too many
     to look at, or they are nested too deeply."""
-    found: list[ArgumentText] = []
+    texts: list[ArgumentText] = []
     for name, value in arguments.items():
         for text in _texts_in(str(name), value, 0):
-            if text is None or len(found) >= _MOST_TEXTS:
+            if text is None or len(texts) >= _MAX_TEXTS:
                 return None
-            found.append(text)
-    return tuple(found)
+            texts.append(text)
+    return tuple(texts)
 
 
 def _texts_in(name: str, value: object, depth: int) -> Iterator[ArgumentText | None]:
-    if depth > _DEEPEST:
+    if depth > _MAX_ARGUMENT_DEPTH:
         yield None
     elif isinstance(value, str):
         yield ArgumentText(name, value)
@@ -82,13 +78,13 @@ def _texts_in(name: str, value: object, depth: int) -> Iterator[ArgumentText | N
 def texts_under(arguments: object, names: Iterable[str]) -> Iterator[str]:
     """Yield the texts of the named parameters. `edits.path` is a field of the objects in `edits`."""
     for name in names:
-        head, _, rest = name.partition(".")
+        head, _, field = name.partition(".")
         for value in _values(arguments, head):
-            if rest:
-                yield from texts_under(value, (rest,))
+            if field:
+                yield from texts_under(value, (field,))
             else:
                 # Lists and objects below it name paths as well.
-                yield from (each.text for each in _texts_in("", value, 0) if each is not None and each.text)
+                yield from (text.text for text in _texts_in("", value, 0) if text is not None and text.text)
 
 
 def _values(arguments: object, name: str) -> Iterator[object]:
@@ -105,10 +101,10 @@ def named_paths(
 ) -> tuple[str, ...]:
     """Return the paths in the declared parameters; without a declaration, in those whose names say so."""
     if declared is None:
-        found: Iterable[str] = (each.text for each in texts if each.text and is_path_name(each.name))
+        candidates: Iterable[str] = (text.text for text in texts if text.text and is_path_name(text.name))
     else:
-        found = texts_under(arguments, declared)
-    return tuple(dict.fromkeys(map(plain_path, found)))
+        candidates = texts_under(arguments, declared)
+    return tuple(dict.fromkeys(map(plain_path, candidates)))
 
 
 def addresses(texts: Iterable[ArgumentText]) -> Iterator[str]:
@@ -125,15 +121,15 @@ def is_path_name(name: str) -> bool:
 
 
 def plain_path(text: str) -> str:
-    """Return a path as programs write it, from a `file:` URL or as it is."""
+    """Return a path as programs write it, from a `file:` URL or unchanged."""
     if text[:5].lower() != "file:":
         return text
-    rest = text[5:]
-    if rest.startswith("//"):
-        rest = "/" + rest[2:].partition("/")[2]
+    location = text[5:]
+    if location.startswith("//"):
+        location = "/" + location[2:].partition("/")[2]
     from urllib.parse import unquote
 
-    return unquote(rest)
+    return unquote(location)
 
 
 def match_suspect(rule: Rule, folders: RunFolders, text: str) -> Match:
@@ -143,7 +139,7 @@ def match_suspect(rule: Rule, folders: RunFolders, text: str) -> Match:
     a pattern that may become its name, is a doubt.
     """
     path = plain_path(text)
-    if 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
+    if 0 < len(path) <= _MAX_PATH_CHARACTERS and "\n" not in path:
         wild = _WILD.search(path) is not None and not any(map(str.isspace, path))
         if wild and match_path(rule, folders, _WILD.sub(_mark, path)) != NO:
             return MAYBE
@@ -169,9 +165,9 @@ def exists(folders: RunFolders, path: str) -> bool:
 @lru_cache(maxsize=512)
 def _literal(specifier: str) -> str | None:
     """Return the last part of a pattern that says more than "any name"; None where none does."""
-    for part in reversed(specifier.split("/")):
-        if part.strip("*?.~"):
-            return part
+    for segment in reversed(specifier.split("/")):
+        if segment.strip("*?.~"):
+            return segment
     return None
 
 
@@ -203,8 +199,8 @@ def holds_file(rule: Rule, folders: RunFolders, path: str) -> bool:
             for entry in _entries(folder):
                 if entry is None:
                     return True
-                rest = below(entry, start)
-                if rest and (compiled.match(rest) or compiled.match(f"{rest}/")):
+                relative = below(entry, start)
+                if relative and (compiled.match(relative) or compiled.match(f"{relative}/")):
                     return True
     return False
 
@@ -217,7 +213,7 @@ def _entries(folder: str) -> Iterator[str | None]:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     count += 1
-                    if count > _MOST_ENTRIES:
+                    if count > _MAX_FOLDER_ENTRIES:
                         yield None
                         return
                     yield entry.path
@@ -235,7 +231,7 @@ _PATHS = (
 )
 _URLS = ("url", "urls", "uri", "link")
 _AGENTS = ("subagent_type", "agent", "agent_type", "type", "name")
-_STAYING = 12
+_MAX_BASES = 12
 _ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network", "spawn"})
 
 _CAPABLE: Mapping[EffectKind, frozenset[EffectKind]] = {
@@ -245,7 +241,7 @@ _CAPABLE: Mapping[EffectKind, frozenset[EffectKind]] = {
     "network": frozenset({"network", "execute"}),
     "spawn": frozenset({"spawn"}),
 }
-"""What rules are about, and the effects of tools that may do it: a program may do anything with files and hosts."""
+"""Subjects of rules, with the effects of tools that may act on them: a program may do anything with files and hosts."""
 
 
 @lru_cache(maxsize=64)
@@ -269,7 +265,7 @@ class JudgedCall:
         self.is_foreign = self.tool not in TOOLS
         """It is a tool of a plugin, a program or a server."""
         self.possible = self.effects or (_ANYTHING if self.is_foreign else self.effects)
-        """What it may do: anything, where it declares nothing."""
+        """Its possible effects: all of them, where it declares none."""
         self.subjects = _subjects(self.possible)
         self._declared = use.paths if use.paths is not None else PATHS.get(self.tool)
         self.confined = use.confined
@@ -285,9 +281,9 @@ class JudgedCall:
         # With two spellings of the command, a rule could look at one and the tool run the other.
         if len(texts) != 1:
             return Script(doubts=("it names no command, or more than one",))
-        found = analyse(texts[0])
-        doubts = tuple(self._surprises(found))
-        return replace(found, doubts=(*found.doubts, *doubts)) if doubts else found
+        script = analyse(texts[0])
+        doubts = tuple(self._surprises(script))
+        return replace(script, doubts=(*script.doubts, *doubts)) if doubts else script
 
     def _surprises(self, script: Script) -> Iterator[str]:
         """Yield what the files in the folders of a command would make of it."""
@@ -296,8 +292,8 @@ class JudgedCall:
         if patterns and any(map(_has_dashed, bases)):
             yield "a pattern in it may become a file name that is taken for an option; put ./ before it"
         names = script.names()
-        made = script.writes or bool(names & WRITERS)
-        if script.moves and "git" in names and (made or any(map(_hides_repository, bases[1:]))):
+        creates = script.writes or bool(names & WRITERS)
+        if script.moves and "git" in names and (creates or any(map(_hides_repository, bases[1:]))):
             yield "git may take a folder there for a repository of its own, whose settings can start programs"
 
     @cached_property
@@ -308,11 +304,11 @@ class JudgedCall:
     @cached_property
     def touched(self) -> tuple[tuple[str, bool], ...]:
         """The files of a command line, and whether it changes them."""
-        found = [(file.path, file.writes) for file in self.script.opened]
+        files = [(file.path, file.writes) for file in self.script.opened]
         for step in self.script.all_steps():
             if step.name not in SPEAKING and not step.inner:
-                found += _touched_by(step)
-        return tuple(dict.fromkeys(found))
+                files += _touched_by(step)
+        return tuple(dict.fromkeys(files))
 
     @cached_property
     def bases(self) -> tuple[str, ...]:
@@ -320,14 +316,14 @@ class JudgedCall:
         return self._bases(self.script.moves if self.is_shell else ())
 
     def _bases(self, moves: tuple[str, ...]) -> tuple[str, ...]:
-        found = dict.fromkeys([self.folders.cwd])
+        bases = dict.fromkeys([self.folders.cwd])
         for move in moves:
-            found |= dict.fromkeys(self.folders.absolute(move, base) for base in tuple(found))
+            bases |= dict.fromkeys(self.folders.absolute(move, base) for base in tuple(bases))
             # Each `cd` may fail, so the number of folders doubles.
-            if not is_known(move) or len(found) > _STAYING:
-                found[HOLE] = None
+            if not is_known(move) or len(bases) > _MAX_BASES:
+                bases[HOLE] = None
                 break
-        return tuple(found)
+        return tuple(bases)
 
     @cached_property
     def git_programs(self) -> GitPrograms | None:
@@ -350,17 +346,17 @@ class JudgedCall:
         """Return what a tool is certainly told to look at or change. One that declares paths and is given none works
         in the working directory."""
         if not self.is_foreign:
-            found = tuple(dict.fromkeys(texts_under(self.arguments, _PATHS)))
+            paths = tuple(dict.fromkeys(texts_under(self.arguments, _PATHS)))
         else:
-            found = named_paths(self.arguments, self.texts, self._declared)
-        return found or ((".",) if self._declared and not self.hosts else ())
+            paths = named_paths(self.arguments, self.texts, self._declared)
+        return paths or ((".",) if self._declared and not self.hosts else ())
 
     @cached_property
     def suspects(self) -> tuple[str, ...]:
         """The texts that may be paths as well, because the tool does not say which of its parameters are."""
         if self._declared is not None:
             return ()
-        return tuple(dict.fromkeys(each.text for each in self.texts if each.text and not is_path_name(each.name)))
+        return tuple(dict.fromkeys(text for name, text in self.texts if text and not is_path_name(name)))
 
     @property
     def hides_paths(self) -> bool:
@@ -388,8 +384,8 @@ class JudgedCall:
         sure = tuple(texts_under(self.arguments, _COMMANDS))
         others = [each.text for each in self.texts if each.text not in sure]
         named = [*sure, *(" ".join((each, *others)) for each in sure)] if others else list(sure)
-        whole = " ".join(each.text for each in self.texts)
-        return (*((text, True) for text in named), *((text, False) for text in dict.fromkeys([*others, whole])))
+        joined = " ".join(each.text for each in self.texts)
+        return (*((text, True) for text in named), *((text, False) for text in dict.fromkeys([*others, joined])))
 
     @property
     def writes(self) -> bool:
@@ -419,8 +415,8 @@ class JudgedCall:
         """The agents that it would start; general-purpose where our own tool is given none."""
         if self.tool not in STARTING and not (self.is_foreign and "spawn" in self.possible):
             return ()
-        found = tuple(dict.fromkeys(_named_agents(self.arguments)))
-        return found or (() if self.is_foreign else ("general-purpose",))
+        agents = tuple(dict.fromkeys(_named_agents(self.arguments)))
+        return agents or (() if self.is_foreign else ("general-purpose",))
 
 
 def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
@@ -454,8 +450,8 @@ def _has_dashed(folder: str) -> bool:
 
 def host_of(url: str) -> str:
     """Return the host of a URL in lower case; a hole where it cannot be told."""
-    rest = url.partition("://")[2] if "://" in url else url
-    authority = rest.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
+    location = url.partition("://")[2] if "://" in url else url
+    authority = location.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
     host = authority.rpartition("@")[2]
     host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     host = host.rstrip(".").lower()

@@ -1,7 +1,7 @@
-"""What must always be asked about, and which parts of a command line need no question.
+"""Actions that are always asked about, and the parts of a command line that need no question.
 
 A critical deletion leaves nothing behind: the root, a home, the whole workspace, a device. It is asked
-about in every mode, whatever any rule allows, and so are changes of protected files (`protected.py`).
+about in every mode, whatever any rule allows, and so are changes of protected files (`modes.py`).
 Names that xargs or find pass on are known too late, so deleting whole folders through them counts as
 critical. In the mode that bypasses questions, a command that cannot be read is asked about if it
 names a deleting program at all.
@@ -40,11 +40,11 @@ def mentions_deletion(text: str) -> bool:
 
 def critical(script: Script, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
     """Return why this must not happen unasked; None if it may."""
-    for each in script.all_steps():
-        for step in _with_started(each):
-            found = _of_step(step, folders, bases)
-            if found is not None:
-                return found
+    for outer in script.all_steps():
+        for step in _with_started(outer):
+            reason = _of_step(step, folders, bases)
+            if reason is not None:
+                return reason
     for file in script.opened:
         if file.writes and _DEVICE.match(file.path):
             return f"it writes over the device {shown(file.path)}"
@@ -52,17 +52,17 @@ def critical(script: Script, folders: RunFolders, bases: tuple[str, ...]) -> str
 
 
 def _with_started(step: Step) -> Iterator[Step]:
-    """Yield a command and, for one that starts others, what its words may start. xargs and find
+    """Yield a command and, for one that starts others, the commands that its words may start. xargs and find
     hand over names that are known only when they run."""
     yield step
     if step.name not in CARRIERS or step.inner:
         return
     for at, word in enumerate(step.words[1:], 1):
         if _deletes(word):
-            rest = [HOLE if each == "{}" else each for each in step.words[at:]]
+            started = [HOLE if argument == "{}" else argument for argument in step.words[at:]]
             if step.name in ("xargs", "parallel"):
-                rest.append(HOLE)
-            yield Step(tuple(rest))
+                started.append(HOLE)
+            yield Step(tuple(started))
 
 
 def _of_step(step: Step, folders: RunFolders, bases: tuple[str, ...]) -> str | None:
@@ -98,7 +98,7 @@ def _found_and_deleted(step: Step, folders: RunFolders, bases: tuple[str, ...]) 
     if "-delete" not in words and not any(word in _STARTING and _deletes(program) for word, program in pairs):
         return None
     starts = tuple(takewhile(lambda word: not word.startswith(("-", "(", "!")), words)) or (".",)
-    chosen = any(word in _CHOOSING and given != "*" for word, given in pairs)
+    chosen = any(word in _CHOOSING and value != "*" for word, value in pairs)
     negated = not {"!", "-not", "-o", "-or"}.isdisjoint(words)
     return _deletion("find", ("-r",), starts, folders, bases, workspace=not chosen or negated)
 
@@ -120,18 +120,18 @@ def _deletion(
     *,
     workspace: bool = True,
 ) -> str | None:
-    whole = (
+    recursive = (
         name in ("find", "rsync", "mv")
         or _recursive(options)
         or any(HOLE in word and word[0] == "-" for word in options)
     )
     for target in targets:
-        if HOLE in target and name != "mv" and (whole or name == "rmdir"):
+        if HOLE in target and name != "mv" and (recursive or name == "rmdir"):
             return f"{name} deletes whole folders, and which is known only when it runs ({shown(target)})"
         for base in bases:
-            found = _vital(target, base, folders, workspace)
-            if found is not None:
-                return f"{name} {shown(target)} concerns {found}"
+            place_name = _vital(target, base, folders, workspace)
+            if place_name is not None:
+                return f"{name} {shown(target)} concerns {place_name}"
     return None
 
 
@@ -250,8 +250,8 @@ def stopped_by_walls(call: JudgedCall, coverage: Coverage) -> bool:
         return False
     if any(file.writes for file in coverage.open_files):
         return True
-    for each in coverage.open_steps:
-        for step in (each, *each.inner):
+    for outer in coverage.open_steps:
+        for step in (outer, *outer.inner):
             if needs_outside(step) or (not step.inner and _looks_outside(call, step)):
                 return True
     return False

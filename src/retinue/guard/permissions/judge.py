@@ -45,7 +45,7 @@ _ANYTHING = frozenset(
     "docker run|docker exec|kubectl exec|kubectl run|npm exec|npm x|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bun x|uv tool"
     "|go run|gh api|gh alias|git config|git bisect|git submodule|git filter-branch".split("|")
 )
-"""What follows these words is a command itself, or can become one."""
+"""The words behind these are a command themselves, or can become one."""
 _NEVER_WIDE = (
     SHELLS | INTERPRETERS.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
 )
@@ -141,9 +141,9 @@ class _Judgement:
             if answer == MAYBE and doubtful is None:
                 doubtful = rule
         if kind == "deny" and self._policy.presets and call.is_shell:
-            found = preset_denial(call.script)
-            if found is not None:
-                return self._decision("deny", call, f"Forbidden from the start: {found}.", "rule", SOURCE), None
+            danger = preset_denial(call.script)
+            if danger is not None:
+                return self._decision("deny", call, f"Forbidden from the start: {danger}.", "rule", SOURCE), None
         return None, doubtful
 
     def _outside_limits(self, call: JudgedCall) -> Decision | None:
@@ -230,9 +230,9 @@ class _Judgement:
         # A foreign tool that starts programs, or declares nothing, may write as well.
         if "write" in (call.subjects if call.is_foreign else call.effects):
             for path in call.paths:
-                found = protected_name(path, call.folders)
-                if found is not None and not self._names(found, call):
-                    return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
+                name = protected_name(path, call.folders)
+                if name is not None and not self._names(name, call):
+                    return self._decision("ask", call, f"It changes the protected {name}.", "protected", risk="high")
         if self._mode == "bypassPermissions":
             return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
         effects = call.effects

@@ -9,23 +9,24 @@ either does.
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.globs import gitignore_regex
 from retinue.guard.permissions.rule import GLOB, HOLE, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-    from re import Pattern
 
     from retinue.guard.permissions.rule import Rule
 
 
-_MOST_MATCHES = 2_000
+_MAX_GLOB_MATCHES = 2_000
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/opt/", "/dev/", "/proc/", "/sys/", "/nix/")
 
 
@@ -41,8 +42,8 @@ class RunFolders(Struct, frozen=True):
     folders: dict[str, str] = field(default_factory=dict)
     """Where paths and folders lead, for as long as one call is judged."""
     copied: tuple[str, str] | None = None
-    """A worktree and the checkout it is a copy of, without links: what a rule says about a file of
-    the checkout it says about the copy of the file."""
+    """A worktree and the checkout it is a copy of, without links: a rule about a file of
+    the checkout is also about the copy of the file."""
     programs: str = ""
     """The folders of programs, as PATH lists them."""
     consented: Callable[[Path, bytes], bool] | None = None
@@ -78,18 +79,18 @@ class RunFolders(Struct, frozen=True):
     def forms(self, path: str, base: str | None = None) -> tuple[str, ...]:
         """Return the path as written and, if links lead elsewhere, where it really is."""
         start = base or self.cwd
-        found = self.seen.get((start, path))
-        if found is None:
+        forms = self.seen.get((start, path))
+        if forms is None:
             written, real = _joined(start, path, self.home), real_path(_join(start, path, self.home), self.folders)
-            found = self.seen[start, path] = (written,) if real == written else (written, real)
-        return found
+            forms = self.seen[start, path] = (written,) if real == written else (written, real)
+        return forms
 
     def original(self, path: str) -> str | None:
         """Return where in the checkout a file of the worktree is from; None for any other."""
         if self.copied is None:
             return None
-        rest = below(path, self.copied[0])
-        return None if rest is None else f"{self.copied[1]}/{rest}".rstrip("/")
+        relative = below(path, self.copied[0])
+        return None if relative is None else f"{self.copied[1]}/{relative}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
         """Return whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
@@ -127,8 +128,8 @@ def real_path(path: str, folders: dict[str, str]) -> str:
     try:
         if cut == len(path):
             return _follow_links(path, folders)
-        folder, slash, rest = path[:cut].rpartition("/")
-        return os.path.realpath(folder or "/").rstrip("/") + slash + rest + path[cut:]
+        folder, slash, name = path[:cut].rpartition("/")
+        return os.path.realpath(folder or "/").rstrip("/") + slash + name + path[cut:]
     except (OSError, ValueError):
         return path
 
@@ -151,8 +152,8 @@ def _targets(pattern: str) -> Iterator[str]:
     import glob
 
     text = "*".join(map(glob.escape, pattern.split(GLOB)))
-    for count, found in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
-        yield os.path.realpath(found) if count < _MOST_MATCHES else ""
+    for count, match_path in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
+        yield os.path.realpath(match_path) if count < _MAX_GLOB_MATCHES else ""
 
 
 def match_path(rule: Rule, folders: RunFolders, path: str, base: str | None = None) -> Match:
@@ -179,22 +180,24 @@ def _match_form(rule: Rule, folders: RunFolders, path: str) -> Match:
     best: Match = NO
     for folder in folders.forms(base):
         if is_known(path):
-            rest = below(path, folder)
-            if rest is not None and _fits(_compile(pattern, allow), rest or ".", allow):
+            relative = below(path, folder)
+            if relative is not None and _fits(_compile(pattern, allow), relative or ".", allow):
                 return YES
         elif not allow and _may_match(pattern, folder, path):
             best = MAYBE
         elif allow and GLOB in path and HOLE not in path and pattern.endswith("/**"):
             fixed = path[: path.index(GLOB)].rpartition("/")[0]
-            rest = below(fixed, folder)
-            if rest is not None and ".." not in path and _compile(pattern, allow).match(f"{rest}/x".lstrip("/")):
+            relative = below(fixed, folder)
+            if relative is None or ".." in path:
+                continue
+            if _compile(pattern, allow).match(f"{relative}/x".lstrip("/")):
                 return YES
     return best
 
 
-def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
+def _fits(pattern: re.Pattern[str], relative: str, allow: bool) -> bool:
     """Return whether a pattern fits. `dir/` means the folder, whose path comes without the slash."""
-    return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
+    return bool(pattern.match(relative) or (not allow and pattern.match(relative + "/")))
 
 
 def anchor_pattern(rule: Rule, folders: RunFolders) -> tuple[str, str]:
@@ -209,18 +212,14 @@ def anchor_pattern(rule: Rule, folders: RunFolders) -> tuple[str, str]:
     return folders.cwd, text.removeprefix("./") if text != "./" else "/**"
 
 
-def compile_pattern(pattern: str) -> Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return what a pattern of a deny or ask rule matches, from the folder that it starts in."""
     return _compile(pattern, False)
 
 
 @lru_cache(maxsize=16_384)
-def _compile(pattern: str, allow: bool) -> Pattern[str]:
+def _compile(pattern: str, allow: bool) -> re.Pattern[str]:
     """Compile a pattern. Deny and ask rules ignore case, as some file systems do."""
-    import re
-
-    from retinue.core.globs import gitignore_regex
-
     head, _, tail = pattern.rpartition("/")
     # A single `dir/**`: any depth, but not to allow.
     if tail == "**" and head and "/" not in head:
@@ -269,12 +268,12 @@ def _joined(base: str, path: str, home: str) -> str:
 
 
 def _join(base: str, path: str, home: str) -> str:
-    """Return the path absolute, with its `..` left for the code that follows links. What leads through the folders of a
+    """Return the path absolute, with its `..` left for the code that follows links. A path through the folders of a
     process is known to that process alone."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
-        # What is unknown at the beginning may be absolute, and `..` may lead anywhere.
+        # A path with an unknown beginning may be absolute, and `..` may lead anywhere.
         return HOLE
     joined = os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
     if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _leads_through_process(joined):
@@ -284,7 +283,5 @@ def _join(base: str, path: str, home: str) -> str:
 
 @lru_cache(maxsize=64)
 def _leads_through_process(path: str) -> bool:
-    import re
-
     within = r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root)(?:/|\Z)|(?:/dev|/proc/[^/]+(?:/task/[^/]+)?)/fd/[^/]+/"
     return re.match(within, "/" + os.path.normpath(path).lstrip("/")) is not None

@@ -1,6 +1,6 @@
 """Whether a rule is about a call: yes, perhaps, or no.
 
-Only rules that forbid or ask use the middle answer. What allows must match for certain.
+Only rules that forbid or ask use the middle answer. A rule that allows must match for certain.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from retinue.guard.permissions.shell_commands import (
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries_code, has_option
 
-_LONGEST_CHAIN = 16
+_MAX_STARTING_WORDS = 16
 _WORDS = re.compile(r"[\w.-]+")
 _UNQUOTED = re.compile(r"[\\'\"]")
 _SEARCHES = ("find", "gfind", "fd", "fdfind")
@@ -87,12 +87,12 @@ def _match_specifier(rule: Rule, call: JudgedCall) -> Match:
 
 
 def _match_agents(rule: Rule, call: JudgedCall) -> Match:
-    wanted = named_agents(rule)
-    if not wanted.isdisjoint(map(str.lower, call.agents)):
+    agents = named_agents(rule)
+    if not agents.isdisjoint(map(str.lower, call.agents)):
         return YES
     if not call.is_foreign:
         return NO
-    if any(each.text.strip().lower() in wanted for each in call.texts):
+    if any(argument.text.strip().lower() in agents for argument in call.texts):
         return YES
     # Nobody knows which agent it starts.
     return NO if call.agents else MAYBE
@@ -111,7 +111,7 @@ def _match_paths(rule: Rule, call: JudgedCall) -> Match:
     if not places and call.hides_paths and (rule.effect == "read" or "write" in call.effects):
         return MAYBE
     # Our own searches leave out what rules withhold; of others nobody knows.
-    return MAYBE if any(holds_file(rule, folders, place) for place in places) else NO
+    return MAYBE if any(holds_file(rule, folders, folder) for folder in places) else NO
 
 
 def _match_texts(pattern: str, call: JudgedCall) -> Match:
@@ -169,7 +169,7 @@ def _command(pattern: str, step: Step) -> Match:
     if step.inner:
         # They are judged by themselves.
         return best
-    # What it starts is not known for certain, so no more than perhaps.
+    # The command that it starts is not known for certain, so the answer is perhaps.
     if step.name in CARRIERS and (step.name not in _SEARCHES or starts_others(step)):
         return max(MAYBE, _match_started(pattern, step))
     if not carries_code(step.words) and any(_names(pattern, word) for word in step.words[1:]):
@@ -180,7 +180,7 @@ def _command(pattern: str, step: Step) -> Match:
 def _match_started(pattern: str, step: Step) -> Match:
     """Match each word of a command as the beginning of another one."""
     best: Match = NO
-    for at in range(1, min(len(step.words), _LONGEST_CHAIN)):
+    for at in range(1, min(len(step.words), _MAX_STARTING_WORDS)):
         best = max(best, match_command(pattern, " ".join(step.words[at:])))
     return best
 
@@ -199,10 +199,10 @@ def _names(pattern: str, word: str) -> bool:
 
 def _mentions(pattern: str, text: str) -> bool:
     """Return whether code in a text may start what a pattern is about: it names all its words."""
-    wanted = set(_WORDS.findall(pattern.removesuffix(":*").replace("*", " ")))
+    words = set(_WORDS.findall(pattern.removesuffix(":*").replace("*", " ")))
     # A backslash may begin an escape of a string, or be one that a shell takes out, as it does quotes.
     readings = (text, re.sub(r"\\\w", " ", text), _UNQUOTED.sub("", text))
-    return bool(wanted) and any(wanted <= set(_WORDS.findall(reading)) for reading in readings)
+    return bool(words) and any(words <= set(_WORDS.findall(reading)) for reading in readings)
 
 
 @lru_cache(maxsize=512)
@@ -212,7 +212,7 @@ def _program(pattern: str) -> str:
 
 def match_command(pattern: str, text: str) -> Match:
     """Match with `*` for anything; ` *` or `:*` at the end also matches nothing."""
-    return max(match(each, text) for each in _patterns(pattern))
+    return max(match(spelling, text) for spelling in _patterns(pattern))
 
 
 @lru_cache(maxsize=512)
@@ -223,8 +223,8 @@ def _patterns(pattern: str) -> tuple[str, ...]:
     if not set("'\"\\").isdisjoint(pattern):
         with contextlib.suppress(ValueError):
             patterns.append(" ".join(shlex.split(pattern)))
-    for each in tuple(patterns):
-        patterns.append(each.removesuffix(" *"))
+    for spelling in tuple(patterns):
+        patterns.append(spelling.removesuffix(" *"))
     return tuple(dict.fromkeys(patterns))
 
 
@@ -263,7 +263,7 @@ def allowed_form(step: Step) -> str:
 
 
 def _assignments(step: Step) -> list[str]:
-    return [f"{name}={given}" for name, given in step.assigned]
+    return [f"{name}={value}" for name, value in step.assigned]
 
 
 def _match_files(rule: Rule, call: JudgedCall) -> Match:
@@ -328,41 +328,41 @@ def _hosts(specifier: str, call: JudgedCall) -> Match:
     best: Match = max((match_host(specifier, host) for host in call.hosts), default=NO)
     if best != NO or not call.is_foreign:
         return best
-    wanted = specifier.removeprefix("domain:").strip(" *.").lower()
-    if wanted:
+    domain = specifier.removeprefix("domain:").strip(" *.").lower()
+    if domain:
         # A host may be written without a scheme.
-        return MAYBE if any(wanted in each.text.lower() for each in call.texts) else NO
+        return MAYBE if any(domain in argument.text.lower() for argument in call.texts) else NO
     return YES if "network" in call.effects and not call.is_server else NO
 
 
 def match_host(specifier: str, host: str) -> Match:
     """Match `domain:host`, `domain:*.host` for what is below it, `domain:*`."""
-    wanted = specifier.removeprefix("domain:").strip().rstrip(".").lower()
-    if wanted == "*":
+    domain = specifier.removeprefix("domain:").strip().rstrip(".").lower()
+    if domain == "*":
         return YES
     if host == HOLE:
         return MAYBE
-    if wanted.startswith("*."):
-        if host.endswith(wanted[1:]) and host != wanted[2:]:
+    if domain.startswith("*."):
+        if host.endswith(domain[1:]) and host != domain[2:]:
             return YES
         return NO
-    return match(wanted, host)
+    return match(domain, host)
 
 
 def _parameter(rule: Rule, call: JudgedCall) -> Match:
     """Match `Tool(param:value)` with a plain value of the call, never with its content."""
-    name, colon, wanted = (rule.specifier or "").partition(":")
+    name, colon, expected = (rule.specifier or "").partition(":")
     name = name.strip()
     if not colon or name in CONTENT:
         return NO
-    given = call.arguments.get(name)
-    if isinstance(given, bool):
-        text = str(given).lower()
-    elif isinstance(given, str | int | float):
-        text = str(given)
+    value = call.arguments.get(name)
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str | int | float):
+        text = str(value)
     else:
         return NO
-    return match(wanted.strip().lower(), text.replace("\0", " ").replace("\1", " ").lower())
+    return match(expected.strip().lower(), text.replace("\0", " ").replace("\1", " ").lower())
 
 
 def allows(rule: Rule, call: JudgedCall) -> bool:

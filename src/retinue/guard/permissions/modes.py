@@ -1,23 +1,18 @@
-"""The permission mode of a run, the classifier of the mode auto, preset rules, and tainted runs.
+"""The permission mode of a run, the classifier of the mode auto, preset rules, tainted runs, and protected files.
 
-The mode in an agent's file holds where its parent's mode leaves room: a parent that acts freely
-passes that on; a parent that may only plan, or must not ask, keeps its children there.
+The mode in an agent's file applies where its parent's mode leaves room: a parent that acts freely passes that on,
+and a parent that may only plan, or must not ask, keeps its children there. In the mode auto a model answers what
+the mode alone would ask. It never sees, and cannot overrule, a question that a rule, a critical deletion, a
+protected path or an unclear command has raised. When it denies too often, people are asked again. CodingCode
+treated a rule that asks as no answer, so reading `.env` went through; here it asks.
 
-In the mode auto a model answers what the mode alone would ask. The model never sees, and cannot
-overrule, what a rule, a critical deletion, a protected path or an unclear command makes the guard
-ask. When it denies too often, people are asked again.
+A web page may hold instructions that a model follows. Where the setting `web.taint` is `ask`, a run is tainted as
+soon as it has received something from another host. Taint spreads to every run above, which will read its answer,
+and to every run started afterwards, whose task the page may have written. It is never lifted.
 
-CodingCode treated a rule that asks as no answer, so reading `.env` went through. Here it asks.
-
-A web page may hold instructions that a model follows. Where the setting `web.taint` asks for it, a
-run is tainted from the moment it received something from another host. Taint spreads to every run
-above, which will read its answer, and to every run started from then on, whose task the page may have
-written. It is never lifted.
-
-Protected files: they decide what other programs do, so nobody changes them unasked.
-
-Settings of repositories, editors, agents and package managers, startup files of shells, and folders where programs
-are looked for. Rules and modes that allow a change do not mean these, unless a rule names one.
+Protected files decide what other programs do: settings of repositories, editors, agents and package managers,
+startup files of shells, and folders where programs are looked for. A rule or mode that allows a change does not
+include them, unless the rule names one.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import GLOB, HOLE, Kind, Rule, is_known, match, parse_rule
 
-LONGEST = 8_000
+MAX_QUESTION_CHARACTERS = 8_000
 _ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}
 
 
@@ -74,7 +69,7 @@ def question(use: ToolUse, decision: Decision) -> str | None:
     """Return the call as data; None for one that is too long to be judged as a whole."""
     call = {"tool": use.tool, "arguments": use.arguments, "why asked": decision.reason}
     text = json.dumps(call, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST else None
+    return text if len(text) <= MAX_QUESTION_CHARACTERS else None
 
 
 def read_answer(text: str) -> tuple[Verdict, str]:
@@ -101,27 +96,27 @@ def effective_mode(
     if above == "bypassPermissions" and bypass_disabled:
         notes.append("bypassPermissions is disabled by permissions.disableBypass: the mode is default")
         above = "default"
-    wanted = spec.permission_mode
-    if wanted is None or wanted == above:
+    own_mode = spec.permission_mode
+    if own_mode is None or own_mode == above:
         return above
     if above in OVERRIDING:
-        notes.append(f"permission mode {above} of the parent replaces {wanted} of the file")
+        notes.append(f"permission mode {above} of the parent replaces {own_mode} of the file")
         return above
     # A narrower mode needs nobody's consent.
-    if FREEDOM[wanted] > FREEDOM[above]:
-        refusal = _may_not_rise(above, wanted, spec, trusted, bypass_disabled)
+    if FREEDOM[own_mode] > FREEDOM[above]:
+        refusal = _may_not_rise(above, own_mode, spec, trusted, bypass_disabled)
         if refusal is not None:
-            notes.append(f"permission mode {wanted} of the file is ignored, the mode is {above}: {refusal}")
+            notes.append(f"permission mode {own_mode} of the file is ignored, the mode is {above}: {refusal}")
             return above
-    return wanted
+    return own_mode
 
 
 def _may_not_rise(
-    above: PermissionMode, wanted: PermissionMode, spec: AgentSpec, trusted: bool, bypass_disabled: bool
+    above: PermissionMode, own_mode: PermissionMode, spec: AgentSpec, trusted: bool, bypass_disabled: bool
 ) -> str | None:
     if above != "default":
         return "an agent has no more freedom than the one that started it"
-    if wanted == "bypassPermissions" and bypass_disabled:
+    if own_mode == "bypassPermissions" and bypass_disabled:
         return "permissions.disableBypass is set"
     if spec.source == "plugin":
         return "plugins cannot bring one"
@@ -145,12 +140,12 @@ _RULES: tuple[tuple[Kind, str], ...] = (
 
 @cache
 def preset_rules() -> tuple[Rule, ...]:
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for kind, text in _RULES:
         rule = parse_rule(text, kind, source=SOURCE)
         assert isinstance(rule, Rule)
-        found.append(rule)
-    return tuple(found)
+        rules.append(rule)
+    return tuple(rules)
 
 
 _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
@@ -243,7 +238,7 @@ _PARTS = {
     ".claude": ("settings.json", "settings.local.json", "agents", "skills", "commands", "hooks"),
     ".retinue": ("settings.json", "settings.local.json", "agents", "skills"),
 }
-"""What of a folder the walls keep, where programs must write to the rest of it."""
+"""The protected parts of folders whose other parts programs must be able to write."""
 _IN_HOME = frozenset(
     {".ssh", ".gnupg", ".config/git", ".config/opencode", ".claude", ".retinue", ".pi", ".cursor", ".gemini", *_FILES}
 )
@@ -252,32 +247,32 @@ _IN_HOME = frozenset(
 def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> tuple[Path, ...]:
     """Return the protected files and folders that exist, for the walls to keep as they are. What an
     allow rule names (`named` are their patterns) is not kept."""
-    found = _existing(home, _IN_HOME, named)
+    paths = _existing(home, _IN_HOME, named)
     for root in roots:
-        found += _existing(root, (*_FOLDERS, *_FILES), named)
-    return tuple(map(Path, dict.fromkeys(found)))
+        paths += _existing(root, (*_FOLDERS, *_FILES), named)
+    return tuple(map(Path, dict.fromkeys(paths)))
 
 
 def _existing(folder: Path, names: Iterable[str], named: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for name in names:
         if any(name in pattern for pattern in named):
             continue
         # By text: there are hundreds of them, and most do not exist.
-        for part in _PARTS.get(name, ("",)):
-            path = f"{folder}/{name}/{part}".rstrip("/")
+        for inner in _PARTS.get(name, ("",)):
+            path = f"{folder}/{name}/{inner}".rstrip("/")
             if os.path.lexists(path):
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def protected_name(path: str, folders: RunFolders, base: str | None = None) -> str | None:
     """Return the protected name in `path`, or None. What is not known of the path may be one."""
     # A link with a harmless name may lead to a protected file.
     for form in folders.forms(path, base):
-        found = _in_form(form)
-        if found is not None:
-            return found
+        name = _in_form(form)
+        if name is not None:
+            return name
         programs = _program_folders(folders.programs, folders.cwd)
         if form in programs or form.rpartition("/")[0] in programs:
             return "folder of programs"
@@ -288,36 +283,36 @@ def protected_name(path: str, folders: RunFolders, base: str | None = None) -> s
 def _program_folders(programs: str, cwd: str) -> frozenset[str]:
     """Return where programs are looked for: a file put there can become the next `ls`. The working
     directory itself is left out, or no file in it could be written."""
-    found: set[str] = set()
+    program_folders: set[str] = set()
     for entry in programs.split(":"):
         folder = os.path.normpath(os.path.join(cwd, entry))  # noqa: PTH118 - links stay
         if folder != cwd:
-            found |= {folder, os.path.realpath(folder)}
-    return frozenset(found)
+            program_folders |= {folder, os.path.realpath(folder)}
+    return frozenset(program_folders)
 
 
 def _in_form(path: str) -> str | None:
     parts = list(filter(None, _SPARED.sub("", path.lower()).split("/")))
-    for at, part in enumerate(parts):
-        for name in {part, "/".join(parts[at : at + 2])} & _FOLDERS:
+    for at, segment in enumerate(parts):
+        for name in {segment, "/".join(parts[at : at + 2])} & _FOLDERS:
             return name
-        if not is_known(part):
-            return _may_be(part, last=at == len(parts) - 1)
+        if not is_known(segment):
+            return _may_be(segment, last=at == len(parts) - 1)
     if parts and parts[-1] in _FILES:
         return parts[-1]
     return None
 
 
-def _may_be(part: str, *, last: bool) -> str | None:
+def _may_be(segment: str, *, last: bool) -> str | None:
     """Return the name that a part with marks may be: `.g*` may be `.git`. A plain `*` matches no name
     with a dot."""
-    if not part.strip(HOLE):
+    if not segment.strip(HOLE):
         return "a path that is known only when it runs"
     # The shell does not match hidden files with a pattern that begins with `*`.
-    if part.startswith(GLOB) and HOLE not in part:
+    if segment.startswith(GLOB) and HOLE not in segment:
         return None
     names = (*_FOLDERS, *_FILES) if last else _FOLDERS
     for name in names:
-        if match(name, part):
+        if match(name, segment):
             return name
     return None

@@ -1,7 +1,7 @@
 """The permissions of one run: rules from our settings and Claude Code's, the mode, and grants.
 
-Restrictions are honoured from any file. What widens rights (allow rules, a mode, further folders) in
-a file that came with a project counts only if the project is trusted. An allow rule that cannot be
+Restrictions are honoured from any file. Entries that widen rights (allow rules, a mode, further folders) in
+a file that came with a project take effect only if the project is trusted. An allow rule that cannot be
 parsed is dropped alone; a deny or ask rule that cannot be parsed holds for every call of its tool. A file of
 rules that cannot be read, a name that was meant to hold rules and a rule for a tool that is almost one of ours
 keep every run from being started.
@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.tool_names import TOOLS, split_entries
-from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.locations import RunFolders, match_path
 from retinue.guard.permissions.rule import (
     YES,
     Kind,
@@ -89,31 +89,31 @@ class Sources(Struct):
 
 def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
     """`blocks` from the weakest to the strongest: the last one that names a mode decides."""
-    found = Sources()
+    sources = Sources()
     for block in blocks:
         if block.refused:
-            found.refused.append(block.refused)
+            sources.refused.append(block.refused)
         believed = not block.shared or trusted(Path(block.where))
         widening = [key for key in ("allow", "defaultMode", "additionalDirectories") if block.content.get(key)]
         if widening and not believed:
             keys = ", ".join(f"permissions.{key}" for key in widening)
             remedy = f"Consent with: retinue trust add {block.where}"
-            found.notes.append(f"{block.where} is not trusted: its {keys} do not count. {remedy}")
+            sources.notes.append(f"{block.where} is not trusted: its {keys} do not count. {remedy}")
         for kind in _KINDS if believed else _KINDS[:2]:
-            _rules(block, kind, found)
+            _rules(block, kind, sources)
         if believed:
-            _widen(block, found)
+            _widen(block, sources)
         # Any file may switch bypassing off, and none can switch it on again.
         for key in _BYPASS_NAMES:
             # Whatever else someone wrote there was meant to switch it off.
             off = block.content.get(key) not in (None, False, "enable")
-            found.bypass_disabled = found.bypass_disabled or off
-    # What does not protect comes first: a note about an allow rule is only an inconvenience.
-    found.notes.sort(key=lambda note: "deny" not in note)
-    return found
+            sources.bypass_disabled = sources.bypass_disabled or off
+    # Notes about missing protection come first: one about an allow rule is only an inconvenience.
+    sources.notes.sort(key=lambda note: "deny" not in note)
+    return sources
 
 
-def _rules(block: Block, kind: Kind, found: Sources) -> None:
+def _rules(block: Block, kind: Kind, sources: Sources) -> None:
     listed = block.content.get(kind)
     if listed is None:
         return
@@ -122,20 +122,20 @@ def _rules(block: Block, kind: Kind, found: Sources) -> None:
         listed = [listed]
     if len(listed) > MAX_RULES:
         listed = () if kind == "allow" else ("*",)
-        found.notes.append(f"{block.where}: permissions.{kind} has more than {MAX_RULES:,} rules; {_TOO_MANY[kind]}")
+        sources.notes.append(f"{block.where}: permissions.{kind} has more than {MAX_RULES:,} rules; {_TOO_MANY[kind]}")
     for text in _one_by_one(listed):
         rule = parse_rule(text, kind, source=block.where, base=block.base)
         if isinstance(rule, Rule):
-            found.rules += with_tools(rule)
+            sources.rules += with_tools(rule)
             continue
         widest = widest_rule(text, kind, source=block.where, base=block.base)
         if widest is not None:
-            found.rules.append(widest)
-        found.notes.append(f"{block.where}: the {kind} rule {str(text)[:120]!r} {rule}; {_instead(kind, widest)}")
+            sources.rules.append(widest)
+        sources.notes.append(f"{block.where}: the {kind} rule {str(text)[:120]!r} {rule}; {_instead(kind, widest)}")
 
 
 def _one_by_one(listed: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rules of a list, of which one text may hold several. What is no text stays as it is."""
+    """Yield the rules of a list, of which one text may hold several. Entries that are no texts are yielded unchanged."""
     for text in listed:
         if isinstance(text, str) and text.strip():
             yield from split_entries(text)
@@ -155,17 +155,17 @@ def _instead(kind: Kind, widest: Rule | None) -> str:
 DENY_EVERYTHING: Mapping[str, Any] = {"deny": ["*"]}
 
 
-def _widen(block: Block, found: Sources) -> None:
+def _widen(block: Block, sources: Sources) -> None:
     mode = block.content.get("defaultMode")
     if isinstance(mode, str) and mode in _MODES:
-        found.mode = _MODES[mode]
+        sources.mode = _MODES[mode]
     elif mode is not None:
-        found.refused.append(f"{_place(block.where, 'defaultMode')}: {str(mode)[:40]!r} is not a permission mode")
-    more = block.content.get("additionalDirectories")
-    if isinstance(more, list | tuple):
-        for each in more:
-            if isinstance(each, str) and each.strip():
-                found.directories.append(str(Path(block.base, Path(each).expanduser())))
+        sources.refused.append(f"{_place(block.where, 'defaultMode')}: {str(mode)[:40]!r} is not a permission mode")
+    directories = block.content.get("additionalDirectories")
+    if isinstance(directories, list | tuple):
+        for directory in directories:
+            if isinstance(directory, str) and directory.strip():
+                sources.directories.append(str(Path(block.base, Path(directory).expanduser())))
 
 
 def claude_blocks(cwd: Path, environment: Mapping[str, str], notes: list[str]) -> Iterator[Block]:
@@ -214,7 +214,7 @@ def _slips(path: Path, file: JsonObject) -> Iterator[str]:
 
     content = file.data.get("permissions")
     inner = content if isinstance(content, dict) else {}
-    for name in (*file.data, *(f"permissions.{each}" for each in inner)):
+    for name in (*file.data, *(f"permissions.{key}" for key in inner)):
         near = () if name in _NAMES.values() else get_close_matches(name.lower(), _NAMES, n=1, cutoff=0.8)
         for meant in near:
             line = line_of(path, name)
@@ -311,10 +311,10 @@ class PermissionPolicy:
 
     def grant(self, rule: str) -> None:
         """Raise ValueError for a text that is not a rule."""
-        made = parse_rule(rule, "allow", source="granted in this session", base=self.folders.cwd)
-        if isinstance(made, str):
-            raise ValueError(f"{rule} {made}")
-        self._grants.append(made)
+        parsed = parse_rule(rule, "allow", source="granted in this session", base=self.folders.cwd)
+        if isinstance(parsed, str):
+            raise ValueError(f"{rule} {parsed}")
+        self._grants.append(parsed)
 
     def fork(
         self,
@@ -348,8 +348,6 @@ class PermissionPolicy:
         ]
         if not rules:
             return None
-        from retinue.guard.permissions.locations import match_path
-
         folders = self.folders.now()
         return lambda path: any(match_path(rule, folders, path) == YES for rule in rules)
 

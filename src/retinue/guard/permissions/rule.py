@@ -62,10 +62,10 @@ def match(pattern: str, text: str) -> Match:
         return YES
     if is_known(text):
         return NO
-    # What a mark becomes is not known: what stands before the first and behind the last must not contradict.
-    known, wanted = _MARK.split(text), pattern.split("*")
-    begins = known[0].startswith(wanted[0]) or wanted[0].startswith(known[0])
-    ends = known[-1].endswith(wanted[-1]) or wanted[-1].endswith(known[-1])
+    # The text behind a mark is not known: the parts before the first and behind the last must not contradict.
+    fixed, parts = _MARK.split(text), pattern.split("*")
+    begins = fixed[0].startswith(parts[0]) or parts[0].startswith(fixed[0])
+    ends = fixed[-1].endswith(parts[-1]) or parts[-1].endswith(fixed[-1])
     # A file name pattern stays in its folder.
     deeper = HOLE not in text and pattern.count("/") > text.count("/")
     if begins and ends and not deeper:
@@ -82,11 +82,11 @@ def _fits(pattern: str, text: str) -> bool:
     at, end = len(first), len(text) - len(last)
     if at > end or not text.startswith(first) or not text.endswith(last):
         return False
-    for part in parts:
-        at = text.find(part, at, end)
+    for piece in parts:
+        at = text.find(piece, at, end)
         if at < 0:
             return False
-        at += len(part)
+        at += len(piece)
     return True
 
 
@@ -113,7 +113,7 @@ class Rule(Struct, frozen=True):
     unless: tuple[Rule, ...] = ()
     """Of a rule that forbids or asks: calls that these cover are left alone."""
     effect: EffectKind | None = None
-    """What it is about, whatever the tool is called; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
+    """The effect that it is about, whatever the tool is called; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
 
     @property
     def bare(self) -> bool:
@@ -133,10 +133,10 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
     if wrong is not None:
         return wrong.why
     name, specifier = split_entry(written)
-    found = _names(name, kind, specifier)
-    if isinstance(found, str):
-        return found
-    tools, glob = found
+    names = _names(name, kind, specifier)
+    if isinstance(names, str):
+        return names
+    tools, glob = names
     effect = next((SUBJECTS[tool] for tool in canonical(name) if tool in SUBJECTS), None)
     if specifier == "*":
         specifier = None
@@ -150,10 +150,10 @@ def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") 
     limited: an allow rule, or an empty text."""
     if kind == "allow" or (isinstance(text, str) and not text.strip()):
         return None
-    found = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*(?:\([^()]*\)?)?\s*", text) if isinstance(text, str) else None
+    beginning = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*(?:\([^()]*\)?)?\s*", text) if isinstance(text, str) else None
     widest = "*"
-    if found is not None and (found[1].startswith("mcp__") or canonical(found[1])):
-        widest = found[1]
+    if beginning is not None and (beginning[1].startswith("mcp__") or canonical(beginning[1])):
+        widest = beginning[1]
         # Every file, for every tool that reads or changes files.
         if set(canonical(widest)) & (READING | WRITING):
             widest = f"{widest}(**)"
@@ -168,16 +168,16 @@ def with_tools(rule: Rule) -> Iterator[Rule]:
     if rule.glob in (None, EVERY) or rule.kind == "allow":
         return
     for tool in sorted(matching_tools(rule.glob or "")):
-        made = parse_rule(tool, rule.kind, source=rule.source, base=rule.base)
-        if isinstance(made, Rule):
-            yield replace(made, text=rule.text)
+        tool_rule = parse_rule(tool, rule.kind, source=rule.source, base=rule.base)
+        if isinstance(tool_rule, Rule):
+            yield replace(tool_rule, text=rule.text)
 
 
 def names_tool(rule: Rule, tool: str) -> bool:
     """Return whether the rule is about this tool at all."""
     if rule.kind == "allow":
         return tool in rule.tools if rule.glob is None else match(rule.glob, tool) == YES
-    # What forbids counts in any case of letters.
+    # A rule that forbids or asks ignores the case of letters.
     if rule.glob is None:
         served = tool.startswith("mcp__") and tool.lower() in map(str.lower, rule.tools)
         return tool in rule.tools or served
@@ -241,19 +241,19 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
         return "narrows a pattern of names, which means something else for each tool; name the tools"
     if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
         return "must have the form domain:host"
-    known = tools & (SHELL | READING | WRITING | FETCHING | STARTING)
-    meant = None if known else next(filter(None, map(misspelt_tool, tools)), None)
+    own_tools = tools & (SHELL | READING | WRITING | FETCHING | STARTING)
+    meant = None if own_tools else next(filter(None, map(misspelt_tool, tools)), None)
     if meant is not None and kind == "allow":
         return f"names no tool; '{meant}' may be meant"
-    if not known and ":" not in specifier:
+    if not own_tools and ":" not in specifier:
         return "has a specifier that this tool does not understand; param:value is possible in deny and ask rules"
-    if kind == "allow" and (not known or (tools & STARTING and ":" in specifier)):
+    if kind == "allow" and (not own_tools or (tools & STARTING and ":" in specifier)):
         return "allows by a parameter, which only deny and ask rules may"
     return None
 
 
 class Limit(Struct, frozen=True):
-    """What an agent's file lets a tool do: `Bash(git *)` among its tools. Any other call is denied."""
+    """The calls that an agent's file permits of a tool: `Bash(git *)` among its tools. Any other call is denied."""
 
     tool: str
     rules: tuple[Rule, ...]
@@ -280,8 +280,8 @@ def rules_of_file(
         parse = partial(_rule_of_entry, tool, source=source, base=base)
         # Where everything is denied at first, only what later entries name is left.
         if chain and chain[0].pattern == EVERY and chain[0].verdict == "deny":
-            left = _permitting(chain[1:], ("allow", "ask"), parse)
-            limits.append(Limit(tool, left, source, SUBJECTS.get(tool), named))
+            permitted = _permitting(chain[1:], ("allow", "ask"), parse)
+            limits.append(Limit(tool, permitted, source, SUBJECTS.get(tool), named))
         for index, entry in enumerate(chain):
             if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == EVERY):
                 continue
@@ -316,11 +316,11 @@ def _rule_of_entry(tool: str, pattern: str, kind: Kind, *, source: str, base: st
 def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
     """Return the tools that the entries are about, by the names a call has. A pattern that covers none of
     our own is about tools of MCP servers."""
-    found: dict[str, None] = {}
+    tools: dict[str, None] = {}
     for entry in entries:
         own = [tool for tool in TOOLS if _is_about(entry, tool)]
-        found.update(dict.fromkeys(own or [_server_tool_name(entry.tool)]))
-    return tuple(found)
+        tools.update(dict.fromkeys(own or [_server_tool_name(entry.tool)]))
+    return tuple(tools)
 
 
 def _is_about(entry: PermissionRule, tool: str) -> bool:
@@ -329,9 +329,9 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
         return True
     if name == "edit":
         return tool in WRITING
-    known = canonical(name)
-    if known:
-        return tool in known or (tool in STARTING and bool(STARTING & set(known)))
+    tools = canonical(name)
+    if tools:
+        return tool in tools or (tool in STARTING and bool(STARTING & set(tools)))
     return EVERY in name and fnmatchcase(tool.lower(), name.lower())
 
 

@@ -1,4 +1,4 @@
-"""What well-known programs do with their arguments.
+"""The effects of well-known programs, by their arguments.
 
 Nothing here is a guard on a host with walls: a command that nobody allowed runs inside them,
 whatever this table says of it. It decides what to ask about beforehand, because the walls would
@@ -50,7 +50,7 @@ _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg"})
 _NAMED = re.compile(r"\A(?:of|if|path|file)=")
 
 EDITORS = frozenset({"mkdir", "touch", "rm", "rmdir", "mv", "cp", "sed"})
-"""What acceptEdits takes for edits."""
+"""The programs that acceptEdits takes for edits."""
 _EDITOR_OPTIONS = re.compile(r"-[rRfipvanuTdlLHPs]+|--(?:recursive|force|parents|verbose|archive|no-clobber|update)")
 _SED_IN_PLACE = re.compile(r"-(?:i|n|E|r|s|z|ni|Ei|ri|in|iE)|-i\.[A-Za-z0-9]+|--in-place|--quiet")
 _SED_SUBSTITUTION = re.compile(
@@ -151,36 +151,36 @@ def sets_only_harmless(step: Step) -> bool:
 
 def operands(step: Step) -> tuple[str, ...]:
     """Return the arguments that can be paths. `--name=value` and `of=value` count by their value."""
-    found: list[str] = []
+    paths: list[str] = []
     only_paths = False
     for word in step.words[1:]:
         if only_paths or not word.startswith("-") or word == "-":
-            found.append(word if only_paths else _NAMED.sub("", word))
+            paths.append(word if only_paths else _NAMED.sub("", word))
         elif word == "--":
             only_paths = True
         elif "=" in word:
-            found.append(word.partition("=")[2])
+            paths.append(word.partition("=")[2])
         elif len(word) > 2 and "/" in word:
-            found.append(word[word.index("/") :])
+            paths.append(word[word.index("/") :])
         elif len(word) > 2 and word[1] != "-" and "." in word[2:]:
             # `-f.env` names a file right after the letter of its option.
-            found.append(word[2:])
-    return tuple(found)
+            paths.append(word[2:])
+    return tuple(paths)
 
 
 def searched_files(step: Step) -> tuple[str, ...]:
-    """Return the operands that are files: what a search looks for is not one of them."""
-    given = operands(step)
+    """Return the operands that are files. The text that a search looks for is none."""
+    paths = operands(step)
     if step.name in _SEARCHERS and not has_option(step.words, "-e", "-f", "--regexp", "--file"):
-        return given[1:]
-    return given
+        return paths[1:]
+    return paths
 
 
 def read_paths(step: Step) -> tuple[str, ...] | None:
     """Return the paths that a command only reads; None for one that is not known to only read."""
     name = step.plain_name
-    known = name in _READERS or name in SPEAKING or name == "git"
-    if step.inner or not known or not sets_only_harmless(step):
+    is_reader = name in _READERS or name in SPEAKING or name == "git"
+    if step.inner or not is_reader or not sets_only_harmless(step):
         return None
     if name == "git":
         return _git_read_paths(step.words[1:])
@@ -207,17 +207,17 @@ def is_option(word: str, option: str) -> bool:
 
 
 def _git_read_paths(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    rest = words[1:] if words[:1] in (("--no-pager",), ("-P",)) else words
-    if rest == ("--version",) or rest == ("version",):
+    command = words[1:] if words[:1] in (("--no-pager",), ("-P",)) else words
+    if command == ("--version",) or command == ("version",):
         return ()
-    if not rest or rest[0] not in _GIT_READING or not all(map(is_known, rest)):
+    if not command or command[0] not in _GIT_READING or not all(map(is_known, command)):
         return None
-    options, given = _split_options(rest[1:])
+    options, paths = _split_options(command[1:])
     if not all(map(_GIT_HARMLESS.fullmatch, options)):
         return None
-    if rest[0] in ("branch", "remote") and given:
+    if command[0] in ("branch", "remote") and paths:
         return None
-    return tuple(given)
+    return tuple(paths)
 
 
 def edited_paths(step: Step) -> tuple[str, ...] | None:
@@ -256,10 +256,10 @@ def needs_outside(step: Step) -> bool:
     verbs = _CHANGING_VERBS.get(name)
     if verbs is not None:
         words = git_without_globals(step.words[1:]) if name == "git" else step.words[1:]
-        verb, *rest = _split_options(words)[1] or [""]
+        verb, *arguments = _split_options(words)[1] or [""]
         # As in `git stash list`; `git config x` reads as well, and `git remote`.
-        listing = name == "git" and rest[:1] in (["list"], ["show"], ["status"], ["get-url"])
-        sets = name == "git" and ((verb == "config" and len(rest) > 1) or (verb == "remote" and bool(rest)))
+        listing = name == "git" and arguments[:1] in (["list"], ["show"], ["status"], ["get-url"])
+        sets = name == "git" and ((verb == "config" and len(arguments) > 1) or (verb == "remote" and bool(arguments)))
         return (verb in verbs or sets) and not listing and "--dry-run" not in words
     return name == "sed" and has_option(step.words[1:], "-i", "--in-place")
 
@@ -267,13 +267,13 @@ def needs_outside(step: Step) -> bool:
 def _split_options(words: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the words that begin with a dash, and the others."""
     options: list[str] = []
-    given: list[str] = []
+    others: list[str] = []
     for word in words:
         if word.startswith("-"):
             options.append(word)
         else:
-            given.append(word)
-    return options, given
+            others.append(word)
+    return options, others
 
 
 def git_without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -286,19 +286,19 @@ def git_without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def git_starts_program(words: tuple[str, ...]) -> str:
     """Return why a call of git may start a program that its words choose; "" if it does not."""
-    rest = git_without_globals(words)
-    before = words[: len(words) - len(rest)]
+    command = git_without_globals(words)
+    before = words[: len(words) - len(command)]
     if has_option(before, "-c", "--config-env", "--exec-path"):
         return "git is given a setting, which can be a command"
-    if not rest:
+    if not command:
         return ""
-    verb = rest[0]
+    verb = command[0]
     if verb not in _GIT_VERBS:
         return f"git {verb} may be an alias"
-    if verb in _GIT_CODE_VERBS and not ({"status", "--list", "--get", "-l"} & set(rest[1:3])):
+    if verb in _GIT_CODE_VERBS and not ({"status", "--list", "--get", "-l"} & set(command[1:3])):
         return f"git {verb} can start programs"
     letters = _GIT_CODE_LETTERS.get(verb, "")
-    for word in rest[1:]:
+    for word in command[1:]:
         name = word.partition("=")[0]
         if len(name) > 3 and name.startswith("--") and any(option.startswith(name) for option in _GIT_CODE_LONG):
             return f"git {verb} {name} can start a program"

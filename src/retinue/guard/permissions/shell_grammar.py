@@ -27,7 +27,7 @@ from retinue.guard.permissions.shell_step import (
     why_unreadable,
 )
 
-LONGEST = 10_000
+MAX_COMMAND_CHARACTERS = 10_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:=+@%^-]+")
 _BLANK = re.compile(r"[ \t]+")
@@ -45,20 +45,6 @@ _SOCKETS = ("/dev/tcp/", "/dev/udp/")
 
 class UnreadableError(ValueError):
     """The text is outside of the grammar; the message says which part of it."""
-
-
-class SimpleCommand(Struct, frozen=True):
-    """One command as the text has it."""
-
-    words: tuple[str, ...]
-    assigned: tuple[tuple[str, str], ...] = ()
-
-
-class Sentence(Struct, frozen=True):
-    """All commands of a text, in order, and the files that its redirections open."""
-
-    commands: tuple[SimpleCommand, ...]
-    opened: tuple[Opened, ...]
 
 
 class _Word(Struct, frozen=True):
@@ -79,16 +65,18 @@ class _Token(Struct, frozen=True):
     word: _Word | None = None
 
 
-def read_sentence(source: str) -> Sentence:
-    """Return the commands of a text. Raise `UnreadableError` for one outside of the grammar."""
-    if len(source) > LONGEST:
-        raise UnreadableError(f"it is longer than {LONGEST:,} characters")
+def _read_commands(source: str) -> tuple[list[Step], list[Opened]]:
+    """Return all commands of a text, in order, and the files that its redirections open. A command that only sets
+    variables has no words. Raise `UnreadableError` for a text outside of the grammar."""
+    if len(source) > MAX_COMMAND_CHARACTERS:
+        raise UnreadableError(f"it is longer than {MAX_COMMAND_CHARACTERS:,} characters")
     if _CONTROL.search(source):
         raise UnreadableError("it holds control characters")
     if "\\" in source and not source.isascii():
         # Where the locale is not UTF-8, bash may join the byte before a backslash to a letter.
         raise UnreadableError("it has a backslash beside letters that are not ASCII")
-    return _Parser(_Lexer(source).tokens()).sentence()
+    parser = _Parser(_Lexer(source).tokens())
+    return parser.commands(), parser.opened
 
 
 class _Lexer:
@@ -97,12 +85,12 @@ class _Lexer:
         self._at = 0
 
     def tokens(self) -> list[_Token]:
-        found: list[_Token] = []
+        tokens: list[_Token] = []
         while True:
             self._skip(_BLANK)
             if self._at == len(self._source):
-                return found
-            found.append(self._token())
+                return tokens
+            tokens.append(self._token())
 
     def _token(self) -> _Token:
         sign = self._skip(_REDIRECTION)
@@ -230,11 +218,11 @@ class _Lexer:
         return letter
 
     def _skip(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._source, self._at)
-        if found is None:
+        match = pattern.match(self._source, self._at)
+        if match is None:
             return ""
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
 
 _WHY = {
@@ -247,19 +235,19 @@ _WHY = {
 class _Parser:
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
-        self._opened: list[Opened] = []
+        self.opened: list[Opened] = []
 
-    def sentence(self) -> Sentence:
-        commands: list[SimpleCommand] = []
-        part: list[_Token] = []
+    def commands(self) -> list[Step]:
+        commands: list[Step] = []
+        command: list[_Token] = []
         before = "\n"
         for token in (*self._tokens, _Token("operator", "\n")):
             if token.kind != "operator":
-                part.append(token)
+                command.append(token)
                 continue
-            if part:
-                commands.append(self._command(part))
-                part = []
+            if command:
+                commands.append(self._command(command))
+                command = []
             elif token.text != "\n":
                 raise UnreadableError("an operator has no command before it")
             elif before not in _ENDS:
@@ -268,16 +256,16 @@ class _Parser:
             before = token.text
         if before != "\n" or not commands:
             raise UnreadableError("a command is missing")
-        return Sentence(tuple(commands), tuple(self._opened))
+        return commands
 
-    def _command(self, tokens: list[_Token]) -> SimpleCommand:
+    def _command(self, tokens: list[_Token]) -> Step:
         words: list[str] = []
         assigned: list[tuple[str, str]] = []
         timed = False
         for token in tokens:
             if token.kind == "redirection":
                 if token.word is not None:
-                    self._opened.append(Opened(token.word.text, writes=">" in token.text))
+                    self.opened.append(Opened(token.word.text, writes=">" in token.text))
                 continue
             word = token.word
             assert word is not None
@@ -288,18 +276,18 @@ class _Parser:
             elif word.unquoted and word.text == "time" and not assigned and token is tokens[0]:
                 timed = True
             elif _assigns(word):
-                name, _, given = word.text.partition("=")
-                assigned.append((name.removesuffix("+"), given))
+                name, _, value = word.text.partition("=")
+                assigned.append((name.removesuffix("+"), value))
             else:
                 words.append(_command_name(word))
         if not words and not assigned and (timed or not tokens):
             raise UnreadableError("a command is missing")
-        return SimpleCommand(tuple(words), tuple(assigned))
+        return Step(tuple(words), tuple(assigned))
 
 
 def _assigns(word: _Word) -> bool:
-    found = _VARIABLE.match(word.text)
-    if found is None or found.end() > word.plain:
+    variable = _VARIABLE.match(word.text)
+    if variable is None or variable.end() > word.plain:
         return False
     if word.pattern or "~" in word.text:
         raise UnreadableError("a variable is set to a pattern or a home folder")
@@ -316,9 +304,9 @@ def _command_name(word: _Word) -> str:
     return word.text
 
 
-_DEEPEST = 4
-_MOST_STEPS = 200
-_MOST_WORDS = 4_000
+_MAX_NESTING = 4
+_MAX_STEPS = 200
+_MAX_WORDS = 4_000
 
 
 @lru_cache(maxsize=256)
@@ -342,13 +330,13 @@ class _Reader:
         self._count = 0
 
     def steps(self, source: str, depth: int) -> list[Step]:
-        if depth > _DEEPEST:
+        if depth > _MAX_NESTING:
             raise UnreadableError("it is nested too deeply")
-        sentence: Sentence = read_sentence(source)
-        self.opened += sentence.opened
-        return [self._of_command(command, depth) for command in sentence.commands]
+        commands, opened = _read_commands(source)
+        self.opened += opened
+        return [self._of_command(command, depth) for command in commands]
 
-    def _of_command(self, command: SimpleCommand, depth: int) -> Step:
+    def _of_command(self, command: Step, depth: int) -> Step:
         if not command.words:
             for name, _ in command.assigned:
                 if not is_harmless_variable(name):
@@ -358,7 +346,7 @@ class _Reader:
 
     def _step(self, words: tuple[str, ...], assigned: tuple[tuple[str, str], ...], depth: int) -> Step:
         self._count += 1
-        if self._count > _MOST_STEPS or len(words) > _MOST_WORDS:
+        if self._count > _MAX_STEPS or len(words) > _MAX_WORDS:
             raise UnreadableError("it starts too many commands, or hands one too many words")
         name = words[0].rpartition("/")[2]
         strange = why_unreadable(name, words)
@@ -389,5 +377,5 @@ class _Reader:
         wrapped = unwrap(words)
         if wrapped is None:
             return None
-        rest, assigned = wrapped
-        return [self._step(rest, assigned, depth + 1)]
+        command, assigned = wrapped
+        return [self._step(command, assigned, depth + 1)]

@@ -73,13 +73,13 @@ class Script(Struct, frozen=True):
 
     def all_steps(self) -> tuple[Step, ...]:
         """Return every step, also those inside others."""
-        found: list[Step] = []
-        rest = list(reversed(self.steps))
-        while rest:
-            step = rest.pop()
-            found.append(step)
-            rest.extend(reversed(step.inner))
-        return tuple(found)
+        steps: list[Step] = []
+        waiting = list(reversed(self.steps))
+        while waiting:
+            step = waiting.pop()
+            steps.append(step)
+            waiting.extend(reversed(step.inner))
+        return tuple(steps)
 
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "yash", "fish", "rbash"})
@@ -162,7 +162,7 @@ def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, st
     operands, at = wrapper.operands, 1
     while at < len(words):
         word = words[at]
-        # What follows are operands and the command, never options.
+        # Operands and the command follow, never options.
         if word == "--":
             at += 1 + operands
             break
@@ -172,17 +172,17 @@ def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, st
                 return None
             at += width
         elif wrapper.assigns and "=" in word:
-            name, _, given = word.partition("=")
-            assigned.append((name, given))
+            name, _, value = word.partition("=")
+            assigned.append((name, value))
             at += 1
         elif operands:
             operands -= 1
             at += 1
         else:
             break
-    rest = words[at:]
-    if rest:
-        return (rest, tuple(assigned))
+    command = words[at:]
+    if command:
+        return (command, tuple(assigned))
     return None
 
 

@@ -1,1 +1,1 @@
-"""Programs confined by the operating system: what they may write, reach, see and use up."""
+"""Programs confined by the operating system: their files, network, view of the system and limits."""

@@ -78,17 +78,17 @@ class Box:
     def explain(self, shown: str, code: int | None) -> str:
         """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         policy = self.policy
-        found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
+        cause = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
         most = policy.limits.scratch_bytes
-        if most is not None and "No space left on device" in found:
-            return f"stopped by the walls around this shell: {found} ($TMPDIR holds {most >> 20} MB: sandbox.scratchMb)"
-        if found:
-            return f"stopped by the walls around this shell: {found} ({self.notice})"
+        if most is not None and "No space left on device" in cause:
+            return f"stopped by the walls around this shell: {cause} ($TMPDIR holds {most >> 20} MB: sandbox.scratchMb)"
+        if cause:
+            return f"stopped by the walls around this shell: {cause} ({self.notice})"
         if code and policy.reach == "system":
             roots = [os.path.realpath(root) for root in (*policy.shown, *policy.writable)]
-            found = find_hidden_install(shown, tool_roots(policy.home, policy.path), roots)
-        if found:
-            return f"stopped by the walls around this shell: {found} (sandbox.shown can show it)"
+            cause = find_hidden_install(shown, tool_roots(policy.home, policy.path), roots)
+        if cause:
+            return f"stopped by the walls around this shell: {cause} (sandbox.shown can show it)"
         return ""
 
     @property
@@ -112,9 +112,9 @@ class Box:
             self._forget_plan()
         if not self._plan["needed"]:
             return list(argv)
-        place = group_place() if self._plan["group"] is not None else None
-        if place is not None:
-            place.prepare_join()
+        groups = group_place() if self._plan["group"] is not None else None
+        if groups is not None:
+            groups.prepare_join()
         folder = os.path.realpath(cwd)
         launched = [*in_python("launcher"), str(self._plan_file), folder, *argv]
         if self._plan["namespaces"] == "bubblewrap":
@@ -143,15 +143,15 @@ class Box:
                 self._holder.close()
                 self._holder = None
             self._scratch.remove()
-            for made in ("_scratch", "_plan", "_plan_file"):
-                self.__dict__.pop(made, None)
+            for name in ("_scratch", "_plan", "_plan_file"):
+                self.__dict__.pop(name, None)
 
     def _check_workspaces(self) -> None:
         """Look again at what commands left for git: one that was killed has taken its launcher with
         it, which looks after each command."""
         plan = self.__dict__.get("_plan")
-        for root, known, hook_folders in (plan or {}).get("workspaces", ()):
-            for sentence in disarm(root, known, self._began, hook_folders):
+        for root, known_files, hook_folders in (plan or {}).get("workspaces", ()):
+            for sentence in disarm(root, known_files, self._began, hook_folders):
                 _log.warning("%s", sentence)
 
     @cached_property

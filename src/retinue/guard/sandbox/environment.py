@@ -43,7 +43,7 @@ _IN_HOME = """
 package managers do not start without them. Keys in them stay hidden (`secret_places`)."""
 
 _ENDS_OF_A_PREFIX = ("bin", "sbin", ".bin", "Scripts", "shims")
-_MOST_LINKS = 2000
+_MAX_LINKS = 2000
 
 
 def system_roots() -> list[str]:
@@ -69,16 +69,16 @@ def tool_roots(home: Path | None, path: str | None) -> list[str]:
 @lru_cache(maxsize=16)
 def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
     homes = {home, os.path.realpath(home)} if home else set()
-    found: dict[str, None] = {}
+    roots: dict[str, None] = {}
     for name in _IN_HOME if home else ():
         location = f"{home}/{name}"
         if os.path.exists(location):  # noqa: PTH110 - quick
-            found[location] = found[os.path.realpath(location)] = None
-    _add_prefix(ours, homes, found)
+            roots[location] = roots[os.path.realpath(location)] = None
+    _add_prefix(ours, homes, roots)
     for entry in dict.fromkeys(path.split(os.pathsep)):
         if entry.startswith("/") and os.path.isdir(entry):  # noqa: PTH112 - quick
-            _add_programs(entry, homes, found)
-    return tuple(found)
+            _add_programs(entry, homes, roots)
+    return tuple(roots)
 
 
 def find_hidden_install(output: str, tools: Collection[str], roots: Collection[str]) -> str:
@@ -98,7 +98,9 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 def _editable_folders(environments: Iterable[str]) -> Iterator[str]:
     """Yield the folders outside of them from which virtual environments import."""
-    for packages in chain.from_iterable(Path(each).glob("lib/python3*/site-packages") for each in environments):
+    for packages in chain.from_iterable(
+        Path(environment).glob("lib/python3*/site-packages") for environment in environments
+    ):
         for file in packages.glob("*.pth"):
             yield from (line.strip() for line in _lines(str(file)) if line.startswith("/"))
         for file in packages.glob("*.dist-info/direct_url.json"):
@@ -116,8 +118,8 @@ def repository_of(root: str) -> list[str]:
         return []
     own = os.path.realpath(os.path.join(root, line.removeprefix("gitdir: ").strip()))  # noqa: PTH118 - quick
     named = next(iter(_lines(f"{own}/gitdir")), "")
-    common, _, rest = own.rpartition("/worktrees/")
-    if common and "/" not in rest and named and _is_same(own, named, f"{root}/.git"):
+    common, _, name = own.rpartition("/worktrees/")
+    if common and "/" not in name and named and _is_same(own, named, f"{root}/.git"):
         return [common]
     for line in _lines(f"{own}/config"):
         key, _, value = line.partition("=")
@@ -126,33 +128,33 @@ def repository_of(root: str) -> list[str]:
     return []
 
 
-def _is_same(base: str, given: str, path: str) -> bool:
+def _is_same(base: str, named: str, path: str) -> bool:
     """Return whether a path, as a file in `base` gives it, is this one."""
-    return os.path.realpath(os.path.join(base, given)) == os.path.realpath(path)  # noqa: PTH118 - quick
+    return os.path.realpath(os.path.join(base, named)) == os.path.realpath(path)  # noqa: PTH118 - quick
 
 
-def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
+def _add_programs(folder: str, homes: set[str], roots: dict[str, None]) -> None:
     """Add a folder of programs, and where its links lead: one more step for each virtual environment."""
     if not _is_system(folder):
-        _add_prefix(_prefix(folder, homes), homes, found)
+        _add_prefix(_prefix(folder, homes), homes, roots)
     elif not folder.startswith("/usr/local/"):
         # Packages of the system lead to the system.
         return
     for target in _link_targets(folder):
-        if not _is_seen(target, found):
-            _add_prefix(_prefix(os.path.dirname(target), homes), homes, found)  # noqa: PTH120 - quick
+        if not _is_seen(target, roots):
+            _add_prefix(_prefix(os.path.dirname(target), homes), homes, roots)  # noqa: PTH120 - quick
 
 
-def _add_prefix(prefix: str, homes: set[str], found: dict[str, None]) -> None:
+def _add_prefix(prefix: str, homes: set[str], roots: dict[str, None]) -> None:
     """Add a prefix, and that of the interpreter it was made with, if it is a virtual environment."""
     for location in (prefix, os.path.realpath(prefix)):
         if not _is_system(location):
-            found[location] = None
+            roots[location] = None
     for line in _lines(f"{prefix}/pyvenv.cfg"):
         key, _, value = line.partition("=")
         base = value.strip()
-        if key.strip() == "home" and base.startswith("/") and not _is_seen(os.path.realpath(base), found):
-            _add_prefix(_prefix(os.path.realpath(base), homes), homes, found)
+        if key.strip() == "home" and base.startswith("/") and not _is_seen(os.path.realpath(base), roots):
+            _add_prefix(_prefix(os.path.realpath(base), homes), homes, roots)
 
 
 def _prefix(folder: str, homes: set[str]) -> str:
@@ -172,7 +174,7 @@ def _link_targets(folder: str) -> Iterator[str]:
     """Yield where the links of a folder lead in the end."""
     try:
         with os.scandir(folder) as entries:
-            links = [entry.path for _, entry in zip(range(_MOST_LINKS), entries, strict=False) if entry.is_symlink()]
+            links = [entry.path for _, entry in zip(range(_MAX_LINKS), entries, strict=False) if entry.is_symlink()]
     except OSError:
         return
     for link in links:
@@ -185,8 +187,8 @@ def _is_system(path: str) -> bool:
     return path.split("/", 2)[1] in SYSTEM
 
 
-def _is_seen(path: str, found: Iterable[str]) -> bool:
-    return _is_system(path) or any(path == root or path.startswith(root + "/") for root in found)
+def _is_seen(path: str, roots: Iterable[str]) -> bool:
+    return _is_system(path) or any(path == root or path.startswith(root + "/") for root in roots)
 
 
 def _lines(path: str) -> list[str]:
@@ -242,20 +244,20 @@ def confined_environment(
 ) -> dict[str, str]:
     """Return the variables of a confined program. `keep` names variables that stay whatever they are
     called; `proxy` is the only way out."""
-    kept = {name: value for name, value in environment.items() if name in keep or not _goes(name, value)}
+    confined = {name: value for name, value in environment.items() if name in keep or not _goes(name, value)}
     if offline:
-        kept = {name: value for name, value in kept.items() if not _PROXIES.match(name)}
-    kept.update(_places(scratch))
-    kept["PYTEST_ADDOPTS"] = f"{kept.get('PYTEST_ADDOPTS', '')} -o cache_dir={scratch}/cache/pytest".strip()
-    return with_proxy(kept, proxy)
+        confined = {name: value for name, value in confined.items() if not _PROXIES.match(name)}
+    confined.update(_places(scratch))
+    confined["PYTEST_ADDOPTS"] = f"{confined.get('PYTEST_ADDOPTS', '')} -o cache_dir={scratch}/cache/pytest".strip()
+    return with_proxy(confined, proxy)
 
 
 def with_proxy(environment: Mapping[str, str], proxy: str | None) -> dict[str, str]:
-    kept = dict(environment)
+    proxied = dict(environment)
     if proxy is not None:
-        kept.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy))
-        kept["no_proxy"] = kept["NO_PROXY"] = "localhost,127.0.0.1,::1"
-    return kept
+        proxied.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy))
+        proxied["no_proxy"] = proxied["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    return proxied
 
 
 def _goes(name: str, value: str) -> bool:

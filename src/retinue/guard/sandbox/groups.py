@@ -60,17 +60,17 @@ class GroupPlace(Struct, frozen=True):
 def group_place() -> GroupPlace | None:
     """Return where this process can make groups for memory, tried out once; None where it cannot."""
     with suppress(OSError):
-        place = _place_below() or _place_beside()
-        if place is None:
+        groups = _place_below() or _place_beside()
+        if groups is None:
             return None
-        trial = place.folder / f"{_OURS}trial.{os.getpid()}"
+        trial = groups.folder / f"{_OURS}trial.{os.getpid()}"
         trial.mkdir()
         try:
-            for file, text in place.limits:
+            for file, text in groups.limits:
                 (trial / file).write_text(text.format(1 << 30))
         finally:
             trial.rmdir()
-        return place
+        return groups
     return None
 
 

@@ -31,8 +31,8 @@ class ScratchHolder:
     def __init__(self, machine: Machine, folder: Path, size: int) -> None:
         calls = " ".join(f"{name}={machine.calls[name]}" for name in _CALLS)
         options = f"mode=700,size={size},nr_inodes={max(size // _BYTES_PER_FILE, 1024)}"
-        kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        program = prepare([*in_python("holder"), calls, str(folder), options], clearance="own", environment=kept)
+        inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        program = prepare([*in_python("holder"), calls, str(folder), options], clearance="own", environment=inherited)
         self._process = open_program(program, stdin=PIPE, stderr=DEVNULL)
         self._space: Space | None = None
 

@@ -1,7 +1,7 @@
-"""What the kernel offers for confinement, and the filter of system calls.
+"""The means of confinement that the kernel offers, and the filter of system calls.
 
 The filter closes what neither Landlock nor read-only mounts cover. It is a list of exceptions that
-ends with a rule for every system call younger than this file: what a future kernel adds is refused.
+ends with a rule for every system call younger than this file: additions of a future kernel are refused.
 Calls are refused with an error, so that programs see what they would see without rights, and go on.
 
 Numbers of system calls are known for the machines listed here. Programs for other machines, or for
@@ -111,8 +111,8 @@ def landlock_abi() -> int:
         syscall = dlsym(dlopen(None, 2), "syscall")  # type: ignore[arg-type]  # None is the program itself
     except (ImportError, OSError):
         return 0
-    found: int = call_function(syscall, (here.calls["landlock_create_ruleset"], None, 0, 1))
-    return max(found, 0)
+    version: int = call_function(syscall, (here.calls["landlock_create_ruleset"], None, 0, 1))
+    return max(version, 0)
 
 
 def _own_status(name: bytes) -> bytes:
@@ -305,8 +305,8 @@ class _Code:
         self._block(name, block)
 
     def bytes(self) -> bytes:
-        whole = [*self._code, (_RETURN, 0, 0, _ALLOW)]
-        return pack("<" + "HBBI" * len(whole), *chain.from_iterable(whole))
+        code = [*self._code, (_RETURN, 0, 0, _ALLOW)]
+        return pack("<" + "HBBI" * len(code), *chain.from_iterable(code))
 
     def _block(self, name: str, block: list[tuple[int, int, int, int]]) -> None:
         self._code += [(_JUMP_EQ, 0, len(block), self._calls[name]), *block]

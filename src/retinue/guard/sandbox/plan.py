@@ -60,24 +60,24 @@ class WritableFolder(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def workspace(root: str) -> WritableFolder:
-    """Look at a folder once per process. What anyone adds later counts as new."""
+    """Look at a folder once per process. Files that anyone adds later are new."""
     named = _named_paths(root)
     hook_folders = tuple(path for path in named if not os.path.isfile(path))  # noqa: PTH113 - quick
-    known = survey(root, hook_folders)
-    return WritableFolder(root, frozenset((*known, *named)), hook_folders)
+    known_files = survey(root, hook_folders)
+    return WritableFolder(root, frozenset((*known_files, *named)), hook_folders)
 
 
 def repository_files(root: Path) -> list[str]:
     """Return what in a folder decides which programs git starts, as far as it exists. The settings
     of its own repository are always among them, so that a policy shows that it keeps them."""
     top = os.path.realpath(root)
-    found = workspace(top)
-    more: set[str] = set()
-    for path in found.known:
+    folder_files = workspace(top)
+    derived: set[str] = set()
+    for path in folder_files.known:
         if path.endswith("/config"):
             folder = path.removesuffix("/config")
-            more |= {f"{folder}/hooks", f"{folder}/info/attributes"}
-    return [f"{top}/.git/config", *sorted(found.known), *sorted(more)]
+            derived |= {f"{folder}/hooks", f"{folder}/info/attributes"}
+    return [f"{top}/.git/config", *sorted(folder_files.known), *sorted(derived)]
 
 
 def protected_places(root: Path) -> tuple[Path, ...]:
@@ -90,8 +90,8 @@ def protected_places(root: Path) -> tuple[Path, ...]:
 
 def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[WritableFolder]:
     """Return the writable folders whose repositories a policy keeps as they are."""
-    kept = {os.path.realpath(path) for path in readonly if path.name == "config"}
-    return [workspace(root) for root in writable if f"{root}/.git/config" in kept]
+    configs = {os.path.realpath(path) for path in readonly if path.name == "config"}
+    return [workspace(root) for root in writable if f"{root}/.git/config" in configs]
 
 
 def _named_paths(root: str) -> list[str]:
@@ -100,15 +100,15 @@ def _named_paths(root: str) -> list[str]:
         text = read_text(f"{root}/.git/config", errors="replace")
     except OSError:
         return []
-    found = []
+    paths = []
     for value in _INCLUDED.findall(text):
         name = value.strip('"')
         # Includes start at the file, folders of hooks at the top.
         for base in (f"{root}/.git", root):
             path = os.path.realpath(os.path.join(base, name))  # noqa: PTH118 - an absolute name wins
             if path.startswith(root + "/"):
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 class Scratch:
@@ -133,10 +133,10 @@ class Scratch:
     def remove(self) -> None:
         """Remove the folder; safe to call twice. Folders that a program made unreadable are opened first."""
         _remove(self._location)
-        place = group_place()
+        groups = group_place()
         # Of commands that were killed together with their launcher.
-        if place is not None:
-            place.remove_left(lambda name: name.startswith(self._location.name))
+        if groups is not None:
+            groups.remove_left(lambda name: name.startswith(self._location.name))
 
 
 @cache
@@ -148,9 +148,9 @@ def _base() -> Path:
         folder = Path(os.path.realpath("/tmp"))  # noqa: S108 - a private folder is made in it
     base = folder / f"retinue-{user}"
     base.mkdir(mode=0o700, exist_ok=True)
-    found = base.lstat()
+    status = base.lstat()
     # /tmp belongs to everybody: the name may have been taken by someone else.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or stat.S_IMODE(found.st_mode) & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or stat.S_IMODE(status.st_mode) & 0o077:
         raise StateError(
             f"{base} is not a private folder of this user.",
             remedy="Someone else made it, or its mode was changed. Remove it, or set TMPDIR to another folder.",
@@ -164,9 +164,9 @@ def _sweep(base: Path) -> None:
     for entry in base.iterdir():
         if _is_left(entry.name):
             _remove(entry)
-    place = group_place()
-    if place is not None:
-        place.remove_left(_is_left)
+    groups = group_place()
+    if groups is not None:
+        groups.remove_left(_is_left)
 
 
 def _is_left(name: str) -> bool:
@@ -222,7 +222,7 @@ socket socketpair unshare
 
 _POWERS_OVER_MASKS = sum(1 << number for number in (2, 16, 17, 19, 21, 22, 27, 32, 33, 38, 39, 40))
 """DAC_READ_SEARCH (files by handle), SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, MKNOD,
-MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: what root could undo a mask with."""
+MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: capabilities with which root could undo a mask."""
 
 
 def make_plan(
@@ -256,7 +256,7 @@ def make_plan(
         "workspaces": [],
         "absent": view.absent,
         "stand_ins": [],
-        # What is new at the top of the file system has to be covered.
+        # A new entry at the top of the file system has to be covered.
         "top_changed": os.stat("/").st_mtime_ns if view.narrow else None,  # noqa: PTH116 - quick
     }
     if policy.change == "all":
@@ -310,19 +310,20 @@ def _confinement(
         "group": _group(policy, scratch_name, in_memory=space is not None),
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
         "workspaces": [
-            (kept.root, kept.known, kept.hook_folders) for kept in kept_workspaces(view.writable, policy.readonly)
+            (folder.root, folder.known, folder.hook_folders)
+            for folder in kept_workspaces(view.writable, policy.readonly)
         ],
     }
 
 
 def _group(policy: SandboxPolicy, scratch: str, *, in_memory: bool) -> GroupWords | None:
     """Return the group for the memory of a command; None where it cannot be made or has no bound."""
-    place, most = group_place(), policy.limits.memory_bytes
+    groups, most = group_place(), policy.limits.memory_bytes
     # The launcher of bubblewrap starts where the groups are read-only.
-    if place is None or most is None or policy.namespaces == "bubblewrap":
+    if groups is None or most is None or policy.namespaces == "bubblewrap":
         return None
-    # What a command writes into a folder in memory counts as its memory.
-    return place.group_for(scratch, most + ((policy.limits.scratch_bytes or 0) if in_memory else 0))
+    # Files that a command writes into a folder in memory count as its memory.
+    return groups.group_for(scratch, most + ((policy.limits.scratch_bytes or 0) if in_memory else 0))
 
 
 def is_current(plan: dict[str, Any]) -> bool:
@@ -333,11 +334,11 @@ def is_current(plan: dict[str, Any]) -> bool:
         return False
     if plan["group"] is not None and not os.path.isdir(plan["group"][0]):  # noqa: PTH112 - quick
         return False
-    known = chain(
+    identities = chain(
         ((target, identity) for target, _, identity, _ in plan["mounts"]),
         ((path, identity) for rules in plan.get("landlock", {}).values() for path, _, identity in rules["rules"]),
     )
-    return all(identity is None or identity_of(path) == identity for path, identity in known)
+    return all(identity is None or identity_of(path) == identity for path, identity in identities)
 
 
 def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | None]]:
@@ -385,7 +386,7 @@ def _handled_rights(abi: int, *, network: bool) -> bytes:
 def _limits(limits: SandboxLimits, *, counted: bool) -> list[tuple[int, int]]:
     """Return the limits of a process, as the kernel numbers them. `counted`: the scratch folder is on a disk."""
     largest = [most for most in (limits.file_bytes, limits.scratch_bytes if counted else None) if most is not None]
-    wanted = {
+    limit_by_number = {
         # With 0, core files that are piped to a program of the system would still be made.
         _RLIMIT_CORE: 1,
         _RLIMIT_CPU: limits.cpu_seconds,
@@ -393,7 +394,7 @@ def _limits(limits: SandboxLimits, *, counted: bool) -> list[tuple[int, int]]:
         _RLIMIT_DATA: limits.memory_bytes,
         _RLIMIT_NPROC: None if limits.processes is None else limits.processes + _running(),
     }
-    return [(number, most) for number, most in wanted.items() if most is not None]
+    return [(number, most) for number, most in limit_by_number.items() if most is not None]
 
 
 def _running() -> int:

@@ -1,4 +1,4 @@
-"""What a confined program may do, and what of it this host can enforce.
+"""The limits of a confined program, and which of them this host can enforce.
 
 Some systems let only known programs make namespaces. Bubblewrap then builds the view of the file
 system, and the launcher does the rest inside. Probes that start programs run once per process;
@@ -243,8 +243,8 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
     lines = [line.strip() for line in tail.splitlines() if signs.search(line)]
     if lines:
         return lines[-1][:200]
-    for found in _MISSING.finditer(tail) if system else ():
-        path = found[1] or found[2]
+    for match in _MISSING.finditer(tail) if system else ():
+        path = match[1] or match[2]
         if os.path.lexists(path):
             return f"{path[:200]} cannot be seen from inside"
     return ""
@@ -267,8 +267,8 @@ def masks_work() -> bool:
         file.write(b"seen")
         file.flush()
         policy = SandboxPolicy(change="all", network="on", hidden=(Path(file.name),))
-        code, said = run_inside(policy, 'cat "$1"', file.name)
-    return code == 0 and said == ""
+        code, output = run_inside(policy, 'cat "$1"', file.name)
+    return code == 0 and output == ""
 
 
 def uncovered(policy: SandboxPolicy) -> str:
@@ -285,12 +285,12 @@ def uncovered(policy: SandboxPolicy) -> str:
         return f"Nothing of this can be enforced here: {problem}."
     if namespaces_available():
         return ""
-    found = ["Without namespaces, the names of hidden files and the number of processes can be seen."]
+    sentences = ["Without namespaces, the names of hidden files and the number of processes can be seen."]
     if policy.writable and (policy.readonly or policy.hidden):
-        found.append("Files in a writable folder cannot be hidden or protected.")
+        sentences.append("Files in a writable folder cannot be hidden or protected.")
     if isinstance(policy.network, tuple):
-        found.append("Single hosts cannot be allowed, so such a shell does not start.")
-    return " ".join(found)
+        sentences.append("Single hosts cannot be allowed, so such a shell does not start.")
+    return " ".join(sentences)
 
 
 def namespaces_available() -> bool:

@@ -56,7 +56,7 @@ class View:
         for own in (plans, os.path.realpath(INSIDE.parent)):
             if any(_below(own, top) for top in writable):
                 self.readonly.append(own)
-        # What must stay as it is as a whole is shown, not writable: rules can be about a whole root.
+        # A folder that is read-only as a whole is shown, not writable: rules can be about a whole root.
         self.writable = [path for path in writable if path not in self.readonly]
         self.shown += [path for path in writable if path not in (*self.writable, *self.shown)]
         self._denied = frozenset(_real(policy.hidden))
@@ -84,55 +84,55 @@ class View:
         """The system and the user's tools, but for those that the policy hides by name."""
         if not self.narrow:
             return []
-        found = [*system_roots(), *self._tools]
-        allowed = [path for path in found if self._denied.isdisjoint((path, *_above(path)))]
+        roots = [*system_roots(), *self._tools]
+        allowed = [path for path in roots if self._denied.isdisjoint((path, *_above(path)))]
         return [*allowed, *self._own]
 
     def mounts(self) -> list[Mount]:
         """Return the mounts, from the outside in."""
         # Of two kinds for the same path the later one counts.
-        wanted = _of_kind("shown", (*self.shown, *self._visible))
-        wanted.update(_of_kind("pin", self._pinned_folders()))
-        wanted.update(_of_kind("rw", self.writable))
-        wanted.update(_of_kind("ro", self._kept()))
-        wanted.update(self._covers())
-        wanted[self.scratch] = ("rw", "")
-        wanted.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
+        kinds = _of_kind("shown", (*self.shown, *self._visible))
+        kinds.update(_of_kind("pin", self._pinned_folders()))
+        kinds.update(_of_kind("rw", self.writable))
+        kinds.update(_of_kind("ro", self._kept()))
+        kinds.update(self._covers())
+        kinds[self.scratch] = ("rw", "")
+        kinds.update(_of_kind("device", map("/dev/".__add__, DEVICES)))
         if _is_dir(SHM):
-            wanted[SHM] = ("memory", "" if self._memory_bytes is None else str(self._memory_bytes))
-        return _order_mounts(wanted)
+            kinds[SHM] = ("memory", "" if self._memory_bytes is None else str(self._memory_bytes))
+        return _order_mounts(kinds)
 
     def root(self) -> list[tuple[str, str]] | None:
         """Return what a root that begins empty must hold, apart from the mounts: links, with where they lead,
         and folders, with "". None where all of the file system is to be seen."""
         if not self.narrow:
             return None
-        found = {path: "" for path in self._seen if path.count("/") == 1}
+        entry_links = {path: "" for path in self._seen if path.count("/") == 1}
         for link, text in self._links:
             if not any(_below(link, seen) for seen in self._seen):
-                found[link] = text
+                entry_links[link] = text
         with os.scandir("/") as entries:
             for entry in entries:
                 if entry.is_symlink():
-                    found[entry.path] = os.readlink(entry.path)  # noqa: PTH115 - quick
-        return [(text, path) for path, text in sorted(found.items())]
+                    entry_links[entry.path] = os.readlink(entry.path)  # noqa: PTH115 - quick
+        return [(text, path) for path, text in sorted(entry_links.items())]
 
     def masks(self) -> list[Mount]:
         """Return the mounts for a program that may change everything but this; none if all is as it would be."""
         covers = self._covers()
         if not covers and not self.readonly:
             return []
-        kept = list(self.readonly)
+        protected = list(self.readonly)
         # Root could have the kernel start programs.
         if os.access("/proc/sys/kernel/core_pattern", os.W_OK):
-            kept += filter(_is_dir, _OF_THE_KERNEL)
+            protected += filter(_is_dir, _OF_THE_KERNEL)
         for disk in _readable_disks():
             covers[disk] = ("cover", self._stand_in(disk))
-        wanted = _of_kind("shown", (*self.shown, *self.writable))
-        wanted.update(_of_kind("pin", self._parents((*self.readonly, *self.hidden))))
-        wanted.update(_of_kind("kept", kept))
-        wanted.update(covers)
-        return _order_mounts(wanted)
+        kinds = _of_kind("shown", (*self.shown, *self.writable))
+        kinds.update(_of_kind("pin", self._parents((*self.readonly, *self.hidden))))
+        kinds.update(_of_kind("kept", protected))
+        kinds.update(covers)
+        return _order_mounts(kinds)
 
     def _covers(self) -> dict[str, tuple[str, str]]:
         seen = set(self._seen)
@@ -151,14 +151,14 @@ class View:
 
     def _parents(self, paths: Iterable[str]) -> list[str]:
         """Return the folders above, as far as this user could rename them."""
-        found: dict[str, None] = {}
+        parents: dict[str, None] = {}
         for path in paths:
             for parent in _above(path):
-                if parent in found:
+                if parent in parents:
                     break
                 if os.access(os.path.dirname(parent), os.W_OK):  # noqa: PTH120 - quick
-                    found[parent] = None
-        return list(found)
+                    parents[parent] = None
+        return list(parents)
 
     def _stand_in(self, path: str) -> str:
         """Return the name in the void of something empty of the same kind, with the folders and links that
@@ -195,7 +195,7 @@ class View:
     @cached_property
     def _links(self) -> list[tuple[str, str]]:
         """Return links on the way to what is to be seen, as it was named."""
-        return sorted({link for given in self.given for link in _links(given)})
+        return sorted({link for path in self.given for link in _links(path)})
 
     def readable(self) -> tuple[list[str], list[str]]:
         """Return what Landlock is told to let programs read, and the folders that they may only
@@ -222,7 +222,7 @@ def readable_proc() -> list[str]:
 def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fewest folders and files that hold everything but `hidden`, yet hold `shown`; and
     the folders that were taken apart for it."""
-    found: list[str] = []
+    listed: list[str] = []
     apart: list[str] = []
     covered = set(hidden)
     ways = {parent for path in hidden for parent in (*_above(path), "/")}
@@ -234,7 +234,7 @@ def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str]
                     visit(path)
             return
         if folder not in ways:
-            found.append(folder)
+            listed.append(folder)
             return
         try:
             entries = sorted(entry.path for entry in os.scandir(folder) if not entry.is_symlink())
@@ -245,12 +245,12 @@ def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str]
             visit(path)
 
     visit("/")
-    return list(dict.fromkeys(found)), apart
+    return list(dict.fromkeys(listed)), apart
 
 
 def _readable_disks() -> list[str]:
     """Return disks that this user can read past any file system."""
-    found = []
+    disks = []
     try:
         names = os.listdir("/sys/class/block")  # noqa: PTH208 - quick
     except OSError:
@@ -258,8 +258,8 @@ def _readable_disks() -> list[str]:
     for name in names:
         path = "/dev/" + name.replace("!", "/")
         if os.access(path, os.R_OK):
-            found.append(path)
-    return found
+            disks.append(path)
+    return disks
 
 
 def _links(path: str) -> Iterable[tuple[str, str]]:
@@ -274,12 +274,12 @@ def _links(path: str) -> Iterable[tuple[str, str]]:
 def _without_inner_links(paths: Iterable[Path], writable: Sequence[Path]) -> list[Path]:
     """Leave out paths with a link in a writable folder on the way: an earlier program may have made it."""
     tops = [os.path.realpath(top) for top in writable]
-    kept = []
+    paths_outside = []
     for path in paths:
         links = [os.path.realpath(os.path.dirname(link)) for link, _ in _links(os.path.abspath(path))]  # noqa: PTH100, PTH120 - quick
         if not any(_below(folder, top) for folder in links for top in tops):
-            kept.append(path)
-    return kept
+            paths_outside.append(path)
+    return paths_outside
 
 
 def identity_of(path: str) -> Identity | None:
@@ -296,12 +296,12 @@ def _of_kind(kind: str, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
     return dict.fromkeys(paths, (kind, ""))
 
 
-def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
+def _order_mounts(kinds: dict[str, tuple[str, str]]) -> list[Mount]:
     """Leave out what is as it should be without a mount. `early` ones are copied before anything
     is covered or made read-only."""
     mounts: list[Mount] = []
     placed: dict[str, str] = {}
-    for target, (kind, instead) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
+    for target, (kind, instead) in sorted(kinds.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
         # Parents come first, so the nearest mount around a path has been decided.
         around = next((placed[parent] for parent in _above(target) if parent in placed), "")
         early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
@@ -319,38 +319,38 @@ def _order_mounts(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
 def watched_names(mounts: Sequence[Mount]) -> dict[str, dict[bytes, int]]:
     """Return by folder the names in it whose change takes a mask away: of masked paths, with their places in the list
     of mounts, and with -1 those of folders above, as far as this user could rename them."""
-    found: dict[str, dict[bytes, int]] = {}
+    names_by_folder: dict[str, dict[bytes, int]] = {}
     for number, (target, kind, _, _) in enumerate(mounts):
         if kind in ("cover", "ro", "kept"):
             folder, _, name = target.rpartition("/")
-            found.setdefault(folder or "/", {})[os.fsencode(name)] = number
+            names_by_folder.setdefault(folder or "/", {})[os.fsencode(name)] = number
     seen: set[str] = set()
-    for path in [*found]:
+    for path in [*names_by_folder]:
         for way in (path, *_above(path)):
             if way in seen:
                 break
             seen.add(way)
             folder, _, name = way.rpartition("/")
             if name and os.access(folder or "/", os.W_OK):
-                found.setdefault(folder or "/", {}).setdefault(os.fsencode(name), -1)
-    return found
+                names_by_folder.setdefault(folder or "/", {}).setdefault(os.fsencode(name), -1)
+    return names_by_folder
 
 
 def _above(path: str) -> list[str]:
     """Return the folders above a path, the nearest first, without the root."""
-    found = []
+    parents = []
     cut = path.rfind("/")
     while cut > 0:
         path = path[:cut]
-        found.append(path)
+        parents.append(path)
         cut = path.rfind("/")
-    return found
+    return parents
 
 
 def _real(paths: Iterable[Path]) -> list[str]:
     """Return what exists, resolved. Many files are in few folders, so each folder is resolved once."""
     folders: dict[str, str] = {}
-    found: dict[str, None] = {}
+    resolved: dict[str, None] = {}
     for path in paths:
         folder, _, name = str(path).rpartition("/")
         if folder not in folders:
@@ -359,8 +359,8 @@ def _real(paths: Iterable[Path]) -> list[str]:
         if name in ("", "..") or not str(path).startswith("/") or os.path.islink(location):  # noqa: PTH114 - quick
             location = os.path.realpath(path)
         if os.path.exists(location):  # noqa: PTH110 - quick
-            found[location] = None
-    return list(found)
+            resolved[location] = None
+    return list(resolved)
 
 
 def _is_dir(path: str) -> bool:

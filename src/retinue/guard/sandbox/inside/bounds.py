@@ -23,7 +23,7 @@ _SHARE = 20
 _FASTEST = 4 * 1024**3
 """Bytes that a program is taken to fill in a second."""
 _ENTRY = 512
-"""What a file costs in the folder's own lists, so that millions of empty ones count."""
+"""Bytes that an entry costs in the folder's own list, so that millions of empty files count."""
 _PAGE = posix.sysconf("SC_PAGE_SIZE")
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
@@ -121,18 +121,18 @@ def watch(
         looks.append(Look(scratch_bytes, lambda most: used_bytes(scratch, most), complaint(scratch_bytes)))
 
     def look(*_: object) -> None:
-        for each in looks:
-            if each.finds_too_much():
-                stop(each.sentence)
+        for counter in looks:
+            if counter.finds_too_much():
+                stop(counter.sentence)
                 return
-        setitimer(ITIMER_REAL, max(_QUICKEST, min(each.due for each in looks) - monotonic()))
+        setitimer(ITIMER_REAL, max(_QUICKEST, min(counter.due for counter in looks) - monotonic()))
 
     signal(SIGALRM, look)
     look()
 
 
 def used_memory(numbers: "list[str]", most: int) -> int:
-    """Return the bytes of memory of processes. What they share counts once, if all of it would be too much."""
+    """Return the bytes of memory of processes. Shared memory counts once, if the sum would be too much."""
     total = sum(_resident(number) for number in numbers)
     if total <= most:
         return total
@@ -149,8 +149,8 @@ def _resident(number: str) -> int:
 def _share(number: str) -> int:
     """A page of several processes counts in parts."""
     try:
-        _, _, rest = get(f"/proc/{number}/smaps_rollup").partition(b"\nPss:")
-        return int(rest.split(None, 1)[0]) * 1024
+        _, _, rollup = get(f"/proc/{number}/smaps_rollup").partition(b"\nPss:")
+        return int(rollup.split(None, 1)[0]) * 1024
     except (OSError, IndexError, ValueError):
         return _resident(number)
 

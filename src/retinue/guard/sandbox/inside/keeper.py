@@ -127,7 +127,7 @@ class MaskKeeper:
                 # It was replaced once more.
                 continue
         except FileNotFoundError:
-            # What is gone cannot be read; but what is made in its place would not be the protected file.
+            # A file that is gone cannot be read; but a new one in its place would not be the protected file.
             if kind != "cover":
                 raise WallError(f"{target}, which is protected, was taken away") from None
         except OSError as error:

@@ -204,10 +204,10 @@ class Watcher(Companion):
                 say(f"stopped. {sentence}")
         if self._keeper is not None:
             self._keeper.close()
-        for root, known, hook_folders in self._plan["workspaces"]:
+        for root, known_files, hook_folders in self._plan["workspaces"]:
             from .watch import disarm
 
-            for sentence in disarm(root, known, self._began, hook_folders):
+            for sentence in disarm(root, known_files, self._began, hook_folders):
                 say(sentence)
 
 
@@ -227,7 +227,7 @@ def check_quota(plan: "dict[str, Any]") -> None:
     if used_bytes(plan["scratch"], most) > most:
         say(f"nothing can be written. {complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
-        # What writes is told that a file is too large, and goes on.
+        # A program that writes gets the error that a file is too large, and goes on.
         plan["default_signals"] = (SIGPIPE,)
         plan["scratch_bytes"] = None
 
@@ -260,11 +260,11 @@ def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
     call("prctl", PR_SET_SECCOMP, 2, program, 0, 0)
 
 
-def drop_capabilities(kept: int) -> None:
+def drop_capabilities(remaining: int) -> None:
     """Give up all capabilities but `kept`, of which only those that this process holds can stay."""
     permitted, bounds = capabilities()
-    drop_from_bounds(bounds & ~kept)
-    for allowed in (kept, kept & permitted, 0):
+    drop_from_bounds(bounds & ~remaining)
+    for allowed in (remaining, remaining & permitted, 0):
         # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
@@ -303,7 +303,7 @@ def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]")
         location = opened.pop(path, -1)
         if location < 0:
             location = open_for_rule(path, identity)
-        # What is not there needs no permission.
+        # A path that does not exist needs no permission.
         if location >= 0:
             attempt("landlock_add_rule", rules, 1, (access | location << 64).to_bytes(12, "little"), 0)
             posix.close(location)

@@ -183,13 +183,13 @@ def join(space: "tuple[int, int, int, tuple[int, int]]") -> None:
     """Enter the namespaces in which the scratch folder of the run is mounted."""
     process, user, mounts, _ = space
     try:
-        for name, wanted in ("user", user), ("mnt", mounts):
+        for name, number in ("user", user), ("mnt", mounts):
             # Root stays in its own.
-            if posix.stat(f"/proc/self/ns/{name}").st_ino == wanted:
+            if posix.stat(f"/proc/self/ns/{name}").st_ino == number:
                 continue
             location = posix.open(f"/proc/{process}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
             # The number may belong to another process by now.
-            if posix.fstat(location).st_ino != wanted:
+            if posix.fstat(location).st_ino != number:
                 raise WallError(_NO_SCRATCH)
             call("setns", location, 0)
             posix.close(location)
@@ -282,11 +282,11 @@ def attach_copy(plan: "dict[str, Any]", location: int, kind: str, instead: str, 
         posix.close(tree)
 
 
-def attach(tree: int, location: int, change: int, whole: bool) -> None:
+def attach(tree: int, location: int, change: int, recursive: bool) -> None:
     """Put a copy in front of an open path, and close that. `whole` changes mounts below as well."""
     try:
         if change:
-            reach = _AT_EMPTY_PATH | AT_RECURSIVE if whole else _AT_EMPTY_PATH
+            reach = _AT_EMPTY_PATH | AT_RECURSIVE if recursive else _AT_EMPTY_PATH
             call("mount_setattr", tree, b"", reach, words(change, 0, 0, 0), 32)
         call("move_mount", tree, b"", location, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
     finally:
@@ -298,10 +298,10 @@ def attach_again(plan: "dict[str, Any]", target: str, kind: str, instead: str, v
     replaced meanwhile. Raise FileNotFoundError if nothing has taken the place."""
     location = open_exactly(target)
     if kind == "cover":
-        kept = identify(location) in plan["stand_ins"]
+        masked = identify(location) in plan["stand_ins"]
     else:
-        kept = bool(posix.fstatvfs(location).f_flag & _RDONLY)
-    if kept:
+        masked = bool(posix.fstatvfs(location).f_flag & _RDONLY)
+    if masked:
         posix.close(location)
         return True
     if void < 0:
@@ -374,7 +374,7 @@ def hand_over(port: int) -> None:
 
 
 class Companion:
-    """What the process does that stays outside while the program runs."""
+    """The tasks of the process that stays outside while the program runs."""
 
     def begin(self, child: int) -> None:
         """Called once, before it waits for the child."""
@@ -471,9 +471,9 @@ def descendants() -> "list[str]":
     ours = {own}
     grown = True
     while grown:
-        more = {number for number, parent in parents.items() if parent in ours} - ours
-        ours |= more
-        grown = bool(more)
+        children = {number for number, parent in parents.items() if parent in ours} - ours
+        ours |= children
+        grown = bool(children)
     return sorted(ours - {own})
 
 

@@ -59,7 +59,7 @@ def serve(listener: socket.socket, hosts: "list[str]") -> None:
 def attend(client: socket.socket, hosts: "list[str]") -> None:
     try:
         client.settimeout(_SECONDS)
-        head, rest = read_head(client)
+        head, body = read_head(client)
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
             refuse(client, 400, "not a request")
@@ -73,9 +73,9 @@ def attend(client: socket.socket, hosts: "list[str]") -> None:
         server = connect(host, port, hosts)
         if tunnel:
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            server.sendall(rest)
+            server.sendall(body)
         else:
-            server.sendall(origin_form(head, method, target) + b"\r\n\r\n" + rest)
+            server.sendall(origin_form(head, method, target) + b"\r\n\r\n" + body)
         client.settimeout(None)
         threading.Thread(target=pour, args=(server, client), daemon=True).start()
         pour(client, server)
@@ -90,8 +90,8 @@ def read_head(client: socket.socket) -> "tuple[bytes, bytes]":
         if not piece or len(data) > _HEAD:
             raise ValueError("the request is cut off or too long")
         data += piece
-    head, _, rest = data.partition(b"\r\n\r\n")
-    return head, rest
+    head, _, body = data.partition(b"\r\n\r\n")
+    return head, body
 
 
 def address(target: str, tunnel: bool) -> "tuple[str, int]":
@@ -112,11 +112,11 @@ def is_allowed(host: str, port: int, hosts: "list[str]") -> bool:
     """`example.com` is that host, `*.example.com` what is below it, on the ports of the web;
     `example.com:8080` on that port only."""
     for entry in hosts:
-        name, colon, wanted = entry.lower().rpartition(":")
-        if not colon or not wanted.isdigit():
-            name, wanted = entry.lower(), ""
+        name, colon, allowed_port = entry.lower().rpartition(":")
+        if not colon or not allowed_port.isdigit():
+            name, allowed_port = entry.lower(), ""
         name = name.strip("[]")
-        if port != int(wanted) if wanted else port not in _PORTS:
+        if port != int(allowed_port) if allowed_port else port not in _PORTS:
             continue
         if host == name or (name.startswith("*.") and host.endswith(name[1:]) and len(host) > len(name) - 1):
             return True
@@ -149,8 +149,8 @@ def origin_form(head: bytes, method: str, target: str) -> bytes:
     """As the server wants it, and for one request only: the next may be for another host."""
     path = "/" + target[7:].partition("/")[2]
     lines = head.split(b"\r\n")[1:]
-    kept = [line for line in lines if not line.lower().startswith((b"proxy-", b"connection:"))]
-    return b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close"])
+    headers = [line for line in lines if not line.lower().startswith((b"proxy-", b"connection:"))]
+    return b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *headers, b"Connection: close"])
 
 
 def pour(source: socket.socket, target: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What git would run by itself in a workspace.
+"""Files of a workspace with which git would start programs by itself.
 
 A confined program that may write a workspace could leave something there that starts a program
 when the user next types `git status`, outside of all walls: settings and hooks of a repository.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DISABLED = ".disabled-by-retinue"
-_MOST_FOLDERS, _DEEPEST, _LONGEST = 200_000, 200, 65_536
+_MAX_FOLDERS, _MAX_FOLDER_DEPTH, _MAX_SETTINGS_BYTES = 200_000, 200, 65_536
 _SETTINGS = ("config", "config.worktree", "commondir")
 _UNINTERESTING = ("objects", "refs", "logs", "lfs")
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -56,30 +56,30 @@ class Found:
 
 def survey(root: str, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
     """Return everything below a folder that git acts on by itself, hooks and settings."""
-    return [found.path for found in _walk(root, hook_folders)]
+    return [file.path for file in _walk(root, hook_folders)]
 
 
-def disarm(root: str, known: "frozenset[str]", since: int, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
+def disarm(root: str, known_files: "frozenset[str]", since: int, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
     """Rename what is not known, has changed since a time in nanoseconds, and could start a program.
     Return a sentence for each."""
-    said = []
-    for found in _walk(root, hook_folders):
-        if found.path in known or found.changed < since or found.name.endswith(DISABLED):
+    sentences = []
+    for file in _walk(root, hook_folders):
+        if file.path in known_files or file.changed < since or file.name.endswith(DISABLED):
             continue
-        reason = _danger(found, root)
+        reason = _danger(file, root)
         if reason:
-            said.append(_rename(found, reason))
-    return said
+            sentences.append(_rename(file, reason))
+    return sentences
 
 
 def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[Found]":
-    left = [_MOST_FOLDERS]
+    budget = [_MAX_FOLDERS]
     try:
         top = posix.open(root, _FOLDER)
     except OSError:
         return
     try:
-        yield from _visit(top, root, 0, left)
+        yield from _visit(top, root, 0, budget)
         for folder in hook_folders:
             if folder.startswith(root + "/"):
                 yield from _hooks(top, folder[len(root) + 1 :], folder, 0)
@@ -87,9 +87,9 @@ def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[Found]":
         posix.close(top)
 
 
-def _visit(at: int, path: str, depth: int, left: "list[int]") -> "Iterator[Found]":
-    left[0] -= 1
-    if depth > _DEEPEST or left[0] < 0:
+def _visit(at: int, path: str, depth: int, budget: "list[int]") -> "Iterator[Found]":
+    budget[0] -= 1
+    if depth > _MAX_FOLDER_DEPTH or budget[0] < 0:
         return
     names, folders = _entries(at)
     if ".git" in names and ".git" not in folders:
@@ -110,7 +110,7 @@ def _visit(at: int, path: str, depth: int, left: "list[int]") -> "Iterator[Found
         except OSError:
             continue
         try:
-            yield from _visit(inner, f"{path}/{name}", depth + 1, left)
+            yield from _visit(inner, f"{path}/{name}", depth + 1, budget)
         finally:
             posix.close(inner)
 
@@ -152,19 +152,19 @@ def _change_time(at: int, name: str) -> int:
         return 0
 
 
-def _danger(found: Found, root: str) -> str:
+def _danger(file: Found, root: str) -> str:
     """Return what git would do with it; empty if nothing is started."""
-    if found.kind == "hook":
+    if file.kind == "hook":
         return "is a hook that git would run"
-    if found.kind == "hooks":
+    if file.kind == "hooks":
         return "leads git to hooks elsewhere"
-    text = _text(found)
+    text = _text(file)
     if text is None:
         return "cannot be read as settings of git"
-    if found.kind == "link":
-        return _danger_of_link(found, text, root)
-    if found.kind == "commondir":
-        linked = found.path.rsplit("/", 3)[1] == "worktrees" and text.strip() == "../.."
+    if file.kind == "link":
+        return _danger_of_link(file, text, root)
+    if file.kind == "commondir":
+        linked = file.path.rsplit("/", 3)[1] == "worktrees" and text.strip() == "../.."
         if linked:
             return ""
         return "leads git to settings elsewhere"
@@ -174,10 +174,10 @@ def _danger(found: Found, root: str) -> str:
     return ""
 
 
-def _danger_of_link(found: Found, text: str, root: str) -> str:
+def _danger_of_link(file: Found, text: str, root: str) -> str:
     """A `.git` that is a file leads to a repository. One in the workspace has been looked at."""
     target = text.strip().removeprefix("gitdir:").strip()
-    folder = found.path.rpartition("/")[0]
+    folder = file.path.rpartition("/")[0]
     parts = _resolve(target if target.startswith("/") else f"{folder}/{target}")
     inside = "/".join(parts).startswith(root.strip("/") + "/")
     if inside and not set(parts) & set(_UNINTERESTING):
@@ -187,11 +187,11 @@ def _danger_of_link(found: Found, text: str, root: str) -> str:
 
 def _resolve(path: str) -> "list[str]":
     parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
+    for segment in path.split("/"):
+        if segment == "..":
             del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
+        elif segment not in ("", "."):
+            parts.append(segment)
     return parts
 
 
@@ -203,9 +203,9 @@ def _text(found: Found) -> "str | None":
         return None
     try:
         status = posix.fstat(file)
-        if status.st_mode & 0o170000 != 0o100000 or status.st_size > _LONGEST:
+        if status.st_mode & 0o170000 != 0o100000 or status.st_size > _MAX_SETTINGS_BYTES:
             return None
-        return posix.read(file, _LONGEST + 1).decode("utf-8", "replace")
+        return posix.read(file, _MAX_SETTINGS_BYTES + 1).decode("utf-8", "replace")
     except OSError:
         return None
     finally:
@@ -231,9 +231,9 @@ def odd_setting(text: str) -> str:
     return ""
 
 
-def _rename(found: Found, reason: str) -> str:
+def _rename(file: Found, reason: str) -> str:
     try:
-        posix.rename(found.name, found.name + DISABLED, src_dir_fd=found.at, dst_dir_fd=found.at)
+        posix.rename(file.name, file.name + DISABLED, src_dir_fd=file.at, dst_dir_fd=file.at)
     except OSError as error:
-        return f"{found.path} {reason}, and could not be renamed: {error.strerror}. Remove it before you use git there."
-    return f"{found.path} {reason}, so it was renamed to {found.name}{DISABLED}"
+        return f"{file.path} {reason}, and could not be renamed: {error.strerror}. Remove it before you use git there."
+    return f"{file.path} {reason}, so it was renamed to {file.name}{DISABLED}"
