@@ -135,7 +135,7 @@ def _rules(block: Block, kind: Kind, sources: Sources) -> None:
 
 
 def _one_by_one(listed: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rules of a list, of which one text may hold several. Entries that are no texts are yielded unchanged."""
+    """Yield the rules of a list, of which one text may hold several. Other entries are yielded unchanged."""
     for text in listed:
         if isinstance(text, str) and text.strip():
             yield from split_entries(text)

@@ -113,7 +113,7 @@ class Rule(Struct, frozen=True):
     unless: tuple[Rule, ...] = ()
     """Of a rule that forbids or asks: calls that these cover are left alone."""
     effect: EffectKind | None = None
-    """The effect that it is about, whatever the tool is called; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
+    """The effect that it is about, in tools of any name; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
 
     @property
     def bare(self) -> bool:
