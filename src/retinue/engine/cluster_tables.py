@@ -176,8 +176,7 @@ class ClusterTables:
         self.causes = causes or CauseLog(logging.getLogger("retinue").warning)
         """Told of rows that cannot be read."""
         self._lock = threading.RLock()
-        self._backend = PostgresBackend(ProjectDatabase(url, ""))
-        self._backend.schema = SCHEMA
+        self._backend = PostgresBackend(ProjectDatabase(url, ""), SCHEMA)
         self._connection: PostgresConnection | None = None
         self.seen: list[WorkerView] = []
         """The workers that lived when someone last looked."""

@@ -277,9 +277,9 @@ class PostgresConnection:
 class PostgresBackend:
     """The schema of one project, as `backend.LogBackend` describes it."""
 
-    def __init__(self, database: ProjectDatabase) -> None:
+    def __init__(self, database: ProjectDatabase, schema: str = "") -> None:
         self.database = database
-        self.schema = schema_of(database.project)
+        self.schema = schema or schema_of(database.project)
         self.key = database.url, self.schema
         self.label = f"{database.project} in {place_of(database.url)}"
 
