@@ -56,7 +56,7 @@ def test_every_key_of_a_test_file_is_read(tmp_path: Path) -> None:
     assert first.expect.judge is not None and first.expect.judge.at_least == 0.7
     assert first.expect.cost is not None and first.expect.cost.usd.max == 0.05
     assert second.routing == "Please review my change"
-    assert tests.line_of(0) == 7 and tests.line_of(0, "files.written") == 16
+    assert tests.line_of(0) == 7 and tests.line_of(0, "expect.files.written") == 16
 
 
 @pytest.mark.parametrize(

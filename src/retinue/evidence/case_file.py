@@ -31,6 +31,7 @@ from retinue.runs.record import slug
 SUFFIX = ".test.yaml"
 Policy = Literal["always", "usually", "tracked"]
 _MAX_BYTES = 2_000_000
+_SKIPPED = frozenset({".git", "node_modules", ".venv"})
 
 
 class CaseFileError(ConfigurationError):
@@ -186,18 +187,11 @@ class AgentTests(Struct, frozen=True):
     lines: dict[str, int]
 
     def line_of(self, number: int, key: str = "") -> int:
-        """Return the line of a case, or of what it expects under `key`."""
-        where = f"$.cases[{number}]"
-        paths = [where, *([f"{where}.expect.{key}"] if key else [])]
-        line = 1
-        for path in paths:
-            line = self.lines.get(path, line)
-        return line
-
-    def line_at(self, number: int, key: str) -> int:
-        """Return the line of a key of a case, or of the file where the case has none."""
-        of_file = self.lines.get(f"$.{key}", self.line_of(number))
-        return self.lines.get(f"$.cases[{number}].{key}", of_file)
+        """Return the line of a case, or of a key of it such as `expect.files`: of the file's own key if the case has
+        none."""
+        case = f"$.cases[{number}]"
+        paths = (f"{case}.{key}", f"$.{key}", case)
+        return next((self.lines[path] for path in paths if path in self.lines), 1)
 
 
 def scenario_path(tests: AgentTests, case: Case) -> Path:
@@ -214,9 +208,8 @@ def find_test_files(paths: list[Path]) -> list[Path]:
     files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            for file in sorted(path.rglob(f"*{SUFFIX}")):
-                if not {".git", "node_modules", ".venv"} & set(file.relative_to(path).parts):
-                    files[file] = None
+            below = sorted(path.rglob(f"*{SUFFIX}"))
+            files |= dict.fromkeys(file for file in below if _SKIPPED.isdisjoint(file.relative_to(path).parts))
         elif path.is_file() and path.name.endswith(SUFFIX):
             files[path] = None
         elif path.is_file():
@@ -268,21 +261,21 @@ def _check(tests: AgentTests) -> None:
             raise CaseFileError(f"{where}: `repeat` must be 1 or more.")
         if case.expect.names == ["judge"]:
             raise CaseFileError(
-                f"{tests.path}:{tests.line_of(number, 'judge')}: `judge` is the only assertion of this case.",
+                f"{tests.path}:{tests.line_of(number, 'expect.judge')}: `judge` is the only assertion of this case.",
                 remedy="Say also what must hold of the record, such as `ended` or `files`.",
             )
         if case.routing is None and not case.expect.names:
             raise CaseFileError(f"{where}: This case expects nothing, so it could not fail.", remedy="Add `expect:`.")
         if case.expect.schema is not None and not (tests.path.parent / case.expect.schema).is_file():
             raise CaseFileError(
-                f"{tests.path}:{tests.line_of(number, 'schema')}: The schema {case.expect.schema} does not exist.",
+                f"{tests.path}:{tests.line_of(number, 'expect.schema')}: The schema {case.expect.schema} does not exist.",
                 remedy="Name a JSON file by its path from here.",
             )
         if case.expect.text is not None and case.expect.text.matches is not None:
             try:
                 re.compile(case.expect.text.matches)
             except re.error as error:
-                line = tests.line_of(number, "text.matches")
+                line = tests.line_of(number, "expect.text.matches")
                 raise CaseFileError(f"{tests.path}:{line}: `matches` is no regular expression: {error}.") from error
 
 
@@ -295,30 +288,23 @@ _MISSING = re.compile(r"missing required field `([^`]*)`")
 def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
     match = _WHERE.search(message)
     where = match[1] if match else "$"
-    reason = _WHERE.sub("", message).replace("Object", "The mapping")
+    line = lines.get(where, 1)
     unknown, missing = _UNKNOWN.search(message), _MISSING.search(message)
-    remedy = ""
     if missing is not None:
-        return CaseFileError(f"{path}:{lines.get(where, 1)}: The key `{missing[1]}` is missing here.")
+        return CaseFileError(f"{path}:{line}: The key `{missing[1]}` is missing here.")
     if unknown is not None:
         key = unknown[1]
-        line = lines.get(f"{where}.{key}", lines.get(where, 1))
         meant = nearest(key, _known_keys())
-        reason = f"There is no key `{key}` here."
         remedy = f"Did you mean `{meant}`?" if meant is not None else "docs/testing-agents.md lists the keys."
-    else:
-        line = lines.get(where, 1)
-        name = where.rpartition(".")[2]
-        reason = f"`{name}`: {reason[:1].lower()}{reason[1:]}."
-        remedy = "docs/testing-agents.md says what it takes."
-        if "Invalid enum" in message and name in _CHOICES:
-            remedy = f"One of: {', '.join(get_args(_CHOICES[name]))}."
-    return CaseFileError(f"{path}:{line}: {reason}", remedy=remedy)
+        line = lines.get(f"{where}.{key}", line)
+        return CaseFileError(f"{path}:{line}: There is no key `{key}` here.", remedy=remedy)
+    name = where.rpartition(".")[2]
+    reason = _WHERE.sub("", message).replace("Object", "The mapping")
+    remedy = "docs/testing-agents.md says what it takes."
+    if "Invalid enum" in message and name in _CHOICES:
+        remedy = f"One of: {', '.join(get_args(_CHOICES[name]))}."
+    return CaseFileError(f"{path}:{line}: `{name}`: {reason[:1].lower()}{reason[1:]}.", remedy=remedy)
 
 
 def _known_keys() -> list[str]:
-    structs = (CaseFile, Case, Expectations, TextRules, FileRules, CommandRules, ToolUseRules, ChildRules)
-    keys: list[str] = []
-    for struct in (*structs, InboxAnswers, ModelRules, CaseLimits, JudgeRules, Bounds, CostRules):
-        keys += struct.__struct_encode_fields__
-    return keys
+    return [key for rules in (CaseFile, Case, *_Rules.__subclasses__()) for key in rules.__struct_encode_fields__]

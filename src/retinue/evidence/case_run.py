@@ -103,7 +103,7 @@ class RunCase:
         if self.options.live is None:
             if not self.scenario.is_file():
                 if self.case.model.scenario is not None:
-                    where = f"{self.tests.path}:{self.tests.line_at(self._number, 'model.scenario')}"
+                    where = f"{self.tests.path}:{self.tests.line_of(self._number, 'model.scenario')}"
                     raise CassetteError(
                         f"{where}: The cassette {self.case.model.scenario} of '{self.case.name}' is missing.",
                         remedy="Record it: retinue test --record --live MODEL --max-usd X",
@@ -169,7 +169,7 @@ class RunCase:
         try:
             copy_fixture(self.case.fixture, self.base, work, environment, commit)
         except FixtureError as error:
-            line = self.tests.line_at(self._number, "fixture")
+            line = self.tests.line_of(self._number, "fixture")
             raise FixtureError(f"{self.tests.path}:{line}: {error.message}", remedy=error.remedy) from error
         self._copy_agents(work)
 

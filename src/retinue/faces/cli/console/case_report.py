@@ -130,7 +130,7 @@ def workflow_commands(results: Sequence[CaseResult], base: Path) -> list[str]:
             continue
         for trial in _failed(result):
             for unmet in trial.unmet:
-                place = values | {"line": result.tests.line_of(result.number, unmet.name)}
+                place = values | {"line": result.tests.line_of(result.number, f"expect.{unmet.name}")}
                 text = "\n".join((f"{unmet.name}: {unmet.reason}", *unmet.ledger))
                 lines.append(workflow_command("error", place, text))
     return lines
