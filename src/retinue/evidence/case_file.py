@@ -12,6 +12,7 @@ cases:
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -247,36 +248,37 @@ def _complete(case: Case, file: CaseFile) -> Case:
 
 
 def _check(tests: AgentTests) -> None:
-    seen: set[str] = set()
     if not tests.file.cases:
         raise CaseFileError(f"{tests.path}:{tests.lines.get('$.cases', 1)}: There are no cases.")
+    names: set[str] = set()
     for number, case in enumerate(tests.file.cases):
-        where = f"{tests.path}:{tests.line_of(number)}"
-        if (case.task is None) == (case.routing is None):
-            raise CaseFileError(f"{where}: A case has either a `task` or a `routing`.")
-        if case.name in seen:
-            raise CaseFileError(f"{where}: Two cases are called {case.name!r}.", remedy="Give each its own name.")
-        seen.add(case.name)
-        if case.repeat < 1:
-            raise CaseFileError(f"{where}: `repeat` must be 1 or more.")
-        if case.expect.names == ["judge"]:
-            raise CaseFileError(
-                f"{tests.path}:{tests.line_of(number, 'expect.judge')}: `judge` is the only assertion of this case.",
-                remedy="Say also what must hold of the record, such as `ended` or `files`.",
-            )
-        if case.routing is None and not case.expect.names:
-            raise CaseFileError(f"{where}: This case expects nothing, so it could not fail.", remedy="Add `expect:`.")
-        if case.expect.schema is not None and not (tests.path.parent / case.expect.schema).is_file():
-            raise CaseFileError(
-                f"{tests.path}:{tests.line_of(number, 'expect.schema')}: The schema {case.expect.schema} does not exist.",
-                remedy="Name a JSON file by its path from here.",
-            )
-        if case.expect.text is not None and case.expect.text.matches is not None:
-            try:
-                re.compile(case.expect.text.matches)
-            except re.error as error:
-                line = tests.line_of(number, "expect.text.matches")
-                raise CaseFileError(f"{tests.path}:{line}: `matches` is no regular expression: {error}.") from error
+        for key, reason, remedy in _faults(case, names, tests.path.parent):
+            raise CaseFileError(f"{tests.path}:{tests.line_of(number, key)}: {reason}", remedy=remedy)
+        names.add(case.name)
+
+
+def _faults(case: Case, names: Collection[str], folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the key of each thing that is wrong with a case, the reason and the remedy. `names` are those of the cases
+    before it."""
+    expect = case.expect
+    if (case.task is None) == (case.routing is None):
+        yield "", "A case has either a `task` or a `routing`.", ""
+    if case.name in names:
+        yield "", f"Two cases are called {case.name!r}.", "Give each its own name."
+    if case.repeat < 1:
+        yield "", "`repeat` must be 1 or more.", ""
+    if expect.names == ["judge"]:
+        remedy = "Say also what must hold of the record, such as `ended` or `files`."
+        yield "expect.judge", "`judge` is the only assertion of this case.", remedy
+    if case.routing is None and not expect.names:
+        yield "", "This case expects nothing, so it could not fail.", "Add `expect:`."
+    if expect.schema is not None and not (folder / expect.schema).is_file():
+        yield "expect.schema", f"The schema {expect.schema} does not exist.", "Name a JSON file by its path from here."
+    if expect.text is not None and expect.text.matches is not None:
+        try:
+            re.compile(expect.text.matches)
+        except re.error as error:
+            yield "expect.text.matches", f"`matches` is no regular expression: {error}.", ""
 
 
 _CHOICES = {"ended": Ended, "policy": Policy, "permission_mode": PermissionMode}
@@ -307,4 +309,5 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
 
 
 def _known_keys() -> list[str]:
-    return [key for rules in (CaseFile, Case, *_Rules.__subclasses__()) for key in rules.__struct_encode_fields__]
+    structs: list[type[_Rules]] = [CaseFile, Case, *_Rules.__subclasses__()]
+    return [key for struct in structs for key in struct.__struct_encode_fields__]
