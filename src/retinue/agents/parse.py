@@ -19,13 +19,12 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import orjson
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tables import DIALECTS, SKILL
@@ -251,46 +250,6 @@ _COARSE_STAMP_NS = 2_100_000_000
 _SECOND_NS = 1_000_000_000
 
 
-class Scan(Struct):
-    """`files` are sorted by path: each to be read, or with the reason why it cannot be.
-    `folders` are those that were listed, with the signatures from before; None if even with all of
-    them unchanged the next scan could list something else."""
-
-    files: list[tuple[str, Problem | None]] = field(default_factory=list)
-    folders: list[tuple[str, Signature]] | None = field(default_factory=list)
-
-
-def scan(folder: Folder) -> Scan:
-    """Return everything in `folder` that could be an agent file. Never raises, never opens a file, and
-    ends on loops of links."""
-    result = Scan()
-    pending = [(folder.path, 0)]
-    visited: set[tuple[int, int]] = set()
-    while pending:
-        path, depth = pending.pop()
-        now = time.time_ns()
-        try:
-            status = Path(path).stat()
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            subfolders = _list(path, folder, result)
-        except OSError as error:
-            reason = f"The folder cannot be listed: {error.strerror}."
-            result.files.append((path, Problem("unreadable", "error", reason, "Check its permissions.")))
-            result.folders = None
-            continue
-        signature = signature_of(status)
-        if just_written(signature, now):
-            result.folders = None
-        if result.folders is not None:
-            result.folders.append((path, signature))
-        if depth < MAX_DEPTH:
-            pending += [(subfolder, depth + 1) for subfolder in subfolders]
-    result.files.sort(key=itemgetter(0))
-    return result
-
-
 def unchanged(signatures: list[tuple[str, Signature]], status: Callable[[str], os.stat_result] = os.stat) -> bool:
     """Return whether each path still has the signature it had."""
     try:
@@ -308,30 +267,6 @@ def just_written(signature: Signature, now: int) -> bool:
     # File systems stamp times coarsely; some only to the second.
     newest = max(signature[0], signature[1])
     return newest > now - (_COARSE_STAMP_NS if newest % _SECOND_NS == 0 else _FINE_STAMP_NS)
-
-
-def _list(path: str, folder: Folder, result: Scan) -> list[str]:
-    """Add the files of one folder to `result` and return its subfolders to list next."""
-    subfolders: list[str] = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            name = entry.name
-            is_named = name.lower().endswith(folder.suffixes)
-            try:
-                is_file, is_folder = is_named and entry.is_file(), entry.is_dir()
-            except OSError:  # a link to itself
-                is_file = is_folder = False
-            if is_file:
-                result.files.append((entry.path, None))
-            elif is_folder:
-                if folder.recursive and name[0] != "." and name != "node_modules":
-                    subfolders.append(entry.path)
-            elif is_named or entry.is_symlink():
-                # What it is or leads to may change without a trace here.
-                result.folders = None
-                if is_named:
-                    result.files.append((entry.path, _no_file(entry)))
-    return subfolders
 
 
 def _no_file(entry: os.DirEntry[str]) -> Problem:
@@ -389,13 +324,104 @@ class _CachedFile(NamedTuple):
     data: bytes | None = None
 
 
-class _CachedFolder(NamedTuple):
-    """`signatures` of the folders and files that, all unchanged, prove that nothing changed;
-    None while that cannot be proved."""
+class _CachedFolder:
+    """A folder as it was read. `signatures` are those of the folders and files that, all unchanged, prove that nothing
+    changed; None while that cannot be proved. A file that has not changed since `before` is not read again."""
 
-    files: dict[str, _CachedFile]
-    contents: FolderContents
-    signatures: list[tuple[str, Signature]] | None
+    def __init__(self, folder: Folder, before: _CachedFolder | None) -> None:
+        self.folder = folder
+        self.signatures: list[tuple[str, Signature]] | None = []
+        self._problems: dict[str, Problem | None] = {}
+        self._scan()
+        self._before = {} if before is None else before.files
+        self.files: dict[str, _CachedFile] = {
+            path: self._read(path, self._problems[path]) for path in sorted(self._problems)
+        }
+        self._before = {}
+        parsed = tuple([file.parsed for file in self.files.values()])
+        self.contents = FolderContents(folder, parsed)
+        if before is not None and list(map(id, parsed)) == list(map(id, before.contents.files)):
+            self.contents = before.contents
+
+    def _sign(self, path: str, signature: Signature | None) -> None:
+        if signature is None:
+            self.signatures = None
+        elif self.signatures is not None:
+            self.signatures.append((path, signature))
+
+    def _scan(self) -> None:
+        """List everything that could be an agent file. Never raises, never opens a file, and ends on loops of links."""
+        pending = [(self.folder.path, 0)]
+        visited: set[tuple[int, int]] = set()
+        while pending:
+            path, depth = pending.pop()
+            now = time.time_ns()
+            try:
+                status = Path(path).stat()
+                if (status.st_dev, status.st_ino) in visited:
+                    continue
+                visited.add((status.st_dev, status.st_ino))
+                subfolders = self._list(path)
+            except OSError as error:
+                reason = f"The folder cannot be listed: {error.strerror}."
+                self._problems[path] = Problem("unreadable", "error", reason, "Check its permissions.")
+                self.signatures = None
+                continue
+            signature = signature_of(status)
+            self._sign(path, None if just_written(signature, now) else signature)
+            if depth < MAX_DEPTH:
+                pending += [(subfolder, depth + 1) for subfolder in subfolders]
+
+    def _list(self, path: str) -> list[str]:
+        """Note the files of one folder, and return its subfolders to list next."""
+        subfolders: list[str] = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                is_named = name.lower().endswith(self.folder.suffixes)
+                try:
+                    is_file, is_folder = is_named and entry.is_file(), entry.is_dir()
+                except OSError:  # a link to itself
+                    is_file = is_folder = False
+                if is_file:
+                    self._problems[entry.path] = None
+                elif is_folder:
+                    if self.folder.recursive and name[0] != "." and name != "node_modules":
+                        subfolders.append(entry.path)
+                elif is_named or entry.is_symlink():
+                    # It may become or lead to something else without a trace here.
+                    self.signatures = None
+                    if is_named:
+                        self._problems[entry.path] = _no_file(entry)
+        return subfolders
+
+    def _read(self, path: str, problem: Problem | None) -> _CachedFile:
+        before = self._before.get(path)
+        if before is None or problem or before.signature is None or not unchanged([(path, before.signature)]):
+            before = self._read_again(path, problem, before)
+        self._sign(path, before.signature)
+        return before
+
+    def _read_again(self, path: str, problem: Problem | None, before: _CachedFile | None) -> _CachedFile:
+        now = time.time_ns()
+        content = problem or read_signed(path)
+        if isinstance(content, Problem):
+            # Never trusted the next time: the reason why the file is unreadable may pass.
+            if before is not None and before.parsed.error == content:
+                return before._replace(signature=None)
+            return _CachedFile(None, unusable(path, content, self.folder.home))
+        data, signature = content
+        if before is not None and before.data == data:
+            parsed = before.parsed
+        else:
+            parsed = parse_at_home(data, path, self.folder.home, self.folder.source)
+            if self.folder.left_out and parsed.error is None:
+                remedy = "Move the file there, or name the folder .retinue/agents."
+                left_out = Problem("left-out", "warning", self.folder.left_out, remedy)
+                parsed = unusable(path, left_out, self.folder.home)
+        if just_written(signature, now):
+            return _CachedFile(None, parsed, data)
+        return _CachedFile(signature, parsed)
 
 
 class FileCache:
@@ -406,53 +432,8 @@ class FileCache:
 
     def read(self, folder: Folder) -> FolderContents:
         cached = self._folders.get(folder)
-        if cached is not None and cached.signatures is not None and unchanged(cached.signatures):
-            return cached.contents
-        if len(self._folders) >= MAX_CACHED_FOLDERS:
-            self._folders.clear()
-        self._folders[folder] = cached = _read_folder(folder, cached)
+        if cached is None or cached.signatures is None or not unchanged(cached.signatures):
+            if len(self._folders) >= MAX_CACHED_FOLDERS:
+                self._folders.clear()
+            self._folders[folder] = cached = _CachedFolder(folder, cached)
         return cached.contents
-
-    def clear(self) -> None:
-        self._folders.clear()
-
-
-def _read_folder(folder: Folder, cached: _CachedFolder | None) -> _CachedFolder:
-    old = cached.files if cached is not None else {}
-    result = scan(folder)
-    files = {path: _read_file(folder, path, problem, old.get(path)) for path, problem in result.files}
-    signatures = result.folders
-    for path, file in files.items():
-        if file.signature is None or signatures is None:
-            signatures = None
-            break
-        signatures.append((path, file.signature))
-    parsed = tuple([file.parsed for file in files.values()])
-    if cached is not None and list(map(id, parsed)) == list(map(id, cached.contents.files)):
-        return cached._replace(files=files, signatures=signatures)
-    return _CachedFolder(files, FolderContents(folder, parsed), signatures)
-
-
-def _read_file(folder: Folder, path: str, problem: Problem | None, before: _CachedFile | None) -> _CachedFile:
-    # A file written while it is read keeps its data instead of a signature, and is compared next time.
-    signature = before.signature if before is not None and problem is None else None
-    if before is not None and signature is not None and unchanged([(path, signature)]):
-        return before
-    now = time.time_ns()
-    content = problem or read_signed(path)
-    if isinstance(content, Problem):
-        # Never trusted the next time: what made the file unreadable may have passed.
-        if before is not None and before.parsed.error == content:
-            return before
-        return _CachedFile(None, unusable(path, content, folder.home))
-    data, signature = content
-    if before is not None and before.data == data:
-        parsed = before.parsed
-    else:
-        parsed = parse_at_home(data, path, folder.home, folder.source)
-        if folder.left_out and parsed.error is None:
-            remedy = "Move the file there, or name the folder .retinue/agents."
-            parsed = unusable(path, Problem("left-out", "warning", folder.left_out, remedy), folder.home)
-    if just_written(signature, now):
-        return _CachedFile(None, parsed, data)
-    return _CachedFile(signature, parsed)
