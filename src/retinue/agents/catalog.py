@@ -157,7 +157,7 @@ def resolve(folders: Sequence[FolderContents]) -> tuple[tuple[LoadedAgent, ...],
                 for loser in (winner, *shadows(entries, winner)):
                     loser.shadowed_by = parsed.file
                 winner = None
-            # CodingCode ignores a user's file that is called as one of its own profiles; a project's counts.
+            # CodingCode ignores a user's file with the name of one of its own profiles, but not a project's.
             if folder.home == "codingcode" and folder.source == "user":
                 entry.shadowed_by = profiles.get(spec.name.casefold())
             if winner is None and entry.shadowed_by is None:
@@ -245,7 +245,7 @@ def read_flag(text: str) -> FolderContents:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raise ValueError for a key that stands twice: the one that JSON drops could be the narrower."""
+    """Return the values by key. Raise ValueError for a repeated key: JSON would drop one, perhaps the narrower."""
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
@@ -329,7 +329,7 @@ class Catalog(Struct, frozen=True):
 
     @property
     def winners(self) -> tuple[LoadedAgent, ...]:
-        """One entry per name: the one that counts, enabled or not."""
+        """One entry per name: the one that is loaded, enabled or not."""
         return tuple(entry for entry in self.entries if entry.shadowed_by is None)
 
     @property
@@ -513,7 +513,7 @@ def startable_types(spec: AgentSpec) -> tuple[str, ...] | None:
         return in_tools
     if in_tools is None:
         return spec.subagents
-    # A file that names agents in both places means those that stand in both.
+    # A file that names agents in both places means the agents that both name.
     folded = set(map(str.casefold, in_tools))
     return tuple(name for name in spec.subagents if name.casefold() in folded)
 
@@ -530,7 +530,7 @@ def unknown_types(spec: AgentSpec, names: Collection[str]) -> Iterator[tuple[str
 
 
 def _types_in_tools(spec: AgentSpec) -> tuple[str, ...] | None:
-    """Return the agents that stand in parentheses behind a tool which starts agents, such as `Agent(a, b)`."""
+    """Return the agents in parentheses behind a tool that starts agents, such as `Agent(a, b)`."""
     types: list[str] = []
     names_types = False
     for name, pattern in map(split_entry, spec.tools.allow or ()):

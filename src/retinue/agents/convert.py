@@ -32,8 +32,7 @@ _LICENCE: dict[PermissionMode | None, int] = {
     "auto": 4,
     "bypassPermissions": 5,
 }
-"""How freely a mode lets a run act. Not said inherits, so naming a stricter mode is a loss of
-rights and naming a freer one a gain."""
+"""How freely a mode lets a run act. None inherits, so a stricter mode is a loss of rights and a freer one a gain."""
 
 Choice = bool | tuple[str, ...] | None
 
@@ -127,7 +126,7 @@ def reread(before: Parsed, data: bytes) -> Parsed:
 
 
 def why_none(parsed: Parsed, otherwise: str) -> str:
-    """Return why a file is no agent; `otherwise` where its reader did not say."""
+    """Return why a file is no agent; `otherwise` if its reader has no reason."""
     return otherwise if parsed.error is None else parsed.error.message
 
 
@@ -326,7 +325,7 @@ def _find_ignored(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
 
 
 def describe(value: object) -> str:
-    """Return the value as it stands in a sentence: short, on one line."""
+    """Return the value for a sentence: short, on one line."""
     if isinstance(value, tuple):
         value = ", ".join(map(_label, value)) or "none"
     elif isinstance(value, bool):

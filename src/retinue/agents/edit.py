@@ -19,7 +19,7 @@ from retinue.agents.yaml_reader import Item, YamlError, load_mapping
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YAML_BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
-"""YAML 1.1 counts these as line ends, files and editors do not."""
+"""Line ends in YAML 1.1, but not in files and editors."""
 _KEY_LINE = re.compile(
     r"""('[^']*'[ \t]*|"[^"]*"[ \t]*|[^\s#"'\[\]{},&*!|>%@`:-][^#:]*):(?:[ \t]|$)""",
 )

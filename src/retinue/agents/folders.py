@@ -1,8 +1,8 @@
 """The folders of agent files: where each dialect keeps them, and those visible from a folder.
 
-The folder decides in which dialect a file is written; the last one in the path that belongs to a
-dialect counts. pi and devkit-pi share their folders, and there the keys decide, as they do in a place
-that belongs to no dialect. Without any sign a file is taken for Claude Code's, by far the most common.
+The folder decides the dialect of a file: the last one in its path that belongs to a dialect. pi and devkit-pi share
+their folders, and there the keys decide, as they do in a place that belongs to no dialect. A file without any sign is
+taken for one of Claude Code, by far the most common dialect.
 
 Visible are, the strongest first:
 
@@ -164,7 +164,7 @@ MAX_DEPTH = 16
 
 
 class Folder(Struct, frozen=True):
-    """One place with agent files. `home` pi may hold devkit-pi's files as well."""
+    """One place with agent files. A folder whose `home` is pi may have files of devkit-pi as well."""
 
     path: str
     source: Source
@@ -187,8 +187,8 @@ _SHARED = frozenset({".github", ".config"})
 
 
 def dialect_folders() -> frozenset[str]:
-    """Return the folders, from a project or the user's own, that hold what each dialect obeys: agents, and
-    beside them its skills, hooks, servers and settings."""
+    """Return the folders, relative to a project or the user's home, with the files that a dialect obeys: agents, and
+    beside them skills, hooks, servers and settings."""
     folders = set()
     for agent_home in (*PROJECT, *USER):
         first, *below = agent_home.below.split("/")

@@ -33,7 +33,7 @@ line, a dialect's own simple reading, or there was none."""
 
 class Parsed(Struct, frozen=True, kw_only=True):
     """`spec` is None exactly when `error` is set. `tools` are the names as the file wrote them
-    (None: the file does not restrict); `spec.tools` says what they mean."""
+    (None: the file does not restrict); `spec.tools` is their meaning."""
 
     file: str
     dialect: DialectName
@@ -238,7 +238,7 @@ def _read_simple(block: str) -> list[Item] | None:
 
 def _read_quoted(block: str) -> list[Item]:
     """Return the keys of `block` after quoting the one-line values that do not parse alone. A bracket that stays
-    open may go on in the next lines, so it is quoted only if that does not help. Raises YamlError."""
+    open may continue in the next lines, so it is quoted only if that does not help. Raise YamlError."""
     try:
         return _quote_faulty(block, brackets=False)
     except YamlError:
@@ -269,7 +269,7 @@ def _quote_faulty(block: str, *, brackets: bool) -> list[Item]:
 
 def _faulty_value(line: str, following: str, brackets: bool) -> str | None:
     """Return the value of a `key: value` line that does not parse alone."""
-    # None where the line is fine, is no such line, or goes on in the `following` one.
+    # None if the line is fine, is no such line, or continues in the `following` one.
     key, colon, rest = line.partition(":")
     if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
         return None
@@ -327,7 +327,7 @@ def _is_key(line: re.Match[str], above: str, following: list[str]) -> bool:
 
 def _recover_value(key: str, lines: list[str]) -> Any:
     """Return the value of one key, which begins in the first of its lines."""
-    # A key that has lines below it never says nothing: that could lift a limit.
+    # A key with lines below it always gets a value: an empty one could lift a limit.
     text = "\n".join(lines)
     for candidate in (text, text.expandtabs(2)) if "\t" in text else (text,):
         try:

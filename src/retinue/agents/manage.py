@@ -90,7 +90,7 @@ OWN = ("project", "user")
 
 
 class Removed(Struct, frozen=True):
-    """`instead` is the agent of that name that counts now, if any is left."""
+    """`instead` is the agent of that name that is loaded now, if there is one."""
 
     name: str
     paths: tuple[Path, ...]
@@ -129,8 +129,8 @@ def remove(name: str, cwd: Path, path: Path) -> Removed:
 
 
 def reset(name: str, cwd: Path, paths: tuple[Path, ...]) -> Removed:
-    """Delete `paths`, which `own_files` gave: the built-in agent counts again. Raise as
-    `remove`; nothing is deleted when other files stand there by now."""
+    """Delete `paths`, the result of `own_files`, so that the built-in agent is loaded again. Raise as `remove`; nothing
+    is deleted if the files have changed meanwhile."""
     catalog = Catalog.load(cwd)
     entry = catalog.find(name)
     if not paths or own_files(catalog, entry) != paths:
@@ -228,7 +228,7 @@ def _read_choice(value: str) -> str | None:
 
 
 WAS = "# retinue-was: "
-"""Marks the line that an inserted key stands in for, so that switching on can bring it back."""
+"""Marks a line that an inserted key replaces, so that switching on can bring it back."""
 
 
 class CannotSwitchError(Exception):
@@ -270,7 +270,7 @@ def switch_on(data: bytes, parsed: Parsed) -> bytes:
 
 
 def is_stub(data: bytes, parsed: Parsed) -> bool:
-    """Return whether a file says nothing but that an agent of this name is off."""
+    """Return whether a file does nothing but switch an agent of this name off."""
     if parsed.spec is None or parsed.spec.enabled or parsed.prompt.strip():
         return False
     text = FileLines.read(data)
@@ -296,7 +296,7 @@ def _require_switchable(data: bytes, parsed: Parsed) -> AgentSpec:
 
 
 def _candidates(parsed: Parsed) -> dict[str, str]:
-    # The dialect's own key comes first; the others count in every dialect because they limit.
+    # The dialect's own key comes first; the others are honoured in every dialect because they limit.
     key, value = off_switch(parsed.dialect)
     return {key: scalar(value)} | {"enabled": "false", "disabled": "true"} | {key: scalar(value)}
 
@@ -307,7 +307,7 @@ def _is_switch(key: str, parsed: Parsed) -> bool:
 
 
 def _switches(text: FileLines, parsed: Parsed) -> list[Item]:
-    """Return the keys of this file that say whether the agent is on."""
+    """Return the keys of this file that switch the agent on or off."""
     return [entry for entry in text.entries() if _is_switch(entry.key, parsed)]
 
 
@@ -339,7 +339,7 @@ class Toggled(Struct, frozen=True):
 
 
 class Ejected(Struct, frozen=True):
-    """`losses` is empty whenever the copy says all that the original said."""
+    """`losses` is empty if the copy means the same as the original."""
 
     name: str
     origin: str

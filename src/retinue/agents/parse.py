@@ -42,8 +42,8 @@ _HASH_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 def spec_hash(spec: AgentSpec) -> str:
-    """sha256, hex, over every field that is not its default; where the spec came from and what
-    became of the keys of its file do not count."""
+    """Return the SHA-256 of every field that is not its default, in hex, without the origin of the spec and the fates
+    of the keys."""
     content = {}
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
@@ -51,7 +51,7 @@ def spec_hash(spec: AgentSpec) -> str:
             content[name] = value
     try:
         data = orjson.dumps(content, default=msgspec.to_builtins, option=_HASH_OPTIONS)
-    except TypeError:  # half a surrogate pair, or a number beyond 64 bits, which JSON text can hold
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits, which JSON text may have
         data = json.dumps(msgspec.to_builtins(content), sort_keys=True).encode()
     return hashlib.sha256(data).hexdigest()
 
@@ -263,7 +263,7 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 def just_written(signature: Signature, now: int) -> bool:
-    """Return whether a change right after `now` could leave the signature as it is."""
+    """Return whether a change right after `now` might not change the signature."""
     # File systems stamp times coarsely; some only to the second.
     newest = max(signature[0], signature[1])
     return newest > now - (_COARSE_STAMP_NS if newest % _SECOND_NS == 0 else _FINE_STAMP_NS)

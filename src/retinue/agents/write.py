@@ -161,7 +161,7 @@ def _float(value: float) -> str:
 
 
 ABSENT: Final = object()
-"""The field says what leaving the key out says."""
+"""The field means the same as leaving its key out."""
 
 _MILLISECONDS_FROM = 1000
 
@@ -170,7 +170,7 @@ _DEFAULT_SPEC = AgentSpec(name="")
 
 
 def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    """Return what `row` has to say for `spec` to come back, or ABSENT."""
+    """Return the value under the key of `row` from which `spec` is read again, or ABSENT."""
     field = row.to or ""
     encoder = _ENCODERS.get(field)
     if encoder is not None:
@@ -201,7 +201,7 @@ def value_of(spec: AgentSpec, field: str) -> Any:
 
 
 SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents": "none"}
-"""What is written for a limit that no key of a dialect can say: never nothing."""
+"""Values for limits that no key of a dialect can express: such a limit is never left out."""
 
 
 def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
@@ -234,7 +234,7 @@ def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 
 def _tool_map(spec: AgentSpec) -> Any:
-    """Return opencode's `{read: true, bash: false}`; `"*"` stands for what is not named."""
+    """Return opencode's `{read: true, bash: false}`; `"*"` means all tools that are not named."""
     tools = spec.tools
     denied = dict.fromkeys(tools.deny, False) if _deny_in_map(spec) else {}
     chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
@@ -255,7 +255,7 @@ def _deny(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """Return a map of tools to patterns."""
-    # The last pattern that matches counts, so a tool that comes again moves to the end with all its patterns.
+    # The last pattern that matches decides, so a tool that comes again moves to the end with all its patterns.
     tools: dict[str, dict[str, str]] = {}
     for rule in spec.tools.rules:
         patterns = tools.pop(rule.tool, {})
@@ -391,8 +391,8 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
 
 
 def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
-    """Return the keys that Retinue honours in a file of that dialect, with their values, in order. What
-    no row of the dialect can say is left out; a limit becomes the strictest there is instead."""
+    """Return the keys that Retinue honours in a file of that dialect, with their values, in order. A value
+    that no row of the dialect can express is left out; a limit becomes the strictest one instead."""
     values: dict[str, Any] = {}
     settled: set[str | None] = set()
     table = DIALECTS[dialect]
@@ -402,7 +402,7 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
         value = encode(spec, row, dialect)
         key = spelling(table, row)
         if row in table.foreign and row.to == "permission_mode" and value in GRANTING_MODES:
-            # Such a mode does not count in a file of this dialect.
+            # Such a mode is not honoured in a file of this dialect.
             value = ABSENT
         if value is ABSENT:
             settled.add(row.to)
@@ -417,7 +417,7 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
 
 
 def rows(table: Dialect) -> Iterator[FieldRow]:
-    """Yield every row that says something about a field of the spec: the dialect's own first, then
+    """Yield every row for a field of the spec: the dialect's own first, then
     those that Retinue honours everywhere because they limit."""
     for row in (*table.fields, *table.foreign):
         if table.simple and row.kind is ENABLED:

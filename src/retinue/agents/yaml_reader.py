@@ -125,7 +125,7 @@ def load_value(text: str) -> Any:
 
 
 def plain(text: str) -> Any:
-    """Return the value that an unquoted scalar stands for."""
+    """Return the value of an unquoted scalar."""
     if text in _NULL:
         return None
     if text[0] in _NUMBER_STARTS:
@@ -301,7 +301,7 @@ class _EventReader:
         return container
 
     def copy(self, value: Any, depth: int) -> Any:
-        """Return a copy of what an alias means, so that no value is shared or contains itself; copies count."""
+        """Return a copy of the value of an alias, so that no value is shared or contains itself."""
         self.count_value()
         if depth > MAX_DEPTH:
             raise self.error("an alias contains itself or nests too deep")

@@ -43,8 +43,8 @@ RESTRICTING: Mapping[str, str] = {
 """Fields of the spec, and what each of them restricts."""
 
 Role = Literal["grants", "neutral"]
-"""Whether a field can add to an agent's rights: a misspelt key that grants never counts. Which
-fields restrict is in `RESTRICTING`; a misspelt key that restricts still counts."""
+"""Whether a field can add to the rights of an agent: a misspelt key that grants is ignored. A misspelt key that
+restricts (`RESTRICTING`) is honoured."""
 
 How = Literal["own", "foreign", "near", "typo"]
 """How a key was recognised: as the dialect spells it, as another dialect does, but for case and
@@ -77,7 +77,7 @@ class FieldKind(Struct, frozen=True):
     textual: bool = False
     """Scalars arrive as their source text, so that `version: 1.10` stays `1.10`."""
     combine: Callable[[Any, Any], Any] | None = None
-    """Joins the values of two keys for the same field; without it the later value counts."""
+    """Joins the values of two keys for the same field; without it the later value is taken."""
 
     def read(self, value: Any) -> Any:
         """Return the value of the field, or UNSET. Raise BadValueError."""
@@ -85,8 +85,8 @@ class FieldKind(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """One row. `to` is a field of AgentSpec, dotted for its parts; None keeps the value in
-    `extra` and says in `note` why nothing uses it."""
+    """One row. `to` is a field of AgentSpec, dotted for its parts; with None the value is kept in `extra`, and `note`
+    is the reason why nothing uses it."""
 
     key: str
     kind: FieldKind
@@ -132,7 +132,7 @@ NameRule = Literal["required", "file", "path"]
 
 class Dialect(Struct, frozen=True, eq=False, dict=True):
     """One dialect. `folders` are the places of its files, for the reference page; `folders.py` is what
-    finds them. `foreign` are rows of other dialects that count here because they limit."""
+    finds them. `foreign` are rows of other dialects that are honoured because they limit."""
 
     name: DialectName
     title: str
@@ -146,12 +146,11 @@ class Dialect(Struct, frozen=True, eq=False, dict=True):
     simple: bool = False
     """Its own loader reads `key: value` lines and nothing else."""
     nested_under: str | None = None
-    """The key below which the fields may stand (Kimi's `agent:`)."""
+    """The key below which the fields may be (Kimi's `agent:`)."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Limits its documents promise where neither file, caller nor settings say one, by the names
-    of `Limits`."""
+    """Limits that its documents promise if file, caller and settings set none, by the names of `Limits`."""
     inherited_limits: tuple[str, ...] = ()
-    """Limits that a file which says none has from the run that starts it."""
+    """Limits that a file without them inherits from the run that starts it."""
     foreign: tuple[FieldRow, ...] = ()
     notes: tuple[str, ...] = ()
     tool_names: Mapping[str, str] = field(default_factory=dict)

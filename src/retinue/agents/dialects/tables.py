@@ -103,12 +103,12 @@ LIMITING: tuple[FieldRow, ...] = (
     FieldRow("sandbox", SANDBOX, "readonly", ("sandbox_mode",), note="a key of Codex: read-only is enforced"),
     FieldRow("allowed_subagents", SUBAGENTS, "subagents", ("allowedSubagents",), note=SLIP),
 )
-"""A file of any dialect may say these. Those whose note is SLIP are reported: their own loader
-ignores them, and the author most likely does not know."""
+"""Keys that a file of any dialect may have. Those whose note is SLIP are reported: their own loader ignores them, and
+the author most likely does not know."""
 
 
 def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) -> tuple[FieldRow, ...]:
-    """Keys the dialect knows and Retinue has no use for: kept, and said so."""
+    """Return rows for keys that the dialect knows and Retinue does not use: they are kept and reported."""
     return tuple(FieldRow(key, ANYTHING, None, note=note, misses=misses) for key in keys)
 
 

@@ -33,8 +33,8 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 class BadNamesError(BadValueError):
-    """A list that cannot be read as a whole. `readable` are the names in it that can; whether
-    they may be used without the rest is for the field to say."""
+    """A list that cannot be read as a whole. `readable` are the names in it that can be read; the field decides whether
+    they may be used without the others."""
 
     def __init__(self, why: str, remedy: str, *, readable: tuple[str, ...] = ()) -> None:
         super().__init__(why, remedy)
@@ -174,7 +174,7 @@ def _pi_choice(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _same_words(text: str) -> ToolChoice:
-    # Many files say exactly the same: one reading serves all of them.
+    # Many files have exactly the same list: one reading serves all of them.
     return choose_tools(split_names(text))
 
 
@@ -351,7 +351,7 @@ def _verdict(state: Any) -> Any:
 
 
 def _spread(names: list[str]) -> tuple[str, ...]:
-    """Return the tools that opencode's names stand for."""
+    """Return the tools that opencode's names mean."""
     # opencode's `edit` covers every tool that changes files, and `server_tool` names one of a server.
     spread: list[str] = []
     for name in names:

@@ -1,9 +1,8 @@
 """From the keys of a file to the fields of a spec, and what became of every key.
 
 The steps are the same for every dialect. They guarantee: each key has exactly one fate; a
-bad value is reported and replaced by what its field says, and refuses the launch if the field
-restricts; a key said twice never adds up to more than either; a misspelt key limits but never
-grants.
+bad value is reported and replaced by the default of its field, and refuses the launch if the field restricts; two
+keys for one field never add up to more than either; a misspelt key limits but never grants.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"
 NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
 
 _MAY_BE_BLANK = frozenset({"hooks", "subagents", "tools.allow"})
-"""Fields for which no value has a meaning of its own: no hooks, no agents, no tools."""
+"""Fields of which a key without a value has a meaning: no hooks, no agents, no tools."""
 
 _BEYOND_BUILTIN = ("skills", "tools.extensions", "tools.exclude_extensions")
 _KEY_IN_TEXT = re.compile(r"\s*([A-Za-z_][\w-]*)\s*[:=：]")
@@ -96,7 +95,7 @@ class SpecDraft:
         return value
 
     def settle(self, item: Item, match: Match, target: str, value: Any) -> None:
-        """Settle a field that was said before: both count where that means less, else the better row."""
+        """Settle a field that has a value: combine the two if that means fewer rights, else take the better row."""
         # Two restrictions that cannot be combined refuse the launch: either choice could be the wider one.
         combine = match.field.kind.combine
         old_rank, old_key = self.rows[target]
@@ -119,7 +118,7 @@ class SpecDraft:
             self.refuse(item, target, f"it says something else than '{old_key}' before it", "Keep one of the two.")
 
     def accepts_key(self, item: Item, match: Match) -> bool:
-        """Return whether a key counts that is not spelt as the dialect does, or is in a plugin; report it either
+        """Return whether to honour a key in a plugin, or one in another spelling than the dialect's; report it either
         way."""
         row = match.field
         if self.in_plugin and row.to in NOT_IN_PLUGINS:

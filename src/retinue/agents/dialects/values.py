@@ -66,7 +66,7 @@ def _seconds(factor: float, value: Any) -> Any:
 
 
 def _timeout(value: Any) -> Any:
-    """Read a time of which nobody says whether it is in seconds."""
+    """Read a time whose unit the key does not name."""
     seconds = _seconds(1, value)
     if seconds >= _MAX_PLAUSIBLE_SECONDS:
         why = f"nobody can tell whether {describe(value)} are seconds or milliseconds"
@@ -79,7 +79,7 @@ def _worktree(value: Any) -> Any:
 
 
 def _excluded(value: Any) -> Any:
-    """Read names of what is left out; `none` says nothing. A separator that is none would leave nothing out."""
+    """Read names to leave out; `none` leaves nothing out. Names with a wrong separator would match nothing."""
     names = _names(value)
     if names is UNSET or not names or says_none(names):
         return UNSET
@@ -116,7 +116,7 @@ def _yes_or_no(value: Any, yes: bool = True, remedy: str = "", instead: Any = UN
 
 
 def _exact_true(value: Any) -> Any:
-    # pi's rule: a key that is present is said, and only an unquoted `true` says yes.
+    # pi's rule: of a key that is present, only an unquoted `true` means yes.
     if isinstance(value, bool):
         return value
     raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
@@ -425,7 +425,7 @@ def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
 
 
 def _hook_timeout(event: str, value: Any) -> float | None:
-    # Some programs count milliseconds; nobody waits 1,000 seconds for a hook.
+    # Some programs use milliseconds; nobody waits 1,000 seconds for a hook.
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:

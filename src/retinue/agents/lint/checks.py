@@ -134,7 +134,7 @@ def _rename_key(subject: LintSubject, key: str, right: str) -> Repair:
 
 def _keep_one(subject: LintSubject, key: str) -> Repair:
     """Return the repair that drops all but one of the places of a key."""
-    # Only the reader knows which of them counts, so the one to keep is found by trying.
+    # Only the reader knows which of them it takes, so the one to keep is found by trying.
 
     def apply(text: FileLines) -> FileLines:
         items = text.find(key)
@@ -458,7 +458,7 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
 
 
 def _meanings(names: Iterable[str]) -> set[str]:
-    """Return the tools of Retinue that the names stand for."""
+    """Return the tools of Retinue that the names mean."""
     return {tool for name in names for tool in canonical(name)}
 
 

@@ -179,7 +179,7 @@ def _write(before: LintSubject, after: LintSubject) -> str:
 
 
 def _subject(path: str) -> LintSubject:
-    # Read by its whole path, because where a file lies says which dialect it is.
+    # Read by its whole path, because the folder decides the dialect.
     data = read_bytes(path)
     if isinstance(data, Problem):
         return LintSubject(unusable(path, data), None)
@@ -284,8 +284,7 @@ def _naming_key(entry: LoadedAgent, agent: str) -> str:
 
 
 def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
-    """The same for files that were named one by one: within one folder of agents a name counts
-    once."""
+    """Yield findings on names that several files of one folder of agents have, for files that were named one by one."""
     folders: dict[tuple[str, str], list[tuple[str, LintSubject]]] = defaultdict(list)
     for subject in subjects:
         spec = subject.parsed.spec

@@ -22,8 +22,8 @@ from retinue.core.spec import Severity
 
 
 class Code(Struct, frozen=True):
-    """`severity` is the usual one; a finding may be milder or worse. `fixable` says that --fix
-    can repair it where that keeps the agent's rights."""
+    """`severity` is the usual one; a finding may be milder or worse. With `fixable`, --fix can
+    repair it if that keeps the agent's rights."""
 
     severity: Severity
     meaning: str
