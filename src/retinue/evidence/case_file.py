@@ -69,7 +69,7 @@ class TextRules(_Rules, frozen=True):
 
 
 class FileRules(_Rules, frozen=True):
-    """Patterns of paths. `written` names all files that may and must change; None says nothing about them."""
+    """Patterns of paths. `written` names all files that may and must change; with None any file may."""
 
     written: list[str] | None = None
     read: list[str] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Expectations(_Rules, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The keys that say something."""
+        """The keys that expect something."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
 
@@ -152,7 +152,7 @@ class CaseLimits(_Rules, frozen=True):
 
 
 class CaseDefaults(_Rules, frozen=True, kw_only=True):
-    """Keys of a case that may stand beside `cases` too, for each of them that has no other value."""
+    """Keys of a case that may also be beside `cases`, for each of them that has no other value."""
 
     fixture: str | RepositoryFixture | None = None
     answers: InboxAnswers | None = None

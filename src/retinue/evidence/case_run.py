@@ -1,4 +1,4 @@
-"""One case, run once: a temporary copy of its fixture, the agent as its file says now, and the record judged.
+"""One case, run once: a temporary copy of its fixture, the current file of the agent, and the record judged.
 
 Offline the recorded model answers by position and the user's home is an empty folder, so that a result depends on
 nothing but the files under test. Live a real model answers, with the user's own settings and keys; only then is a
@@ -48,7 +48,7 @@ from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import repository_root, retinue_home
 
 _OFFLINE_SECONDS = 120.0
-"""How long an offline case may take that has no limit of its own."""
+"""The time limit of an offline case that sets none."""
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "PYTHONPATH")
 _AGENT_SUFFIXES = (".md", ".agent.md", ".markdown", ".yaml")
 
@@ -56,7 +56,7 @@ Status = Literal["passed", "failed", "skipped"]
 
 
 class TrialOptions(Struct, frozen=True, kw_only=True):
-    """How cases are run. Without `live` they are offline. `usd` is what one run may cost at most."""
+    """How cases are run. Without `live` they are offline. `usd` is the maximum cost of one run."""
 
     live: str | None = None
     usd: float | None = None
@@ -174,7 +174,7 @@ class RunCase:
         self._copy_agents(work)
 
     def _copy_agents(self, work: Path) -> None:
-        """Put the agents beside the tested one where they are in the project, as their files say now."""
+        """Put the current files of the agents beside the tested one where they are in the project."""
         root = project_root(self.base)
         below = self.base.resolve().relative_to(root)
         if not any(part.startswith(".") for part in below.parts):
@@ -218,7 +218,7 @@ class RunCase:
         return replace(spec, path=None) if all(trust.trusts(spec, right) for right in brings(spec)) else spec
 
     async def _stop_when_routed(self, supervisor: Supervisor, run_id: str) -> None:
-        """Stop the main agent when it has started its first agent: what is asked is which one."""
+        """Stop the main agent when it has started its first agent: the question is only which one."""
         node = supervisor.members[run_id]
         async for event in node.events(tree=True):
             if event.run_id != run_id:
@@ -256,7 +256,7 @@ class RunCase:
 
 
 def find_agent(tests: AgentTests, environment: Mapping[str, str], chosen: Path | None = None) -> AgentSpec:
-    """Return the agent that a test file is about, as its file says now. Raise CaseFileError when there is none, and
+    """Return the agent that a test file is about, from its current file. Raise CaseFileError when there is none, and
     when its file cannot be used."""
     beside = [tests.path.with_name(f"{tests.agent}{suffix}") for suffix in _AGENT_SUFFIXES]
     path = chosen or next((file for file in beside if file.is_file()), None)
@@ -277,7 +277,7 @@ def find_agent(tests: AgentTests, environment: Mapping[str, str], chosen: Path |
 
 
 def project_root(folder: Path) -> Path:
-    """Return the project that a folder of agents belongs to: what is above its dotted folder (`.claude/agents`), else
+    """Return the project that a folder of agents belongs to: the parent of its dotted folder (`.claude/agents`), else
     the repository, else the folder itself."""
     resolved = folder.resolve()
     repository = repository_root(resolved)
@@ -323,7 +323,7 @@ _SCORE = re.compile(r"\{.*\}", re.DOTALL)
 
 
 async def ask_judge(rules: JudgeRules, task: str, record: RunRecord, project: Project, model: str) -> list[Unmet]:
-    """Return what the judge objects to. An opinion that cannot be read is an objection."""
+    """Return the objections of the judge. An opinion that cannot be read is an objection."""
     selection = await select_model(
         rules.model or model,
         settings=project.settings.settings,

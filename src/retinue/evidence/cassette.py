@@ -70,7 +70,7 @@ class CassetteError(ConfigurationError):
 
 
 class CassetteHead(Struct, frozen=True, kw_only=True):
-    """The first line. `commit` is what was checked out when the first run began; `usd` what the tree cost."""
+    """The first line. `commit` was checked out when the first run began; `usd` is the cost of the tree."""
 
     type: str = "cassette"
     version: int = VERSION
@@ -85,7 +85,7 @@ class CassetteHead(Struct, frozen=True, kw_only=True):
 
 
 class RequestMark(Struct, frozen=True):
-    """A short mark of the request of one turn, in three parts, so that a difference says what differs. Marks are made
+    """A short mark of the request of one turn, in three parts, so that a difference names its part. Marks are made
     from portable events, of a past run and of its replay alike: equal marks, an equal request."""
 
     system: str
@@ -291,7 +291,7 @@ def _plain(value: Any) -> Any:
             return value if value.signature is None else replace(value, signature=None)
         case Thinking():
             return replace(value, signature=None, redacted=None)
-        # A replay is recorded as well, and sees what a cassette has in place of an image.
+        # A replay is recorded as well, and its images are digests already.
         case Image() | Document() if not value.data.startswith(_DIGEST):
             return replace(value, data=f"{_DIGEST}{hashlib.sha256(value.data.encode()).hexdigest()}")
         case _:

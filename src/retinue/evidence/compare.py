@@ -26,7 +26,7 @@ _MAX_TEXT_CHARACTERS = 160
 
 
 class RunDifference(Struct, frozen=True):
-    """One thing that is not the same. `agent` and `turn` say where."""
+    """One difference, in a turn of an agent."""
 
     kind: Kind
     agent: str
@@ -69,7 +69,7 @@ class RecordingFacts(Struct, frozen=True, kw_only=True):
     tokens: int
     answer: str
     files: dict[str, str | None] = field(default_factory=dict)
-    """The files that were changed, each with the hash of what it holds afterwards; None where it was removed."""
+    """The files that were changed, each with the hash of its content afterwards; None if it was removed."""
 
 
 class Comparison(Struct, frozen=True):
@@ -185,7 +185,7 @@ def _compare_files(left: RecordingFacts, right: RecordingFacts) -> Iterator[RunD
 
 
 def facts_of(cassette: Cassette) -> RecordingFacts:
-    """Return what a recording comes to."""
+    """Return the figures of a recording."""
     outcome = outcome_of_run(cassette.first)
     calls = 0
     files: dict[str, str | None] = {}

@@ -20,7 +20,7 @@ from retinue.guard.trust import WIDE_MODES, Trust, TrustSubject
 
 
 def case_rights(case: Case, cassette: Cassette | None) -> Iterator[str]:
-    """Yield what of a case needs consent, a line each."""
+    """Yield the rights of a case that need consent, a line each."""
     recorded = cassette.first.created.options if cassette is not None else NO_OPTIONS
     mode = case.permission_mode or recorded.permission_mode
     if mode in WIDE_MODES:
@@ -55,7 +55,7 @@ def _permits(trust: Trust, path: Path, content: Path) -> bool:
 
 @contextmanager
 def consent_kept(path: Path, trust: Trust) -> Iterator[None]:
-    """Consent to what the user's own command writes into a test file or its cassettes meanwhile, unless the file
+    """Consent to the changes of a test file or its cassettes by the user's own command meanwhile, unless the file
     brought rights before that nobody had consented to."""
     before = _subject_at(path)
     agreed = before is None or before.answer(trust) == "trusted"

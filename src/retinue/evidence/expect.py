@@ -33,7 +33,7 @@ _MAX_LINES = 12
 
 
 class Unmet(Struct, frozen=True):
-    """An assertion that does not hold. `ledger` are the lines of the record that show it."""
+    """An assertion that does not hold. `ledger` are the lines of the record that prove it."""
 
     name: str
     reason: str

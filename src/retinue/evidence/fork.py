@@ -54,8 +54,8 @@ _LEFT_BEHIND = (InboxOpened, InboxClosed, ResultRead, Retrying, Undone, Rewound)
 
 
 class Fork(Struct, frozen=True):
-    """A new run that nobody has taken up yet. `at` is the last event of the old run that it knows; `prompt` is what it
-    goes on with, if something was said."""
+    """A new run that nobody has taken up yet. `at` is the last event of the old run that it knows; `prompt` is the
+    message with which it continues, if there is one."""
 
     run_id: str
     source: str
@@ -118,7 +118,7 @@ async def fork_run(
 
 
 def _ending(last: Event, row: RunState) -> Outcome:
-    """Return how the new run stands before it is taken up: as the old one did, if that had ended just then."""
+    """Return the outcome of the new run before it is resumed: that of the old one, if that had ended just then."""
     note = f"Forked from run {row.id} at event {last.seq}."
     if isinstance(last.body, RunEnded):
         outcome = last.body.outcome
@@ -127,7 +127,7 @@ def _ending(last: Event, row: RunState) -> Outcome:
 
 
 def _last_moment(past: Sequence[Event]) -> int:
-    """Return the index of the last event after which a conversation can go on: not in the middle of a turn, of which
+    """Return the index of the last event after which a conversation can continue: not in the middle of a turn, of which
     some calls have run and others have not. -1 when there is none."""
     moments = (MessageAdded, TurnEnded, Compacted, RunEnded)
     return max((number for number, event in enumerate(past) if isinstance(event.body, moments)), default=-1)
@@ -136,7 +136,7 @@ def _last_moment(past: Sequence[Event]) -> int:
 def _copied(past: Sequence[Event], row: RunState, transcript: str) -> Iterator[Body]:
     """Yield the events of the new run."""
     bodies = [event.body for event in past if not isinstance(event.body, _LEFT_BEHIND)]
-    # The fork has an ending of its own.
+    # The fork gets an own ending.
     while isinstance(bodies[-1], RunEnded):
         bodies.pop()
     is_noted = False
@@ -158,8 +158,8 @@ def _copied(past: Sequence[Event], row: RunState, transcript: str) -> Iterator[B
 
 
 async def _put_back_files(project: Project, row: RunState, turn: int, since: float) -> list[UndoneFile]:
-    """Put back what the run and its agents have changed from `turn` on, and return the fate of each file that is not
-    as it was already."""
+    """Put back the files that the run and its agents have changed from `turn` on, and return the fate of each file that
+    had another content."""
     if not (project.state / "checkpoints" / "ledger.db").is_file():
         return []
     tree = project.log.reader.tree(row)

@@ -99,7 +99,7 @@ class PortableText:
 
 
 def _folders(places: MachineFolders) -> dict[bytes, bytes]:
-    """Return what stands in JSON for each folder, by the spellings of its path."""
+    """Return the name of each folder by the spellings of its path in JSON."""
     names: dict[bytes, bytes] = {}
     # The working folder comes last: where it is the user's home as well, it is meant.
     for name, path in reversed(places.by_name().items()):

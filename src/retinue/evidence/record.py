@@ -73,7 +73,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
 
 def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
-    """Return what a run did, without what only its folder can tell; None for one that has not ended."""
+    """Return the record of a run without the changes in its folder; None for one that has not ended."""
     outcome = reader.outcome(run_id)
     if outcome is None:
         return None

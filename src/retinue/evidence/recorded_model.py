@@ -4,9 +4,9 @@ A child is played by the recorded child of the same parent that had the same age
 the next one: which of several children starts first does not matter. Folders and runs in an answer become those of
 the run that is played.
 
-When an agent in the background ends is a matter of luck, and an answer that only waits for it would end a run that has
-nobody to wait for. So such an agent does not end before its parent has come as far as it had when it heard of that end;
-and a parent that hears of it after its last recorded answer gives that answer again.
+The moment at which an agent in the background ends is a matter of luck, and an answer that only waits for it would end
+a run that has nobody to wait for. So such an agent does not end before its parent has given as many answers as in the
+recording; and a parent that is notified after its last recorded answer gives that answer again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNKNOWN_MODEL_TOKENS = 1_000_000
 
 
 class RecordedModels:
-    """A `ModelSource` that plays a cassette. `problems` says what the recording could not answer."""
+    """A `ModelSource` that plays a cassette. `problems` are requests that the recording could not answer."""
 
     def __init__(self, cassette: Cassette, places: MachineFolders) -> None:
         self._cassette = cassette
@@ -70,7 +70,7 @@ class RecordedModels:
         return model
 
     async def may_end(self, number: int) -> None:
-        """Return when the parent of a recorded run has come as far as it had when it heard of that run's end."""
+        """Return when the parent of a run has given as many answers as before it was notified of that run's end."""
         parent, answers = self._heard_after.get(number, (0, 0))
         if parent in self._models:
             await self._models[parent].reach(answers)
@@ -162,7 +162,7 @@ class RecordedModel:
                 return
 
     def _hears_late(self, request: ModelRequest) -> bool:
-        """Return whether all that is new is the end of an agent, of which the recorded run had heard before."""
+        """Return whether the only news is the end of an agent, of which the recorded run was notified earlier."""
         newest = request.messages[-1] if request.messages else None
         if not self._answers or self._answers[-1].tool_calls:
             return False
@@ -191,7 +191,7 @@ def _heard_after(cassette: Cassette) -> dict[int, tuple[int, int]]:
 
 
 def model_info(full_name: str) -> ModelInfo:
-    """Return what is known of a model by its full name."""
+    """Return the facts known of a model by its full name."""
     provider, _, name = full_name.partition("/")
     for info in known_models(provider):
         if info.id == name:
@@ -200,5 +200,5 @@ def model_info(full_name: str) -> ModelInfo:
 
 
 def _asks_for_summary(request: ModelRequest) -> bool:
-    """Return whether this request shortens the conversation: its text stands between tags (`loop/compact.py`)."""
+    """Return whether this request shortens the conversation: its text is between tags (`loop/compact.py`)."""
     return len(request.messages) == 1 and request.thinking == "off"

@@ -1,4 +1,4 @@
-"""Playing a cassette again and saying what is different: exact where a test is tolerant.
+"""A cassette played again and compared: exact where a test is tolerant.
 
 The first run has its recorded definition, task and limits; the answers are the recorded ones. With recorded tools
 nothing is executed: each call gets the result that was recorded for it, inside the permission gate, so that a replay
@@ -119,7 +119,7 @@ def _prepare(cassette: Cassette, cwd: Path, work: Path, tools: Tools, environmen
 async def _play(
     cassette: Cassette, folder: Path, tools: Tools, environment: Mapping[str, str]
 ) -> tuple[Cassette, list[str]]:
-    """Return the recording of the new run, and what the old one could not answer."""
+    """Return the recording of the new run, and the requests that the old one could not answer."""
     work, state = folder / "work", folder / "state"
     folders = MachineFolders(str(work), str(state), str(home(environment)))
     models = RecordedModels(cassette, folders)
@@ -148,7 +148,7 @@ def attached_images(run: RecordedRun) -> tuple[Image, ...]:
 
 
 def request_of(created: RunCreated, work: Path) -> RunRequest:
-    """Return what a recorded run was started with. Raise CassetteError for a definition of another version."""
+    """Return the request of a recorded run. Raise CassetteError for a definition of another version."""
     options = created.options
     try:
         spec = msgspec.convert(created.spec, AgentSpec)

@@ -1,4 +1,4 @@
-"""Many cases: which are chosen, how often each is run, when its verdict is certain, and what all of them may cost.
+"""Many cases: their choice, the repetitions of each until its verdict is certain, and the cost limit of all.
 
 `evaluate` asks a live model which of two agents is better: the same cases for both, several times, with intervals. Pass
 rates have Wilson intervals, means of cost and turns have bootstrap intervals of fixed seed, and the difference of the
@@ -37,7 +37,7 @@ Verdict = Literal["passed", "failed", "skipped", "tracked", "unusable"]
 
 class CaseResult(Struct, frozen=True, kw_only=True):
     """A case with all its repetitions. `tracked` never fails: its pass rate is only reported. `unusable`: a file of it
-    cannot be used, as `problem` says."""
+    cannot be used, for the reason in `problem`."""
 
     tests: AgentTests
     number: int
@@ -63,7 +63,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
 
 class SuiteOptions(Struct, frozen=True, kw_only=True):
-    """`max_usd` bounds all live runs together; `repeat` goes before what the file says. Without `decide_early` all
+    """`max_usd` bounds all live runs together; `repeat` overrides the file. Without `decide_early` all
     repetitions are run, also when the verdict is certain."""
 
     trial: TrialOptions = TrialOptions()
@@ -83,7 +83,7 @@ class SuiteQuote(Struct, frozen=True):
     model: str
 
     def text(self, times: int = 1) -> str:
-        """Return what is expected, in words, for so many times these runs."""
+        """Return the expectation in words, for so many times these runs."""
         priced = self.runs - self.unknown
         parts = []
         if priced:
@@ -114,8 +114,8 @@ def _matches(expression: str, text: str) -> bool:
 async def quote_suite(
     chosen: Sequence[tuple[AgentTests, int]], options: SuiteOptions, environment: Mapping[str, str]
 ) -> SuiteQuote:
-    """Return what live runs of these cases would cost, by what their recordings cost. Raise UsageError for a model
-    whose price is not known: no limit could hold it."""
+    """Estimate the cost of live runs of these cases by the cost of their recordings. Raise UsageError for a model whose
+    price is not known: no limit could stop it."""
     folder = chosen[0][0].path.parent
     settings = load_settings(folder, environment=environment).settings
     selection = await select_model(options.trial.live, settings=settings, environment=environment)
@@ -145,7 +145,7 @@ def _expected_cost(tests: AgentTests, case: Case) -> float | None:
 
 
 class Suite:
-    """Runs cases, several at a time. `on_result` hears of each that is over."""
+    """Runs cases, several at a time. `on_result` gets the result of each."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ async def evaluate(
 
 
 def score(name: str, results: Sequence[CaseResult]) -> AgentScore:
-    """Return what the runs of one agent come to."""
+    """Return the figures of all runs of one agent."""
     records = [trial.record for result in results for trial in result.trials if trial.record is not None]
     passes = sum(result.passes for result in results)
     costs = [record.usage.cost_usd for record in records if record.usage.cost_usd is not None]

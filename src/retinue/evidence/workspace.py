@@ -1,4 +1,4 @@
-"""The folder that a test works in: a temporary copy of its fixture, and what was changed in it.
+"""The folder that a test works in: a temporary copy of its fixture, and the changes in it.
 
 A fixture is a folder, a git bundle, or a commit of a repository; without one it is the project at the commit at which
 the run was recorded, or as it is now where its repository has no commit. The project itself is never written to.
@@ -196,7 +196,7 @@ _OLD_SECONDS = 3600.0
 
 
 def clear_leftovers(folder: Path | None = None) -> list[str]:
-    """End and remove what dead processes of this user have left in the folder for temporary files. Return their
+    """End and remove the leftovers of dead processes of this user in the folder for temporary files. Return their
     folders. Never raises for one that cannot be removed."""
     base = folder or Path(tempfile.gettempdir())
     removed: list[str] = []

@@ -49,7 +49,7 @@ class ScriptError(AssertionError):
 
 
 class ScriptedModel:
-    """A model that plays `turns`, one for each request. `requests` holds what it was sent.
+    """A model that plays `turns`, one for each request. `requests` are those it was sent.
 
     Used as a context manager, it checks on leaving that the whole script was played. Every difference is also kept in
     `problems`, because a run turns what a model raises into a failed outcome.
@@ -162,7 +162,7 @@ class _Answer:
                 yield ToolCallStarted(step.name)
                 self._content.append(ToolCall(step.id or "", step.name, step.arguments, step.broken))
             case Retry():
-                # The model layer begins the answer anew, so what was streamed before does not count.
+                # The model layer begins the answer anew, so earlier parts are discarded.
                 self._content.clear()
                 yield Retrying(step.attempt, step.delay, Failure(step.kind, "scripted retry"))
             case Fail():

@@ -1,4 +1,4 @@
-"""A model behind an address, without a run: to try a server, and to see what it would be sent.
+"""A model behind an address, without a run: to try a server, and to see the requests to it.
 
     async with ProviderModel("openai", "http://localhost:8000/v1", id="my-model") as model:
         run = await drive(model, "Hello")
@@ -80,7 +80,7 @@ class ProviderModel:
         return self._model.stream(request)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        """Return what would be sent, as the server reads it."""
+        """Return the body of the request, as the server reads it."""
         return cast("WireModel", self._model).body(request)
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that consents to what test files of agents bring, for one call of pytest."""
+    """Add the option that consents to the rights of agents' test files, for one call of pytest."""
     group = parser.getgroup("retinue")
     group.addoption("--retinue-trust", action="store_true", help="let agents' test files have the rights they ask for")
 

@@ -26,7 +26,7 @@ from retinue.models.protocol import ModelRequest
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Text. `chunks` is the number of deltas in which it is streamed; with 0 it stands in the final message only."""
+    """Text. `chunks` is the number of deltas in which it is streamed; with 0 it is in the final message only."""
 
     text: str
     chunks: int = 1
@@ -81,7 +81,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A stream that never goes on. It can be cancelled, like a dead connection."""
+    """A stream that never continues. It can be cancelled, like a dead connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A check of what the model is sent: a text that the newest message must contain, or a function of the whole
+    """A check of the request to the model: a text that the newest message must contain, or a function of the whole
     request that returns False or raises if it is wrong."""
 
     what: str | Callable[[ModelRequest], object]

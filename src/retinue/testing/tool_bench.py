@@ -59,7 +59,7 @@ class ToolBench:
         await self.close()
 
     async def close(self) -> None:
-        """End what the tools have started: commands in the background, language servers."""
+        """End everything that the tools have started: commands in the background, language servers."""
         await self._commands.close()
         if self._project is not None:
             await self._project.close()
@@ -76,11 +76,11 @@ class ToolBench:
         return found
 
     def spec(self, name: str) -> ToolSpec:
-        """Return what a model is shown of the tool."""
+        """Return the description of the tool that a model is shown."""
         return self.tool(name).spec
 
     async def call(self, name: str, /, **arguments: Any) -> ToolOutput:
-        """Return what a model would get for this call. A failed call raises nothing: see `is_error`."""
+        """Return the output of a call as a model gets it. A failed call raises nothing: see `is_error`."""
         tool = _Recorder(self.tool(name))
         model = ScriptedModel(Turn(Call(name, arguments)), "Done.")
         recording = Recording()
@@ -111,7 +111,7 @@ class ToolBench:
 
 
 class _Recorder:
-    """A tool and what it returned: the events of a run have no place for the `value` of an output."""
+    """A tool that keeps its output: the events of a run have no place for its `value`."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool

@@ -1,4 +1,4 @@
-"""What `@path` in a prompt attaches: a text file as `read` shows it, a folder as `ls` does, an image by its path.
+"""Attachments of `@path` in a prompt: a text file as `read` shows it, a folder as `ls` does, an image by its path.
 
     @src/app.py          the file, as far as one call of `read` shows it
     @src/app.py#L10-40   these lines of it
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.runs.project import Project
 
-MOST_FILES = 20
-MOST_CHARACTERS = 400_000
+MAX_FILES = 20
+MAX_CHARACTERS = 400_000
 """Of all attachments of one prompt together."""
-MOST_IMAGE_CHARACTERS = 20_000_000
+MAX_IMAGE_CHARACTERS = 20_000_000
 """Of all images of one prompt together, as base64: providers refuse requests of 32 MB."""
 _MENTION = re.compile(r'(?:^|(?<=[\s(]))@(?:"([^"\n]+)"|([^\s"@]+))')
 _LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
@@ -66,8 +67,8 @@ def find_mentions(texts: Iterable[str], cwd: Path) -> Iterator[FileMention]:
     """Yield the files and folders that the texts name with an `@`, each once and only those that exist."""
     seen = set()
     for text in texts:
-        for found in _MENTION.finditer(text):
-            mention = _existing(found[1] or found[2], cwd)
+        for match in _MENTION.finditer(text):
+            mention = _existing(match[1] or match[2], cwd)
             if mention is not None and mention not in seen:
                 seen.add(mention)
                 yield mention
@@ -77,14 +78,10 @@ def _existing(written: str, cwd: Path) -> FileMention | None:
     # A sign behind it belongs to the sentence, unless only a file with that sign exists.
     for text in dict.fromkeys((written.rstrip(_TRAILING), written)):
         lines = _LINES.search(text)
-        path = text
-        if lines is not None:
-            path = text[: lines.start()]
+        path = text if lines is None else text[: lines.start()]
         if path and _exists(cwd / Path(path).expanduser()):
-            if lines is None:
-                return FileMention(path)
-            last = int(lines[2]) if lines[2] else None
-            return FileMention(path, int(lines[1]), last)
+            numbers = () if lines is None else lines.groups()
+            return FileMention(path, *(int(number) if number else None for number in numbers))
     return None
 
 
@@ -97,18 +94,16 @@ def _exists(path: Path) -> bool:
 
 def holds_secrets(name: str) -> bool:
     """Return whether files of this name usually hold secrets; samples such as `.env.example` do not."""
-    low = name.lower()
-    if any(fnmatch(low, pattern) for pattern in _SAMPLES):
-        return False
-    return any(fnmatch(low, pattern) for pattern in _SECRET)
+    matches = partial(fnmatch, name.lower())
+    return any(map(matches, _SECRET)) and not any(map(matches, _SAMPLES))
 
 
 async def attach_files(prompt: PersonPrompt, texts: Iterable[str], project: Project) -> None:
     """Add a block for each file that the texts name, and a note for each that is not attached."""
-    room = MOST_CHARACTERS
+    room = MAX_CHARACTERS
     for number, mention in enumerate(find_mentions(texts, project.cwd)):
-        if number >= MOST_FILES:
-            prompt.notes.append(f"{mention.shown} and what follows are not attached: at most {MOST_FILES} files are.")
+        if number >= MAX_FILES:
+            prompt.notes.append(f"{mention.shown} and what follows are not attached: at most {MAX_FILES} files are.")
             return
         room = await _attach(mention, prompt, project, room)
 
@@ -128,7 +123,7 @@ async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, 
     elif images := [part for part in output.content if isinstance(part, Image)]:
         _attach_image(mention, text, images[0], prompt)
     elif len(text) > room:
-        prompt.notes.append(f"{mention.shown} is not attached: the others take up all {MOST_CHARACTERS:,} characters.")
+        prompt.notes.append(f"{mention.shown} is not attached: the others take up all {MAX_CHARACTERS:,} characters.")
     else:
         prompt.add("attached_folder" if path.is_dir() else "attached_file", mention.shown, text)
         return room - len(text)
@@ -136,9 +131,9 @@ async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, 
 
 
 def _attach_image(mention: FileMention, about: str, image: Image, prompt: PersonPrompt) -> None:
-    if sum(len(each.data) for each in (*prompt.images, image)) > MOST_IMAGE_CHARACTERS:
-        most = format_bytes(MOST_IMAGE_CHARACTERS * 3 // 4)
-        prompt.notes.append(f"{mention.shown} is not attached: the images of one message have at most {most}.")
+    if sum(len(attached.data) for attached in (*prompt.images, image)) > MAX_IMAGE_CHARACTERS:
+        limit = format_bytes(MAX_IMAGE_CHARACTERS * 3 // 4)
+        prompt.notes.append(f"{mention.shown} is not attached: the images of one message have at most {limit}.")
         return
     prompt.add_image(mention.path, about, image)
 
@@ -149,9 +144,7 @@ def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Pr
         return "a file of this name usually holds secrets. Copy what the model may know into your message."
     use = ToolUse("read", {"path": mention.path}, TOOLS["read"])
     decision = project.judge_call(use, mode=prompt.mode)
-    if decision.verdict != "allow":
-        return decision.reason
-    return ""
+    return "" if decision.verdict == "allow" else decision.reason
 
 
 def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:

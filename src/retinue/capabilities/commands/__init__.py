@@ -18,7 +18,7 @@ else:
 
 
 class CommandsCapability(Capability):
-    """The commands of the project and of the user: their texts, and what each may run and allow."""
+    """The commands of the project and of the user: their texts, and the rights of each."""
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
         called = prompt.called()

@@ -308,7 +308,7 @@ def fill_in(body: str, arguments: str, outputs: Mapping[str, str] | None = None)
 
 
 def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list[str]:
-    """Return what the file allows, as rules with the names of our tools."""
+    """Return the permissions of a file, as rules with the names of our tools."""
     if not command.allowed_tools:
         return []
     provenance = provenance_of(command.source)

@@ -64,7 +64,7 @@ def cut_index(data: bytes) -> str:
 
 
 def advice(data: bytes) -> str:
-    """Return what to tell an agent that has just written its index; empty while there is room."""
+    """Return advice for an agent that has just written its index; empty while there is room."""
     lines, size = len(data.split(b"\n")), len(data)
     if data.endswith(b"\n") or not data:
         lines -= 1
@@ -138,12 +138,12 @@ def _frame(index: str, attributes: str) -> str:
     """Return an index between tags; empty for an empty one."""
     if not index:
         return ""
-    # The index is what an agent wrote: it must not close the frame and speak as the system.
+    # An agent wrote the index: it must not close the frame and speak as the system.
     return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
 
 
 def _line(path: Path) -> str:
-    # A name of a folder may hold line breaks and quotes, which would end the attribute or the line.
+    # A name of a folder may have line breaks and quotes, which would end the attribute or the line.
     return replace_unprintable(str(path)).replace('"', "'")
 
 

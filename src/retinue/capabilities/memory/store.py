@@ -44,7 +44,7 @@ MEMORY_FOLDERS: Mapping[MemoryScope, str] = {
 
 
 CARRIED_OTHERS = "others"
-"""Where the memories of other systems are in what came from another machine's home."""
+"""The folder of other systems' memories in the files that came from another machine's home."""
 
 
 def check_name(name: str) -> str:
@@ -69,8 +69,8 @@ def own_folder(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[st
 
 
 def carried_folders(name: str, scope: MemoryScope, brought: Path) -> tuple[SafeDir, tuple[SafeDir, ...]]:
-    """Return the folder that is written, and those that are only read, in what a run brought from its sender's home.
-    Raise UsageError for an unsafe name."""
+    """Return the folder that is written, and those that are only read, in the files that a run brought from its
+    sender's home. Raise UsageError for an unsafe name."""
     own = SafeDir(brought, (MEMORY_FOLDERS[scope], check_name(name)), private=True)
     above = SafeDir(brought, (CARRIED_OTHERS, name))
     others = sorted(above.path.iterdir()) if above.exists() else []
@@ -95,7 +95,7 @@ def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, 
     yield SafeDir(house, (".claude", folder, name))
     modern = SafeDir(pi_home(environment), (folder, name))
     yield modern
-    # The former folder of pi counts only without the new one.
+    # The former folder of pi is read only without the new one.
     if not modern.path.exists():
         yield SafeDir(house, (".pi", folder, name))
 
@@ -119,7 +119,7 @@ _ATTEMPTS = 20
 _MAX_ARCHIVE_BYTES = 64 * 2**20
 
 Content = Mapping[str, bytes]
-"""The files of a memory: paths with `/` below its folder, and what is in them."""
+"""The files of a memory: paths with `/` below its folder, and their content."""
 
 
 class _Manifest(Struct, frozen=True):

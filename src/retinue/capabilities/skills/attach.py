@@ -1,4 +1,4 @@
-"""The skills of a run: which it can see, which it begins with, and what each may bring.
+"""The skills of a run: those it can see, those it begins with, and the rights of each.
 
 A run has the `skill` tool if there are skills and its file does not say otherwise. It gets the whole
 text of the skills it begins with and a line for each other. The permissions of a skill (`allowed-tools`) apply to the
@@ -89,7 +89,7 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
 
 def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
     """Return the list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
-    left out, and what still does not fit is counted. Empty without skills."""
+    left out, and skills that still do not fit are only counted. Empty without skills."""
     if not skills:
         return ""
     head = shipped("skills")
@@ -184,12 +184,12 @@ def _may_load(spec: AgentSpec) -> bool:
 
 
 def _names_to_preload(spec: AgentSpec) -> tuple[str, ...]:
-    """Return the skills that stand in the prompt from the start; an isolated agent has none."""
+    """Return the skills that are in the prompt from the start; an isolated agent has none."""
     return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
 
 
 def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
-    """Return what the prompt says of skills: the whole text of those the file names, a line for each that can
+    """Return the part of the prompt about skills: the whole text of those the file names, a line for each that can
     be loaded."""
     names = _names_to_preload(request.spec)
     if not names and SKILL not in tools:
@@ -273,7 +273,7 @@ def _find_tool(tools: Iterable[Tool], name: str) -> Tool | None:
 
 
 def _make_grants(node: Run, project: Project) -> OnLoad:
-    """Return a function that grants a run what a loaded skill allows, and returns what the model should know of it."""
+    """Return a function that grants a run the permissions of a loaded skill, and returns notes for the model."""
 
     async def grant(skill: Skill) -> tuple[str, ...]:
         guard = project.part(RunGuards).get(node.id)

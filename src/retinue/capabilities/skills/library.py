@@ -65,7 +65,7 @@ def substitute(text: str, skill: Skill, arguments: str) -> str:
 
 
 FILES = ("SKILL.md", "skill.md")
-"""Names of a skill's file; of two the first counts."""
+"""Names of a skill's file; of two the first is read."""
 _NAME = re.compile(r"[^\W_][\w.-]{0,127}")
 MAX_DEPTH = 6
 MAX_SKILLS = 20_000
@@ -132,7 +132,7 @@ class Library:
         return _data(self._root_of(skill), skill)
 
     def files(self, skill: Skill) -> tuple[str, ...]:
-        """Return what is bundled with a skill, as paths below its folder; links are left out."""
+        """Return the bundled files of a skill, as paths below its folder; links are left out."""
         if skill.folder is None:
             return ()
         listed = files(_safe_dir(self._root_of(skill), skill.folder))

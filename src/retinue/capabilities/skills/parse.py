@@ -174,7 +174,7 @@ SkillSource = Literal["project", "user", "extra", "plugin", "sender"]
 
 class Skill(Struct, frozen=True, kw_only=True):
     """What is known of a skill without its text. `path` is its Markdown file; `folder` is where
-    its bundled files are, None for a skill that is a file of its own."""
+    its bundled files are, None for a skill that is a single file."""
 
     name: str
     path: Path
@@ -184,13 +184,13 @@ class Skill(Struct, frozen=True, kw_only=True):
     when_to_use: str = ""
     argument_hint: str = ""
     arguments: tuple[str, ...] = ()
-    """Names for the words of what is given, in order."""
+    """Names for the words of the arguments, in order."""
     allowed_tools: tuple[str, ...] = ()
     """Calls that need no question once it is loaded, if its file is trusted."""
     model_invocable: bool = True
     user_invocable: bool = True
     fork: bool = False
-    """It is meant to be run by an agent of its own."""
+    """It is meant for a separate agent."""
     agent: str | None = None
     background: bool | None = None
     model: str | None = None

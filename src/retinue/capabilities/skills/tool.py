@@ -24,12 +24,12 @@ _PROPERTIES = {
 _ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
 
 OnLoad = Callable[[Skill], Awaitable[tuple[str, ...]]]
-"""Called for every loaded skill; returns what the model should know about it."""
+"""Called for every loaded skill; returns notes on it for the model."""
 
 
 class SkillTool:
     """Belongs to one run. `agent` runs skills that want an agent of their own; without it they
-    are loaded like any other, and the result says so."""
+    are loaded like any other, with a note in the result."""
 
     def __init__(self, library: Library, *, spawns: bool = False) -> None:
         self.library = library
