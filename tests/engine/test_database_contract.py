@@ -17,14 +17,14 @@ import pytest
 import retinue
 from retinue.core.request import Attempt, RunNeeds, WorkerView
 from retinue.engine import cluster_tables
-from retinue.engine.cluster_tables import _CommitRow, _PackRow, _PlacementRow, _WorkerRow
+from retinue.engine.cluster_tables import StoredWorkspace, _PackRow, _PlacementRow, _WorkerRow
 
 SOURCE = Path(retinue.__file__).parent
 DECODED = {
     "workers": {_WorkerRow: {"heartbeat": "read as `silence`, a number"}},
     "placements": {_PlacementRow: {"offered_at": "compared by the server"}},
     "workspaces": {
-        _CommitRow: dict.fromkeys(("project", "run_id", "kind"), "our own values of the query")
+        StoredWorkspace: dict.fromkeys(("project", "run_id", "kind"), "our own values of the query")
         | {"home_at": "compared by the server"},
         _PackRow: {},
     },
@@ -79,7 +79,7 @@ def test_every_column_becomes_a_field_of_a_checked_type():
         assert names <= covered, (table, names - covered)
 
 
-@pytest.mark.parametrize("kind", [_WorkerRow, _PlacementRow, _CommitRow, _PackRow, WorkerView, RunNeeds, Attempt])
+@pytest.mark.parametrize("kind", [_WorkerRow, _PlacementRow, StoredWorkspace, _PackRow, WorkerView, RunNeeds, Attempt])
 def test_no_field_takes_any_text(kind):
     assert list(unchecked(kind, "")) == []
 

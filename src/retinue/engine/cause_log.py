@@ -19,6 +19,10 @@ class CauseLog:
         self._reported: dict[str, float] = {}
         self._lock = threading.Lock()
 
+    def report_failure(self, cause: str, text: str, error: Exception) -> None:
+        """Write that something failed, unless it failed for the same cause within the last hour."""
+        self.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
+
     def report(self, cause: str, text: str) -> None:
         """Write `text`, unless this cause was reported within the last hour."""
         now = time.monotonic()

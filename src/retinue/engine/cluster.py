@@ -62,7 +62,9 @@ class DbosQueues:
             try:
                 self._connected().cancel_workflow(replace(attempt, number=attempt.number - 1).id)
             except Exception as error:  # noqa: BLE001 - its worker finds that the attempt is not wanted any more
-                self._report("cancel", "The last attempt of a run could not be taken out of its queue", error)
+                self._tables.causes.report_failure(
+                    "cancel", "The last attempt of a run could not be taken out of its queue", error
+                )
         self._connected().enqueue(_enqueue_options(attempt, worker), msgspec.json.encode(attempt).decode())
         return worker.queue
 
@@ -73,17 +75,14 @@ class DbosQueues:
             # Now, and not when someone waits for it.
             self._connected()
         except Exception as error:  # noqa: BLE001 - it is tried again with the first offer
-            self._report("connect", "The queues of runs cannot be reached", error)
+            self._tables.causes.report_failure("connect", "The queues of runs cannot be reached", error)
         while self._heard.wait() and not over.is_set():
             self._heard.clear()
             try:
                 tables.queue_offers(self._enqueue)
             except Exception as error:  # noqa: BLE001 - a worker that could serve the run offers it again
-                self._report("queue", "A run could not be put into a queue", error)
+                self._tables.causes.report_failure("queue", "A run could not be put into a queue", error)
         tables.close()
-
-    def _report(self, cause: str, text: str, error: Exception) -> None:
-        self._tables.causes.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
 
     def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
         """Return one of the workers that can serve this, of those alike with the most room; None without one."""

@@ -132,15 +132,6 @@ class _WorkerRow(Struct, frozen=True):
     view: str
 
 
-class _CommitRow(Struct, frozen=True):
-    commit: Commit
-    head: CommitOrNone
-    branch: BranchName
-    turn: Count
-    remote: RemoteUrl
-    history: CommitOrNone
-
-
 class _PackRow(Struct, frozen=True):
     commit: PackName
 
@@ -151,12 +142,12 @@ class StoredWorkspace(Struct, frozen=True):
     commit, kept for all runs, whose history its bundle leaves out."""
 
     kind: WorkspaceKind
-    commit: str
-    head: str = ""
-    branch: str = ""
-    turn: int = 0
-    remote: str = ""
-    history: str = ""
+    commit: Commit
+    head: CommitOrNone = ""
+    branch: BranchName = ""
+    turn: Count = 0
+    remote: RemoteUrl = ""
+    history: CommitOrNone = ""
 
     @property
     def key(self) -> str:
@@ -389,8 +380,7 @@ class ClusterTables:
         where = f"The workspace ({kind}) of run {run_id} in the database"
         if kind in _PACKS:
             return StoredWorkspace(kind, decode_row(_by_name(row), _PackRow, where).commit)
-        stored = decode_row(_by_name(row), _CommitRow, where)
-        return StoredWorkspace(kind, **msgspec.structs.asdict(stored))
+        return decode_row({"kind": kind, **_by_name(row)}, StoredWorkspace, where)
 
     def bundle(self, project: str, stored: StoredWorkspace, max_bytes: int = MAX_BUNDLE_BYTES) -> bytes | None:
         """Return the bundle of a workspace; None without it. Raise StateError for one of more than `max_bytes`."""

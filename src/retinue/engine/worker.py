@@ -29,7 +29,6 @@ from retinue.engine.cluster import DbosQueues, queue_of
 from retinue.engine.cluster_tables import ClusterTables, UnreadablePlacement
 from retinue.engine.git_remote import RemoteAwayError
 from retinue.engine.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
-from retinue.engine.travel import TravelCapability
 from retinue.engine.worker_run import WorkerRun
 from retinue.errors import RetinueError, StateError, UnknownRunError
 from retinue.guard.git import GitError
@@ -167,11 +166,8 @@ class Worker:
             try:
                 tables.beat(self._owner, self._queues.view)
             except Exception as error:  # noqa: BLE001 - it is tried again
-                self._report("beat", "This worker could not say that it lives", error)
+                self._causes.report_failure("beat", "This worker could not say that it lives", error)
         tables.close()
-
-    def _report(self, cause: str, text: str, error: Exception) -> None:
-        self._causes.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
 
     async def _watch(self) -> None:
         """Offer again what dead workers held, as far as this one could serve it."""
@@ -186,7 +182,7 @@ class Worker:
                         self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
                 self._share_limits()
             except Exception as error:  # noqa: BLE001 - it is tried again
-                self._report("watch", "The other workers could not be watched", error)
+                self._causes.report_failure("watch", "The other workers could not be watched", error)
             await asyncio.sleep(WATCH_SECONDS)
 
     def _refuse(self, unreadable: UnreadablePlacement) -> None:
@@ -205,7 +201,7 @@ class Worker:
                 reader.run(run_id)
             annotate(state, run_id, RunEnded(Outcome("error", failure=failure)))
         except RetinueError as error:
-            self._report("end", "The end of a run could not be written", error)
+            self._causes.report_failure("end", "The end of a run could not be written", error)
 
     def _share_limits(self) -> None:
         """Tell other workers which accounts a provider has told this one to let wait, and wait with them."""
@@ -228,7 +224,7 @@ class Worker:
                 for sentence in await asyncio.to_thread(self._remove_from_remotes, tables):
                     self._say(sentence)
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
-                self._report("leftovers", "What ended runs have left could not be removed", error)
+                self._causes.report_failure("leftovers", "What ended runs have left could not be removed", error)
             finally:
                 tables.close()
             await asyncio.sleep(REMOVE_SECONDS)
@@ -248,7 +244,7 @@ class Worker:
         try:
             await self._serve(attempt, state)
         except Exception as error:  # noqa: BLE001 - a defect must not end the worker
-            self._report("serve", f"{attempt.run_id}: Retinue failed", error)
+            self._causes.report_failure("serve", f"{attempt.run_id}: Retinue failed", error)
         finally:
             self._at_work -= 1
             if not self._at_work:
@@ -292,30 +288,27 @@ class Worker:
 
     async def _go_on(self, attempt: Attempt, state: Path) -> None:
         run = WorkerRun(attempt, state, self._tables, self._queues.view, self._environment)
-        prepared = await asyncio.to_thread(run.prepare)
-        if prepared is None:
+        project = await asyncio.to_thread(run.prepare)
+        if project is None:
             return
-        project, journey = prepared
-        travel = TravelCapability(journey)
-        project.capabilities = standard_capabilities(travel)
+        project.capabilities = standard_capabilities(run)
         supervisor = Supervisor(project)
         self._serving[attempt.run_id] = supervisor
         try:
             async with supervisor:
-                node = await self._take_over(supervisor, run)
+                node = await self._take_over(supervisor, attempt, await asyncio.to_thread(run.news))
                 await node.wait_settled()
                 await supervisor.wait_all()
                 if node.status == "interrupted":
-                    await travel.save_now(node)
+                    await run.save_now(node)
         finally:
             del self._serving[attempt.run_id]
 
-    async def _take_over(self, supervisor: Supervisor, run: WorkerRun) -> Run:
+    async def _take_over(self, supervisor: Supervisor, attempt: Attempt, prompt: str | None) -> Run:
         deadline = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
-        prompt = await asyncio.to_thread(run.news)
         while True:
             try:
-                return await supervisor.resume(run.attempt.run_id, prompt, offered=True)
+                return await supervisor.resume(attempt.run_id, prompt, offered=True)
             except StateError:
                 # Its last owner may seem to live for a moment after its worker was found dead.
                 if asyncio.get_running_loop().time() > deadline:
@@ -348,7 +341,9 @@ class Worker:
                 await self._give_up(attempt, state, StateError(f"{MAX_ATTEMPTS} workers have tried."))
         except UnknownRunError as error:
             # It was offered and is not in the log: no worker could ever serve it.
-            self._report(f"settle {attempt.project}", f"{attempt.run_id}: an offer without a run was removed", error)
+            self._causes.report_failure(
+                f"settle {attempt.project}", f"{attempt.run_id}: an offer without a run was removed", error
+            )
             await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
         except RetinueError as error:
-            self._report("settle", f"{attempt.run_id}: what became of it could not be looked up", error)
+            self._causes.report_failure("settle", f"{attempt.run_id}: what became of it could not be looked up", error)
