@@ -141,59 +141,63 @@ class Story:
         """The calls of the last answer that have not ended."""
         self._cut_off: Entry | None = None
         self._continued: Entry | None = None
+        self._place: tuple[int, float, int] = (0, 0.0, 0)
+        """Number, time and turn of the event that is being taken."""
 
     def take(self, body: Body, seq: int = 0, at: float = 0.0) -> list[Step]:
         """Return what an event changes."""
+        self._place = seq, at, self.turn
         # The most frequent events come first.
         if isinstance(body, (TextDelta, ThinkingDelta)):
             kind: Literal["answer", "thinking"] = "answer" if type(body) is TextDelta else "thinking"
             if self.writing and self.writing[-1].kind == kind:
                 self.writing[-1].pieces.append(body.text)
                 return [Step(self.writing[-1], "grew", body.text)]
-            return self._begin_text(kind, body.text, seq, at)
+            return self._begin_text(kind, body.text)
         match body:
             case ToolProgress(call_id, text):
                 entry = self._call(call_id)
                 return [Step(entry, "grew", text)] if entry is not None else []
             case ToolStarted(call):
-                return self._begin_call(call, seq, at)
+                return self._begin_call(call)
             case ToolEnded():
-                return self._end_call(body, seq, at)
+                return self._end_call(body)
             case TurnStarted(turn):
                 self.turn = turn
                 return []
             case AssistantEnded():
-                return self._end_answer(body, seq, at)
+                return self._end_answer(body)
             case _:
-                return self._note(body, seq, at)
+                return self._note(body)
 
     def count_written(self, delta: type[TextDelta] | type[ThinkingDelta]) -> int:
         """Return the characters that such events have brought of the answer that is being written."""
         kind = "answer" if delta is TextDelta else "thinking"
         return sum(len(entry.text) for entry in self.writing if entry.kind == kind)
 
-    def _begin_text(self, kind: Literal["answer", "thinking"], piece: str, seq: int, at: float) -> list[Step]:
-        entry = Entry(kind, seq, at, self.turn, [piece])
+    def _begin_text(self, kind: Literal["answer", "thinking"], piece: str) -> list[Step]:
+        entry = Entry(kind, *self._place, [piece])
         if kind == "answer":
             entry.continues = self._continued
         self.writing.append(entry)
         return [Step(entry, "added"), Step(entry, "grew", piece)]
 
-    def _end_answer(self, body: AssistantEnded, seq: int, at: float) -> list[Step]:
+    def _end_answer(self, body: AssistantEnded) -> list[Step]:
         """Settle what was streamed with what the message says. Neighbours of one kind are one entry."""
         steps: list[Step] = []
         message, self.turn, self.calls = body.message, body.turn, []
+        self._place = (*self._place[:2], self.turn)
         answer: Entry | None = None
         for kind, parts in groupby(message.content, type):
             if kind is ToolCall:
                 for call in parts:
                     assert isinstance(call, ToolCall)
-                    self.calls.append(Entry("call", seq, at, self.turn, call=call))
+                    self.calls.append(Entry("call", *self._place, call=call))
                     steps.append(Step(self.calls[-1], "added"))
                 continue
             text = "\n".join(part.text for part in parts if isinstance(part, (Text, Thinking)) and part.text)
             if text.strip():
-                entry = self._settle("answer" if kind is Text else "thinking", text, seq, at, steps)
+                entry = self._settle("answer" if kind is Text else "thinking", text, steps)
                 answer = entry if entry.kind == "answer" else answer
         for entry in self.writing:
             # Providers need not repeat thoughts in the message; a text that is not in it was not said.
@@ -204,14 +208,14 @@ class Story:
             answer.cut_off = True
             self._cut_off = answer
         if message.failure is not None:
-            steps += self._added("failed", message.failure.message, seq, at, message.failure.remedy)
+            steps += self._added("failed", message.failure.message, message.failure.remedy)
         return steps
 
-    def _settle(self, kind: Literal["answer", "thinking"], text: str, seq: int, at: float, steps: list[Step]) -> Entry:
+    def _settle(self, kind: Literal["answer", "thinking"], text: str, steps: list[Step]) -> Entry:
         """Complete the first open entry of a kind, or make one."""
         entry = next((entry for entry in self.writing if entry.kind == kind), None)
         if entry is None:
-            entry = Entry(kind, seq, at, self.turn)
+            entry = Entry(kind, *self._place)
             if kind == "answer":
                 entry.continues, self._continued = self._continued, None
         else:
@@ -225,24 +229,24 @@ class Story:
         """Return the first call of that id: some servers use one id for several calls of a message."""
         return next((entry for entry in self.calls if entry.call is not None and entry.call.id == call_id), None)
 
-    def _begin_call(self, call: ToolCall, seq: int, at: float) -> list[Step]:
+    def _begin_call(self, call: ToolCall) -> list[Step]:
         steps: list[Step] = []
         for entry in self.calls:
             if entry.state == "pending" and entry.call is not None and entry.call.id == call.id:
                 break
         else:
             # The answer with the call was not read.
-            entry = Entry("call", seq, at, self.turn, call=call)
+            entry = Entry("call", *self._place, call=call)
             self.calls.append(entry)
             steps.append(Step(entry, "added"))
         entry.state = "running"
         return [*steps, Step(entry, "began")]
 
-    def _end_call(self, body: ToolEnded, seq: int, at: float) -> list[Step]:
+    def _end_call(self, body: ToolEnded) -> list[Step]:
         steps: list[Step] = []
         entry = self._call(body.call_id)
         if entry is None:
-            entry = Entry("call", seq, at, self.turn, call=ToolCall(body.call_id, body.name, {}))
+            entry = Entry("call", *self._place, call=ToolCall(body.call_id, body.name, {}))
             steps.append(Step(entry, "added"))
         else:
             self.calls.remove(entry)
@@ -266,72 +270,72 @@ class Story:
         writing, self.writing = self.writing, []
         return [Step(entry, change) for entry in writing]
 
-    def _added(self, topic: Topic, text: str, seq: int, at: float, detail: str = "") -> list[Step]:
-        return [Step(Entry("note", seq, at, self.turn, [text], topic, detail), "added")]
+    def _added(self, topic: Topic, text: str, detail: str = "") -> list[Step]:
+        return [Step(Entry("note", *self._place, [text], topic, detail), "added")]
 
-    def _note(self, body: Body, seq: int, at: float) -> list[Step]:
+    def _note(self, body: Body) -> list[Step]:
         """Take an event that neither the model nor a tool makes."""
         match body:
             case MessageAdded(message):
                 self._continued = self._cut_off if message.origin == "correction" else None
                 self._cut_off = None
-                return [Step(Entry("message", seq, at, self.turn, [message.text], message=message), "added")]
+                return [Step(Entry("message", *self._place, [message.text], message=message), "added")]
             case RunCreated(agent, task, options=options):
-                return [Step(Entry("task", seq, at, 0, [task], None, options.description, agent), "added")]
+                return [Step(Entry("task", *self._place, [task], None, options.description, agent), "added")]
             case RunEnded(outcome):
-                ended = Entry("ended", seq, at, self.turn, outcome=outcome)
+                ended = Entry("ended", *self._place, outcome=outcome)
                 return [*self._stop_writing("ended"), *self._cut_calls(), Step(ended, "added")]
             case RunResumed(prompt):
-                resumed = self._added("resumed", "Resumed.", seq, at, prompt)
+                resumed = self._added("resumed", "Resumed.", prompt)
                 return [*self._stop_writing("void"), *self._cut_calls(), *resumed]
             case Retrying():
                 text = retry_text(body.failure.message, body.delay, body.attempt, body.most)
-                return [*self._stop_writing("void"), *self._added("retry", text, seq, at, body.partial)]
+                return [*self._stop_writing("void"), *self._added("retry", text, body.partial)]
             case TodosUpdated(todos):
-                return [Step(Entry("todos", seq, at, self.turn, todos=todos), "added")]
+                return [Step(Entry("todos", *self._place, todos=todos), "added")]
             case InboxOpened() | InboxClosed():
-                return self._ask(body, seq, at)
+                return self._ask(body)
             case _:
-                return self._remark(body, seq, at)
+                return self._remark(body)
 
-    def _ask(self, body: InboxOpened | InboxClosed, seq: int, at: float) -> list[Step]:
+    def _ask(self, body: InboxOpened | InboxClosed) -> list[Step]:
         entry = self._call(body.call_id)
         if isinstance(body, InboxOpened):
-            note = self._added("asked", f"waits for an answer: {body.title}", seq, at, body.item_id)
+            note = self._added("asked", f"waits for an answer: {body.title}", body.item_id)
             if entry is None:
                 return note
             entry.asks = body.title
             return [Step(entry, "asked"), *note]
         answer = body.choice or body.state
         text = answer + (f" by {body.by}" if body.by else "") + (f": {body.message}" if body.message else "")
-        note = self._added("answered", text, seq, at, body.item_id)
+        note = self._added("answered", text, body.item_id)
         if entry is None:
             return note
         entry.asks, entry.approval = "", f"{answer} by {body.by or 'nobody'}"
         return [Step(entry, "answered"), *note]
 
-    def _remark(self, body: Body, seq: int, at: float) -> list[Step]:
+    def _remark(self, body: Body) -> list[Step]:
         match body:
             case Warned(code, text):
-                return self._added("warning", text, seq, at, code)
+                return self._added("warning", text, code)
             case LimitReached(_, _, detail):
-                return self._added("limit", detail, seq, at)
+                return self._added("limit", detail)
             case Compacted(_, _, before, after):
                 text = f"The conversation was shortened: {before:,} to {after:,} tokens."
-                return self._added("compacted", text, seq, at)
+                return self._added("compacted", text)
             case ModeChanged(mode, cause):
-                steps = self._added("plan" if cause == "plan" else "mode", mode_text(mode, cause), seq, at)
+                steps = self._added("plan" if cause == "plan" else "mode", mode_text(mode, cause))
                 steps[0].entry.mode = mode
                 return steps
             case MovedToBackground():
-                return self._added("moved", MOVED_TEXT, seq, at)
+                return self._added("moved", MOVED_TEXT)
             case Undone():
                 count = len(body.restored) + len(body.removed)
-                return self._added("undone", f"{count} files put back, {len(body.kept)} kept", seq, at)
+                return self._added("undone", f"{count} files put back, {len(body.kept)} kept")
             case Rewound(to):
                 text = f"A person went back to event {to}. What came after it stays in the log."
-                return self._added("rewound", text, seq, at)
+                return self._added("rewound", text)
             case RunPruned(count):
-                return self._added("pruned", f"{count:,} event{'s' * (count != 1)} removed to save space", seq, at)
+                return self._added("pruned", f"{count:,} event{'s' * (count != 1)} removed to save space")
             case _:
                 return []

@@ -1,24 +1,23 @@
-"""The transcript of a run as JSON lines.
+"""The transcript of a run as JSON lines, and the files of transcripts.
 
     {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
 
-A transcript is a projection of the log: its lines come from events, so compaction cannot shift them
-and they can be made again at any time. Messages have the shape of the pi family; a compaction leaves
-a `compact_boundary` line as Claude Code writes it. The first line is the prompt.
-
-The files of transcripts: appended to while runs go on, mended when a run is taken up again.
-
-Only the writer's thread appends to them, after each commit.
+A transcript is a projection of the log: its lines come from events, so compaction cannot shift them and they can be
+made again at any time. Messages have the shape of the pi family; a compaction leaves a `compact_boundary` line as
+Claude Code writes it. The first line is the prompt. Only the writer's thread appends to the files, after each commit;
+it mends the file of a run that is taken up again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.encode import dump
 from retinue.core.events import TRANSIENT, Compacted, Event, RunCreated, RunEnded, RunStarted, TurnEnded
@@ -42,7 +41,7 @@ _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal":
 
 
 def transcript_lines(events: Iterable[Event], output_kept: int | None = None) -> list[bytes]:
-    """The whole transcript of one run, each line with its line feed."""
+    """Return the transcript of one run, each line with its line feed."""
     lines = TranscriptLines(output_kept)
     return [line for event in events for line in lines.take(event)]
 
@@ -58,69 +57,51 @@ class TranscriptLines:
         self._messages = MessageStream()
 
     def take(self, event: Event) -> list[bytes]:
-        lines: list[bytes] = []
-        for message in self._messages.take(event.body):
-            lines += self._lines(event, message)
+        messages = (entry for message in self._messages.take(event.body) for entry in self._entries(event, message))
+        lines = [self._line(event, entry) for entry in messages]
         match event.body:
             case RunCreated() as body:
                 self._task, self._cwd = body.task, body.cwd
-                lines.append(self._line(event, "user", {"role": "user", "content": body.task}))
+                lines.append(self._line(event, {"role": "user", "content": body.task}))
             case RunStarted() as body:
                 self._cwd = body.cwd
             case Compacted() as body:
-                lines.append(self._boundary(event, body))
+                metadata = {
+                    "trigger": "manual" if body.reason == "manual" else "auto",
+                    "preTokens": body.tokens_before,
+                    "postTokens": body.tokens_after,
+                }
+                fields = {"type": "system", "subtype": "compact_boundary", "compactMetadata": metadata}
+                lines.append(self._encode(event, fields))
             case _:
                 pass
         return lines
 
-    def _lines(self, event: Event, message: Message) -> list[bytes]:
+    def _entries(self, event: Event, message: Message) -> Iterator[dict[str, Any]]:
         match message:
             case AssistantMessage():
-                return [self._line(event, "assistant", _assistant(event, message))]
-            case ToolMessage():
-                return self._results(event, message)
+                yield _assistant(event, message)
             case UserMessage():
-                return self._user(event, message)
+                task, self._task = self._task, None
+                # The prompt is there since the run was created.
+                if task is None or message.origin != "task" or message.text != task:
+                    is_text = all(isinstance(part, Text) for part in message.content)
+                    yield {"role": "user", "content": message.text if is_text else _parts(message.content)}
+            case ToolMessage():
+                for result in message.results:
+                    content = result.content
+                    if self._output_kept is not None:
+                        content = tuple(_shortened(part, self._output_kept, event.run_id) for part in content)
+                    yield {
+                        "role": "toolResult",
+                        "toolCallId": result.call_id,
+                        "toolName": result.name,
+                        "content": _parts(content),
+                        "isError": result.is_error,
+                    }
 
-    def _user(self, event: Event, message: UserMessage) -> list[bytes]:
-        first, self._task = self._task, None
-        if first is not None and message.origin == "task" and message.text == first:
-            # The prompt is there since the run was created.
-            return []
-        content = message.text if all(isinstance(part, Text) for part in message.content) else _parts(message.content)
-        return [self._line(event, "user", {"role": "user", "content": content})]
-
-    def _results(self, event: Event, message: ToolMessage) -> list[bytes]:
-        return [
-            self._line(
-                event,
-                "toolResult",
-                {
-                    "role": "toolResult",
-                    "toolCallId": result.call_id,
-                    "toolName": result.name,
-                    "content": _parts(self._short(event, result.content)),
-                    "isError": result.is_error,
-                },
-            )
-            for result in message.results
-        ]
-
-    def _short(self, event: Event, content: Iterable[Content]) -> Iterable[Content]:
-        if self._output_kept is None:
-            return content
-        return [_shortened(part, self._output_kept, event.run_id) for part in content]
-
-    def _boundary(self, event: Event, body: Compacted) -> bytes:
-        metadata = {
-            "trigger": "manual" if body.reason == "manual" else "auto",
-            "preTokens": body.tokens_before,
-            "postTokens": body.tokens_after,
-        }
-        return self._encode(event, {"type": "system", "subtype": "compact_boundary", "compactMetadata": metadata})
-
-    def _line(self, event: Event, kind: str, message: dict[str, Any]) -> bytes:
-        return self._encode(event, {"type": kind, "message": message})
+    def _line(self, event: Event, message: dict[str, Any]) -> bytes:
+        return self._encode(event, {"type": message["role"], "message": message})
 
     def _encode(self, event: Event, fields: dict[str, Any]) -> bytes:
         moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -186,29 +167,28 @@ def transcript_path(folder: Path, run_id: str) -> str:
 
 
 def wants_transcript(of_file: bool | None, of_settings: bool | None, persist: bool | None = None) -> bool:
-    """The agent's file decides before the settings; without either there is a transcript. With
-    `persist` the file asks for its session to be kept, which is the same here."""
+    """Return whether a run has a transcript: the agent's file decides before the settings; without either there is one.
+    With `persist` the file asks for its session to be kept, which is the same here."""
     if of_file is not None:
         return of_file
     return persist is True or of_settings is not False
 
 
-OUTPUT_KEPT = 4_000
-"""Characters of a tool's output that a transcript has; the log has all of them."""
-_CHUNK = 1 << 20
+MAX_OUTPUT_CHARACTERS = 4_000
+"""Of a tool in a transcript; the log has all of them."""
+_CHUNK_BYTES = 1 << 20
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
 
 
 class Transcripts:
-    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are
-    only ever appended to; none is held open, so thousands of runs need no more descriptors.
+    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are only appended to; none
+    stays open, so thousands of runs need no more descriptors.
 
-    What cannot be written is told to `complain` once per run and tried again with the next line.
-    A file outside of `folder`, the log's own, lies where agents may write (`session_dir`): it is
-    reached without following links, or an agent could lead its transcript into any file of the
-    user's.
+    A file that cannot be written is reported to `complain` once per run and tried again with the next line. A file
+    outside of `folder`, the log's own, is where agents may write (`session_dir`): it is reached without following
+    links, or an agent could lead its transcript into any file of the user.
     """
 
     def __init__(self, complain: Callable[[str, str], None], folder: Path) -> None:
@@ -225,13 +205,13 @@ class Transcripts:
             if kind in TRANSIENT:
                 continue
             if isinstance(body, RunCreated):
-                self._files[event.run_id] = _File(_early_path(body))
+                self._files[event.run_id] = _File(body.options.transcript or None)
             file = self._files.get(event.run_id)
             if file is None:
                 continue
             if isinstance(body, RunStarted):
                 file.path = body.transcript or None
-            file.lines += file.making.take(event)
+            file.lines += file.transcript.take(event)
             if kind in _BREAKS:
                 ready[event.run_id] = None
                 if kind is RunStarted and file.path is None:
@@ -248,9 +228,8 @@ class Transcripts:
         is cut off, what it left unwritten is added, and all the rest stays."""
         file = self._files[run_id] = _File(str(path))
         leads_elsewhere = not self._is_own(str(path)) and path.resolve() != path
-        past = (line for event in events for line in file.making.take(event))
-        written = 0 if leads_elsewhere else mend(path)
-        unwritten = list(islice(past, written, None))
+        lines = (line for event in events for line in file.transcript.take(event))
+        unwritten = list(islice(lines, 0 if leads_elsewhere else mend(path), None))
         file.lines = [] if leads_elsewhere else unwritten
         self._write(run_id)
 
@@ -270,27 +249,11 @@ class Transcripts:
         return path.startswith(self._folder)
 
 
-class _File:
-    __slots__ = ("failed", "lines", "making", "path")
-
-    def __init__(self, path: str | None) -> None:
-        self.path = path
-        self.making = TranscriptLines(OUTPUT_KEPT)
-        self.lines: list[bytes] = []
-        self.failed = False
-
-
-def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
-    """Write the transcript of a run anew from its events, all or nothing. Return the number of
-    lines."""
-    lines = transcript_lines(events, OUTPUT_KEPT)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        append(str(draft), lines)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return len(lines)
+class _File(Struct):
+    path: str | None
+    lines: list[bytes] = []
+    failed: bool = False
+    transcript: TranscriptLines = field(default_factory=lambda: TranscriptLines(MAX_OUTPUT_CHARACTERS))
 
 
 def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
@@ -343,7 +306,7 @@ def mend(path: Path) -> int:
     lines = whole = read = 0
     try:
         with path.open("rb") as file:
-            while data := file.read(_CHUNK):
+            while data := file.read(_CHUNK_BYTES):
                 lines += data.count(b"\n")
                 last = data.rfind(b"\n")
                 if last >= 0:
@@ -354,8 +317,3 @@ def mend(path: Path) -> int:
     if whole < read:
         os.truncate(path, whole)
     return lines
-
-
-def _early_path(body: RunCreated) -> str | None:
-    chosen = body.options.transcript
-    return chosen if isinstance(chosen, str) and chosen else None

@@ -1,18 +1,14 @@
-"""Names in a settings file or the environment that are no settings: what was probably meant, and what
-became of them.
-
-The settings that limit what runs may do, and the refusal to run while one of them cannot be read.
-
-A value that is dropped leaves the default or a weaker file in force, which may allow more. So a problem with one of
-these settings, with a name that was probably meant to be one, or with a file that may hold one, keeps every run from
-being started. What only grants may be dropped and reported.
-
-Settings merged from their layers, each value with its origin.
+"""Settings merged from their layers, each value with its origin.
 
 The layers: defaults < files of other programs < user file < project file < local file < environment < flags. Each
 layer is read on its own and the layers are merged setting by setting: a bad value is dropped alone, with a problem that
-names the file, the setting and what would be accepted. No file is created. Variables and words of the command line are
-read as the JSON a file would hold. `settings_signature` changes when a file that counts has changed.
+names the file, the setting and what would be accepted. For a name that is no setting, the problem says which one was
+probably meant, or what replaced it. No file is created. Variables and words of the command line are read as the JSON
+that a file would hold. `settings_signature` changes when one of the files has changed.
+
+A value that is dropped leaves the default or a weaker file in force, which may allow more. So a problem with a setting
+that limits runs, with a name that was probably meant to be one, or with a file that may hold one, keeps every run from
+being started (`check_limits`). A setting that only grants is dropped and reported.
 """
 
 from __future__ import annotations
@@ -24,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from retinue.core.format import as_sentence
@@ -114,7 +111,8 @@ def explain_unknown(name: str) -> str | None:
     if name in RETIRED:
         return f"is no setting any more, it has no effect: {RETIRED[name]}"
     if name in groups():
-        return f"is ignored; it must be an object with {', '.join(_members(name))}"
+        members = [member.removeprefix(f"{name}.") for member in fields() if member.startswith(f"{name}.")]
+        return f"is ignored; it must be an object with {', '.join(members)}"
     meant = nearest_name(name)
     if meant is None:
         return "is not a setting, it has no effect. All that there are: retinue settings list --all"
@@ -137,7 +135,7 @@ _MARKS = "RETINUE_RUN_"
 def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     """Return a sentence for each variable that begins like those of Retinue and has no effect, by its name."""
     variables = _variables()
-    retired = {f"RETINUE_{_to_variable(name)}": why for name, why in RETIRED.items()}
+    retired = {_to_variable(name): why for name, why in RETIRED.items()}
     messages: dict[str, str] = {}
     for name in environment:
         if not name.startswith("RETINUE_") or name in variables or name.startswith(_MARKS):
@@ -156,9 +154,9 @@ def nearest_variable(name: str) -> str | None:
     """Return the variable that `name` was probably meant to be."""
     from difflib import get_close_matches
 
-    ours = {variable.removeprefix("RETINUE_"): variable for variable in _variables() if variable.startswith("RETINUE_")}
+    ours = [variable.removeprefix("RETINUE_") for variable in _variables() if variable.startswith("RETINUE_")]
     near = get_close_matches(name.removeprefix("RETINUE_").upper(), ours, n=1, cutoff=0.8)
-    return ours[near[0]] if near else None
+    return f"RETINUE_{near[0]}" if near else None
 
 
 def _variables() -> frozenset[str]:
@@ -166,8 +164,8 @@ def _variables() -> frozenset[str]:
 
 
 def _to_variable(name: str) -> str:
-    """Return `web.maxResults` as `WEB_MAX_RESULTS`."""
-    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name.replace(".", "_")).upper()
+    """Return `web.maxResults` as `RETINUE_WEB_MAX_RESULTS`."""
+    return "RETINUE_" + re.sub("(?=[A-Z])", "_", name.replace(".", "_")).upper()
 
 
 def nearest_name(name: str) -> str | None:
@@ -184,10 +182,6 @@ def nearest_name(name: str) -> str | None:
     return names[near[0]] if near else None
 
 
-def _members(group: str) -> list[str]:
-    return [name.removeprefix(f"{group}.") for name in fields() if name.startswith(f"{group}.")]
-
-
 def _fold(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
@@ -199,13 +193,11 @@ back."""
 _ONLY_LIMITS = ("budget", "hooks", "permissions")
 """Groups in which a name that nobody knows is taken for a limit."""
 _FORMER = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
-_FORMER_VARIABLES = frozenset(f"RETINUE_SANDBOX_{name}" for name in ("CPU_SECONDS", "FILE_MB", "PROCESSES"))
-_ENTRY = re.compile(r"[\[].*\Z")
 
 
 def is_limit(name: str) -> bool:
     """Return whether a setting, an entry of one (`permissions.deny[2]`), an alias or a group limits."""
-    name = _ENTRY.sub("", name)
+    name = name.partition("[")[0]
     while name:
         field = find(name)
         if field is not None:
@@ -218,7 +210,6 @@ def is_limit(name: str) -> bool:
 
 def may_limit(name: str) -> bool:
     """Return whether a name that is no setting was probably meant to limit."""
-
     if name in _FORMER or name.partition(".")[0] in _ONLY_LIMITS:
         return True
     meant = None if name in RETIRED else nearest_name(name)
@@ -227,8 +218,7 @@ def may_limit(name: str) -> bool:
 
 def variable_may_limit(name: str) -> bool:
     """Return whether a variable that sets nothing was probably meant to limit."""
-
-    if name in _FORMER_VARIABLES or name.startswith(("RETINUE_BUDGET_", "RETINUE_PERMISSIONS_")):
+    if name in map(_to_variable, _FORMER) or name.startswith(("RETINUE_BUDGET_", "RETINUE_PERMISSIONS_")):
         return True
     meant = nearest_variable(name)
     return any(meant in field.variables for field in fields().values() if field.limits)
@@ -247,24 +237,20 @@ def check_limits(loaded: Loaded) -> None:
 
 def _describe(problem: SettingsProblem) -> str:
     line = line_of(Path(problem.where), problem.field) if problem.field else None
-    if line is None:
-        return str(problem)
-    return str(problem._replace(where=f"{problem.where}:{line}"))
+    return str(problem if line is None else problem._replace(where=f"{problem.where}:{line}"))
 
 
-_YES = frozenset({"true", "1", "yes", "on"})
-_NO = frozenset({"false", "0", "no", "off"})
+_FLAG_WORDS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 
 
 def raw_value(field: Field, text: str) -> Any:
     """Return `text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
     word = text.strip().lower()
     if isinstance(field.kind, Flag):
-        if word in _YES:
-            return True
-        if word in _NO:
-            return False
-        return text
+        return _FLAG_WORDS.get(word, text)
     if isinstance(field.kind, Choice):
         return {"true": True, "false": False}.get(word, text) if field.kind.also else text
     if isinstance(field.kind, Text):
@@ -273,15 +259,9 @@ def raw_value(field: Field, text: str) -> Any:
         return word
     if isinstance(field.kind, Texts) and not word.startswith("["):
         return list(split_entries(text))
-    return _json(text)
-
-
-def _json(text: str) -> Any:
-    import orjson
-
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        return msgspec.json.decode(text)
+    except ValueError:
         return text
 
 
@@ -306,9 +286,7 @@ class SettingsProblem(NamedTuple):
     """What was not taken may have limited runs, so none is started."""
 
     def __str__(self) -> str:
-        if self.field:
-            return f"{self.where}: {self.field} {self.message}"
-        return f"{self.where}: {self.message}"
+        return f"{self.where}: {self.field} {self.message}" if self.field else f"{self.where}: {self.message}"
 
 
 class Read(Struct):
@@ -369,11 +347,13 @@ class Loaded(Struct, dict=True):
 
     def explain(self, name: str) -> Explanation:
         field = _field(name)
-        layers = []
-        for layer in self.layers:
-            if field.attribute in layer.values:
-                layers.append((layer.origin, layer.names[field.attribute], layer.values[field.attribute]))
-        return Explanation(field, self.get(name), self.settings.origin(field.attribute), tuple(layers))
+        attribute = field.attribute
+        layers = tuple(
+            (layer.origin, layer.names[attribute], layer.values[attribute])
+            for layer in self.layers
+            if attribute in layer.values
+        )
+        return Explanation(field, self.get(name), self.settings.origin(attribute), layers)
 
 
 def load_settings(
@@ -536,7 +516,6 @@ def _field(name: str) -> Field:
 
 
 def _report_unknown(read: Read, name: str) -> None:
-
     message = explain_unknown(name)
     if message is not None:
         read.unknown[name] = None
