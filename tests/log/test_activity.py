@@ -52,7 +52,7 @@ async def written(folder: Path) -> Log:
         ToolStarted(ToolCall("8", "fetch_content", {"url": "x"})),
         Warned("tool_time", "bash was stopped"),
         Retrying(1, 1.0, Failure("rate_limit", "too fast")),
-        LimitReached("max_turns", "wrap-up", "30 turns"),
+        LimitReached("turns", "wrap-up", "30 turns"),
     ]
     for body in bodies:
         log.append(child, body)
@@ -97,11 +97,11 @@ async def test_troubles_are_told_with_level_source_and_code(tmp_path: Path) -> N
         ("warning", "tool", "read"),
         ("warning", "run", "tool_time"),
         ("warning", "model", "rate_limit"),
-        ("warning", "limit", "max_turns"),
+        ("warning", "limit", "turns"),
         ("error", "run", "error"),
     ]
     assert found[-1].text == "gone try again"
-    assert [each.code for each in troubles(tmp_path, limit=2)] == ["max_turns", "error"]
+    assert [each.code for each in troubles(tmp_path, limit=2)] == ["turns", "error"]
     assert [each.agent for each in troubles(tmp_path, levels=["error"])] == ["main"]
     assert [each.source for each in troubles(tmp_path, sources=["tool"])] == ["tool"]
     assert troubles(tmp_path, after=found[-1].number) == []

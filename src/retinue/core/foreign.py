@@ -36,8 +36,8 @@ MAX_FILE_BYTES = 10 * 1024 * 1024
 NO_LIMIT = sys.maxsize
 MAX_READ_SECONDS = 10.0
 _CHUNK_BYTES = 1024 * 1024
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
-_KINDS = {
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+_FILE_KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -94,14 +94,14 @@ def read_with_status(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYT
 def _open(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
     try:
         # Non-blocking: opening a pipe returns at once.
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, _OPEN_FLAGS)
     except ValueError as error:  # a path with a NUL in it
         raise OSError(errno.EINVAL, str(error)) from None
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) or _is_null(status):
         return descriptor, status
     os.close(descriptor)
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+    kind = _FILE_KINDS.get(stat.S_IFMT(status.st_mode), "something else")
     raise FileRefusedError("not-a-file", f"it is {kind}, not a regular file", os.fspath(path))
 
 

@@ -4,6 +4,7 @@ Code's events."""
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import get_args
 
@@ -85,7 +86,9 @@ def matcher_problem(matcher: str) -> EntryProblem | None:
     if is_plain(matcher):
         return next(filter(None, map(entry_problem, matched_names(matcher))), None)
     try:
-        expression = re.compile(matcher, re.IGNORECASE)
+        # A bracket inside of brackets, as in `[[]`, is meant as it is.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            expression = re.compile(matcher, re.IGNORECASE)
     except re.error:
         return None  # the handler hears everything then
     if _EXCEPT in matcher:

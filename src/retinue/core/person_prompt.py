@@ -39,13 +39,13 @@ LABELS: Mapping[str, str] = {
     "command_output": "output of",
     "standard_input": "standard input",
 }
-LOOK = "It is a part of this message. If you cannot see it here, look at it with read before you answer."
+IMAGE_NOTE = "It is a part of this message. If you cannot see it here, look at it with read before you answer."
 """What a block says of an image. The image can be missing: a run that was cut off before it heard its task only has the
 task's text."""
-_TAGS = "|".join(LABELS)
-_ANY = re.compile(rf"<(?=/?(?:{_TAGS})\b)")
-_BLOCK = re.compile(rf'^<({_TAGS}) name="([^"\n]*)">\n(.*?)\n</\1>$', re.MULTILINE | re.DOTALL)
-_FIRST = re.compile(rf'\n\n<(?:{_TAGS}) name="[^"\n]*">\n')
+_TAG_PATTERN = "|".join(LABELS)
+_TAG_SIGN = re.compile(rf"<(?=/?(?:{_TAG_PATTERN})\b)")
+_BLOCK = re.compile(rf'^<({_TAG_PATTERN}) name="([^"\n]*)">\n(.*?)\n</\1>$', re.MULTILINE | re.DOTALL)
+_FIRST_BLOCK = re.compile(rf'\n\n<(?:{_TAG_PATTERN}) name="[^"\n]*">\n')
 
 Consent = Callable[[str, str], Awaitable[bool]]
 """Asks a person whether a command may run: the command, and why it is asked about."""
@@ -60,7 +60,7 @@ class PromptBlock(Struct, frozen=True):
 
     def render(self) -> str:
         # A space behind the sign, so that text in the block cannot end it.
-        safe = _ANY.sub("< ", self.text.strip("\n"))
+        safe = _TAG_SIGN.sub("< ", self.text.strip("\n"))
         name = self.name.replace('"', "'").replace("\n", " ")
         return f'<{self.tag} name="{name}">\n{safe}\n</{self.tag}>'
 
@@ -97,7 +97,7 @@ class PersonPrompt(Struct):
 
     def add_image(self, name: str, about: str, image: Image) -> None:
         """Attach a picture: as an image, and as a block that names it where the image itself does not arrive."""
-        self.add("attached_image", name, f"{about}\n{LOOK}")
+        self.add("attached_image", name, f"{about}\n{IMAGE_NOTE}")
         self.images.append(image)
 
     def render(self) -> str:
@@ -131,7 +131,7 @@ def explain_unknown(name: str, commands: Mapping[str, PromptCommand], others: It
 
 def words_of(text: str) -> str:
     """Return the words of a rendered prompt, as the person typed them."""
-    first = _FIRST.search(text)
+    first = _FIRST_BLOCK.search(text)
     if first is None or _BLOCK.search(text, first.end() - len(first[0]) + 2) is None:
         return text
     return text[: first.start()]

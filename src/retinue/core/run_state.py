@@ -35,7 +35,7 @@ from retinue.core.usage import NOTHING, Usage, larger
 
 TASK_PREVIEW = 500
 """Characters of the task that a state holds; the whole task is in the run's first event."""
-_MAX_TEXT = 200
+_MAX_TEXT_CHARACTERS = 200
 
 MOVING = frozenset(
     {RunCreated, RunStarted, RunResumed, RunEnded, InboxOpened, InboxClosed, MovedToBackground},
@@ -176,8 +176,8 @@ class ActiveRun(RunState):
         body = event.body
         match body:
             case TextDelta(text):
-                if len(self.text) < _MAX_TEXT:
-                    self.text = (self.text + text)[:_MAX_TEXT]
+                if len(self.text) < _MAX_TEXT_CHARACTERS:
+                    self.text = (self.text + text)[:_MAX_TEXT_CHARACTERS]
                 return False
             case ToolStarted(call):
                 self.tools, self.last_tool = {**self.tools, call.id: call.name}, call.name

@@ -96,7 +96,7 @@ SUBJECTS: Mapping[str, EffectKind] = {
 
 BUILT_IN_SEVEN: tuple[str, ...] = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
-_ALSO: Mapping[str, tuple[str, ...]] = {
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "read": (
         "read_file",
         "readfile",
@@ -195,7 +195,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     **{name.lower(): (name,) for name in TOOLS},
-    **{alias: (name,) for name, aliases in _ALSO.items() for alias in aliases},
+    **{alias: (name,) for name, aliases in _OTHER_NAMES.items() for alias in aliases},
     **_GROUPS,
 }
 """Lower-case alias to canonical names."""
@@ -233,7 +233,7 @@ def is_read_only(name: str) -> bool | None:
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST = 64
+_MAX_NAME_CHARACTERS = 64
 """The longest name of a tool that every provider takes."""
 
 
@@ -258,10 +258,10 @@ def served_name(server: str, tool: str) -> str:
     """`mcp__server__tool`, as a model calls a tool of an MCP server. A name that is too long is cut and told apart by
     a digest."""
     name = f"mcp__{served_word(server)}__{served_word(tool)}"
-    if len(name) <= _LONGEST:
+    if len(name) <= _MAX_NAME_CHARACTERS:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
-    return f"{name[: _LONGEST - 9]}_{digest}"
+    return f"{name[: _MAX_NAME_CHARACTERS - 9]}_{digest}"
 
 
 def served_alias(name: str) -> str | None:
@@ -274,18 +274,18 @@ def served_alias(name: str) -> str | None:
     return None
 
 
-LONGEST_ENTRY = 2_000
+MAX_ENTRY_CHARACTERS = 2_000
 SERVED = "mcp__"
-_OPEN = "([{"
-_CLOSE = ")]}"
+_OPENING = "([{"
+_CLOSING = ")]}"
 _BLANKS = " \t\r\n"
-_ENDS = f",{_BLANKS}"
-_SOFT = f"{_BLANKS};|"
+_BLANK_SEPARATORS = f",{_BLANKS}"
+_SOFT_SEPARATORS = f"{_BLANKS};|"
 _QUOTES = "'\"`"
-_NAME = re.compile(r"[\w*?][\w.:/@$*?-]*")
+_TOOL_NAME = re.compile(r"[\w*?][\w.:/@$*?-]*")
 _NO_NAME = re.compile(r"[-+.\d]*|true|false|null|yes|no", re.IGNORECASE)
 _JOINED = re.compile(r"[/:.@$-]+")
-_SHORTEST = 3
+_MIN_WORD_CHARACTERS = 3
 _SHELL = "bash"
 _COMMA = "Put a comma between two tools."
 
@@ -301,10 +301,10 @@ def split_entries(text: str, *, blanks: bool = False) -> tuple[str, ...]:
     """Return the entries of a list that is written as one text, without quotes around them. Nothing is split
     inside parentheses, unless one of them is never closed. With `blanks` every blank separates."""
     if blanks:
-        return _bare_entries(_split(text, _ENDS))
+        return _bare_entries(_split(text, _BLANK_SEPARATORS))
     entries: list[str] = []
     for entry in _bare_entries(_split(text, ",")):
-        words = _bare_entries(_split(entry, _SOFT))
+        words = _bare_entries(_split(entry, _SOFT_SEPARATORS))
         if len(words) > 1 and all(map(_is_tool, words)):
             entries += words
         else:
@@ -375,14 +375,14 @@ def form_problem(entry: str) -> EntryProblem | None:
 def shape_problem(entry: str) -> EntryProblem | None:
     """Return why a text is no entry at all, whether it denies or allows."""
     written = entry.strip()
-    if not written or len(written) > LONGEST_ENTRY or not written.isprintable():
-        return EntryProblem(f"is empty, longer than {LONGEST_ENTRY:,} characters or holds unprintable ones")
+    if not written or len(written) > MAX_ENTRY_CHARACTERS or not written.isprintable():
+        return EntryProblem(f"is empty, longer than {MAX_ENTRY_CHARACTERS:,} characters or holds unprintable ones")
     name, bracket, rest = written.partition("(")
     if bracket and not rest.endswith(")"):
         return EntryProblem("does not end with a closing parenthesis", _COMMA)
     if bracket and not rest[:-1].strip():
         return EntryProblem("has nothing in its parentheses; leave them out to mean every call")
-    if not _NAME.fullmatch(name.strip()):
+    if not _TOOL_NAME.fullmatch(name.strip()):
         why = "has no tool's name before the parenthesis" if bracket else "is not the name of one tool"
         return EntryProblem(why, _COMMA)
     return None
@@ -393,10 +393,10 @@ def misspelt_tool(name: str) -> str | None:
     """Return the tool that `name` was meant to be, if it is one letter off; None for any other name,
     and for a pattern that covers tools."""
     lowered = name.lower()
-    if lowered in ALIASES or len(lowered) < _SHORTEST or matching_tools(lowered):
+    if lowered in ALIASES or len(lowered) < _MIN_WORD_CHARACTERS or matching_tools(lowered):
         return None
     for known in ALIASES:
-        if len(known) >= _SHORTEST and off_by_one(lowered, known):
+        if len(known) >= _MIN_WORD_CHARACTERS and off_by_one(lowered, known):
             return known
     return None
 
@@ -422,9 +422,9 @@ def _split(text: str, ends: str) -> list[str]:
     parts: list[str] = []
     depth = start = 0
     for position, letter in enumerate(text):
-        if letter in _OPEN:
+        if letter in _OPENING:
             depth += 1
-        elif letter in _CLOSE:
+        elif letter in _CLOSING:
             depth = max(0, depth - 1)
         elif depth == 0 and letter in ends:
             parts.append(text[start:position])

@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.errors import UsageError
 
 N = TypeVar("N", int, float)
-_MOST = 10**15
+_MAX_AMOUNT = 10**15
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -54,9 +54,9 @@ class Budget(Struct, frozen=True, kw_only=True):
 
 def _amount(value: Any, where: str, fraction: bool) -> float:
     kinds = (int, float) if fraction else (int,)
-    if type(value) not in kinds or not 0 <= value <= _MOST:
+    if type(value) not in kinds or not 0 <= value <= _MAX_AMOUNT:
         what = "a number" if fraction else "a whole number"
-        raise UsageError(f"`{where}` must be {what} from 0 to {_MOST}.", remedy="Leave it out for no limit.")
+        raise UsageError(f"`{where}` must be {what} from 0 to {_MAX_AMOUNT}.", remedy="Leave it out for no limit.")
     amount: float = value
     return amount
 

@@ -131,7 +131,7 @@ def _basic(parts: SplitResult) -> str | None:
     return "Basic " + b64encode(pair.encode()).decode("ascii")
 
 
-_TAILS = ("/chat/completions", "/responses", "/messages", "/models")
+_ENDPOINT_PATHS = ("/chat/completions", "/responses", "/messages", "/models")
 
 
 def normal_url(api: str, url: str) -> str:
@@ -145,7 +145,7 @@ def normal_url(api: str, url: str) -> str:
     if host_of(url) is None:
         return url
     url = url.rstrip("/")
-    for tail in _TAILS:
+    for tail in _ENDPOINT_PATHS:
         url = url.removesuffix(tail)
     url = url.rstrip("/")
     if api == "anthropic":
@@ -268,8 +268,8 @@ class Fetched(Struct, frozen=True):
 
 
 ACCEPTED = "gzip, deflate"
-_MOST_LAYERS = 2
-_STEP = 64 * 1024
+_MAX_ENCODINGS = 2
+_UNPACKED_STEP_BYTES = 64 * 1024
 
 
 class Unpacker:
@@ -280,7 +280,7 @@ class Unpacker:
         names = [name.strip().lower() for name in encodings.split(",")]
         names = [name for name in names if name not in ("", "identity")]
         wrong = next((name for name in names if name not in ("gzip", "x-gzip", "deflate")), None)
-        if wrong is not None or len(names) > _MOST_LAYERS:
+        if wrong is not None or len(names) > _MAX_ENCODINGS:
             how = ""
             # The name comes from the server, so it is repeated only if it looks like one.
             if wrong is not None and re.fullmatch(r"[a-z0-9-]{1,20}", wrong):
@@ -320,7 +320,7 @@ class _Layer:
         if self._engine.eof:
             return b"", b""
         try:
-            out = self._engine.decompress(piece, _STEP)
+            out = self._engine.decompress(piece, _UNPACKED_STEP_BYTES)
         except zlib.error:
             if not (self._deflate and self._fresh):
                 raise FetchError("ENCODING", "The server sent a packed answer that cannot be unpacked.") from None
@@ -332,9 +332,9 @@ class _Layer:
         if self._engine.eof:
             return out, self._next_member()
         rest = self._engine.unconsumed_tail
-        if not rest and len(out) == _STEP:
+        if not rest and len(out) == _UNPACKED_STEP_BYTES:
             # All input is taken, but more may wait inside: ask for it with nothing new.
-            return out + self._engine.decompress(b"", _STEP), b""
+            return out + self._engine.decompress(b"", _UNPACKED_STEP_BYTES), b""
         return out, rest
 
     def _next_member(self) -> bytes:

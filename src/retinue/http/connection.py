@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from retinue.http.address import Address
 
 
-_BUFFER = 256 * 1024
-_ONE_WRITE = 64 * 1024
+_MAX_UNREAD_BYTES = 256 * 1024
+_JOINED_WRITE_BYTES = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self._patience = idle_timeout
         if idle_timeout is not None and self._watch is None:
             self._watch = self._loop.call_later(idle_timeout, self._check_silence)
-        if len(body) <= _ONE_WRITE:
+        if len(body) <= _JOINED_WRITE_BYTES:
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         self._pieces.append(body)
         self._held += len(body)
         # A server that is faster than the reader must not fill the memory.
-        if self._held > _BUFFER and not self._paused and self.open:
+        if self._held > _MAX_UNREAD_BYTES and not self._paused and self.open:
             self._paused = True
             self._transport.pause_reading()
 

@@ -100,8 +100,8 @@ TransportProblem = Literal[
 
 CONNECT_SECONDS = 30.0
 IDLE_SECONDS = 600.0
-_MOST_HEADS = 64
-KEEP_SECONDS = 50.0
+_MAX_CACHED_HEADS = 64
+IDLE_CONNECTION_SECONDS = 50.0
 """Idle connections older than this are not reused: common servers drop them after a minute."""
 
 
@@ -188,7 +188,7 @@ class ConnectionPool:
         waiting = self._idle.get(address)
         while waiting:
             connection = waiting.pop()
-            if connection.open and now - connection.idle_since < KEEP_SECONDS:
+            if connection.open and now - connection.idle_since < IDLE_CONNECTION_SECONDS:
                 return connection
             connection.abort()
         return None
@@ -268,7 +268,7 @@ class Transport:
         key = (method, target, address, authorization, *headers.items())
         start = self._heads.get(key)
         if start is None:
-            if len(self._heads) >= _MOST_HEADS:
+            if len(self._heads) >= _MAX_CACHED_HEADS:
                 self._heads.clear()
             start = self._heads[key] = render_head(method, target, address, authorization, headers)
         return start
@@ -331,10 +331,10 @@ def render_head(
     return "\r\n".join((*lines, "")).encode("ascii")
 
 
-_PLAIN = re.compile(rb"(?:event: [^\n]*+\n)?data: ([^\n]*+)\n\n")
+_SIMPLE_EVENT = re.compile(rb"(?:event: [^\n]*+\n)?data: ([^\n]*+)\n\n")
 """An event as nearly all are: perhaps its name, one line of data, and nothing else."""
 
-_FIELDS = (b"data", b"event", b"id", b"retry")
+_EVENT_FIELDS = (b"data", b"event", b"id", b"retry")
 
 
 class Events:
@@ -369,7 +369,7 @@ class Events:
         payloads: list[bytes] = []
         start = 0
         if not self._data:
-            while (plain := _PLAIN.match(data, start)) is not None:
+            while (plain := _SIMPLE_EVENT.match(data, start)) is not None:
                 payloads.append(plain[1])
                 start = plain.end()
         lines = (data[start:] if start else data).split(b"\n")
@@ -382,7 +382,7 @@ class Events:
                 payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
                 self._data = []
             # The name of a field may be cut off; a line without a name is a comment.
-            elif line and not any(field.startswith(line.partition(b":")[0]) for field in _FIELDS):
+            elif line and not any(field.startswith(line.partition(b":")[0]) for field in _EVENT_FIELDS):
                 self.foreign = True
         return payloads
 

@@ -7,7 +7,6 @@ cost: an unknown price is never shown as free. Calls are read from the events of
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.encode import decode
+from retinue.core.events import Body, ToolEnded
+from retinue.core.permission import ToolEffect
 from retinue.log.database import LIVE_STATES, opened
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _SUMS = f"""count(*), sum(turns), sum(tool_uses), sum(input), sum(output), sum(c
     min(created_at), max(updated_at)"""
 _ROOT = "coalesce((SELECT {0} FROM runs AS root WHERE root.id = runs.root_id), '')"
 _DAY = "strftime('%Y-%m-%d', created_at, 'unixepoch', 'localtime')"
-_KEYS: dict[By, tuple[str, str, str]] = {
+_GROUPINGS: dict[By, tuple[str, str, str]] = {
     "agent": ("agent", "''", "''"),
     "model": ("model", "''", "''"),
     "day": (_DAY, "''", "''"),
@@ -80,7 +82,7 @@ class Spending(Struct, frozen=True, kw_only=True):
 def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
     """Return the sums of the runs of one project that were active after `since` (Unix time). Dearest
     first; days newest first. Raise StateError if the log cannot be read."""
-    key, agent, task = _KEYS[by]
+    key, agent, task = _GROUPINGS[by]
     query = f"SELECT {key}, {agent}, {task}, {_SUMS} FROM runs WHERE updated_at >= ? GROUP BY 1"  # noqa: S608 - our own words
     with opened(folder) as connection:
         rows = connection.execute(query, (since,))
@@ -238,22 +240,22 @@ def _ended(connection: LogConnection, kinds: Collection[Kind], since: float) -> 
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source IN ({marks}) AND at >= ?"""  # noqa: S608 - marks
     for run_id, agent, at, body in connection.execute(query, (*kinds, since)):
-        data = json.loads(body)
-        effect, result = data.get("effect") or {}, data.get("result") or {}
-        code = effect.get("code") or ""
-        failed = bool(result.get("is_error"))
+        end = read_body(body)
+        if not isinstance(end, ToolEnded):
+            continue
+        effect, result = end.effect, end.result
         yield ActivityEntry(
             at=at,
             run_id=run_id,
             agent=agent,
-            kind=TOOL_KINDS[data["name"]],
-            status=_status(effect, failed),
-            call_id=str(data.get("call_id", "")),
-            provider=effect.get("provider") or "",
-            duration_ms=int(data.get("duration_ms") or 0),
-            code=code,
-            error=text_of(result) if failed else "",
-            hosts=tuple(map(str, effect.get("hosts") or ())),
+            kind=TOOL_KINDS[end.name],
+            status=_status(effect, result.is_error),
+            call_id=end.call_id,
+            provider=effect.provider or "",
+            duration_ms=end.duration_ms,
+            code=effect.code or "",
+            error=beginning(result.text) if result.is_error else "",
+            hosts=effect.hosts,
         )
 
 
@@ -275,19 +277,23 @@ def _pending(connection: LogConnection, tools: list[str], since: float) -> Itera
         )
 
 
-def _status(effect: dict[str, Any], failed: bool) -> Status:
-    if effect.get("denied"):
+def _status(effect: ToolEffect, failed: bool) -> Status:
+    if effect.denied:
         return "denied"
     if not failed:
         return "success"
-    return "rate_limited" if str(effect.get("code") or "").endswith("RATE_LIMITED") else "error"
+    return "rate_limited" if (effect.code or "").endswith("RATE_LIMITED") else "error"
 
 
-def text_of(result: dict[str, Any]) -> str:
-    """Return the beginning of the text of a result, on one line."""
-    return beginning(" ".join(part.get("text", "") for part in result.get("content") or ()))
+def read_body(text: str) -> Body | None:
+    """Return the body of an event; None where it cannot be read, because another machine or version wrote it."""
+    try:
+        return decode(text)
+    except ValueError:
+        return None
 
 
 def beginning(text: str) -> str:
+    """Return the beginning of a text, on one line."""
     text = " ".join(text.split())
     return text if len(text) <= _MAX_TEXT_CHARACTERS else text[: _MAX_TEXT_CHARACTERS - 1] + "…"

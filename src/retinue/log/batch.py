@@ -27,9 +27,9 @@ from retinue.core.events import TRANSIENT, TURN_ENDS, Body, Delta, Event, ToolEn
 from retinue.core.messages import Text, ToolMessage, ToolResult
 from retinue.log.troubles import LABELLED, label
 
-_HEAD = '{"type":"tools.ended",'
-_REFERS = _HEAD + '"ended":['
-_MESSAGE = '{"type":"tools.ended","message":{"type":"tool","results":[%s]}}'
+_TOOLS_ENDED = '{"type":"tools.ended",'
+_REFERRING = _TOOLS_ENDED + '"ended":['
+_COMPLETE = '{"type":"tools.ended","message":{"type":"tool","results":[%s]}}'
 
 _MIN_SHARED_CHARACTERS = 200
 """A second copy of a shorter output costs less than looking for the first."""
@@ -94,7 +94,7 @@ def completed(original: ToolsEnded, remaining: ToolsEnded, sources: Sources) -> 
 def with_places(data: str, sources: Sources) -> str:
     """Return the JSON of a remainder with the places of the other results."""
     numbers = ",".join("null" if source is None else str(source.seq) for source in sources)
-    return f"{_REFERS}{numbers}],{data[len(_HEAD) :]}"
+    return f"{_REFERRING}{numbers}],{data[len(_TOOLS_ENDED) :]}"
 
 
 # For readers
@@ -102,7 +102,7 @@ def with_places(data: str, sources: Sources) -> str:
 
 def refers(body: str) -> bool:
     """Return whether a stored body refers to results of other events."""
-    return body.startswith(_REFERS)
+    return body.startswith(_REFERRING)
 
 
 class _Stored(Struct):
@@ -139,7 +139,7 @@ def whole_json(body: str, end_of: Callable[[int], str]) -> str:
         next(unshared) if seq is None else msgspec.json.decode(end_of(seq), type=_EndJson).result
         for seq in stored.ended
     ]
-    return _MESSAGE % ",".join(bytes(result).decode() for result in results)
+    return _COMPLETE % ",".join(bytes(result).decode() for result in results)
 
 
 class TextStream(Protocol):

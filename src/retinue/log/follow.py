@@ -119,11 +119,11 @@ VOIDS = frozenset({"turn.started", "model.retrying", "assistant.ended", "run.res
 """After one of these events, text that was streamed before is whole somewhere, void, or of a run that is over."""
 
 _COLUMNS = "run_id, parent_id, root_id, seq, at, events.id, type, body"
-_TREE = """WITH RECURSIVE tree (id) AS (
+_RUN_TREE = """WITH RECURSIVE tree (id) AS (
     SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
 )"""
-_BEGINNING = b'{"type":"'
-_LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
+_BODY_START = b'{"type":"'
+_IS_LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
 """Its first half lets SQLite use the index of runs that have not ended."""
 
 
@@ -137,7 +137,7 @@ class NumberedEvent(EventPlace, frozen=True):
     def to_json(self) -> bytes:
         """Return the event as `retinue runs tail --json` prints it."""
         body = self.body.encode()
-        if not body.startswith(_BEGINNING):
+        if not body.startswith(_BODY_START):
             # Older logs have the type elsewhere in a body.
             body = dump(decode(body))
         return flat_json(self.type, self, body)
@@ -191,7 +191,7 @@ def run_events_before(
 
 
 def _of(tree: bool) -> tuple[str, str]:
-    return (_TREE, "run_id IN (SELECT id FROM tree)") if tree else ("", "run_id=?")
+    return (_RUN_TREE, "run_id IN (SELECT id FROM tree)") if tree else ("", "run_id=?")
 
 
 def _select(
@@ -229,7 +229,7 @@ def _select(
 
 def live_ids(reader: LogReader) -> dict[str, RunPlace]:
     """Return the runs that the log takes for live, whether or not their processes still are."""
-    rows = reader.select(f"SELECT id, parent_id, root_id FROM runs WHERE {_LIVE}")  # noqa: S608
+    rows = reader.select(f"SELECT id, parent_id, root_id FROM runs WHERE {_IS_LIVE}")  # noqa: S608
     return {row[0]: RunPlace(row[0], row[1], row[2]) for row in rows}
 
 
@@ -237,7 +237,7 @@ def ids_at_work(reader: LogReader) -> set[str]:
     """Return the runs that are live and whose processes are, too."""
     here = this_process()
     alive = {name for name, owner in reader.owners().items() if owner.alive(here)}
-    runs = reader.select(f"SELECT id, owner FROM runs WHERE {_LIVE}")  # noqa: S608
+    runs = reader.select(f"SELECT id, owner FROM runs WHERE {_IS_LIVE}")  # noqa: S608
     return {run_id for run_id, owner in runs if owner in alive}
 
 

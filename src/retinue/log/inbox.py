@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_at, taken_at"
 _SELECT = f"SELECT {_COLUMNS} FROM inbox"  # noqa: S608
-_LONGEST_MESSAGE = 10_000
-_LONGEST_ITEM = 1 << 25
+_MAX_MESSAGE_CHARACTERS = 10_000
+_MAX_ITEM_CHARACTERS = 1 << 25
 """Characters: an item holds the whole call, with the content of a file that it writes."""
 
 
@@ -59,7 +59,7 @@ def settle(connection: LogConnection, item_id: str, state: InboxState, answer: I
     """Close an item that still waits; return it as it is now, closed by this call or another."""
     connection.execute(
         "UPDATE inbox SET state=?, choice=?, message=?, answered_by=?, answered_at=? WHERE id=? AND state='waiting'",
-        (state, answer.choice, answer.message[:_LONGEST_MESSAGE], answer.by, answer.at, item_id),
+        (state, answer.choice, answer.message[:_MAX_MESSAGE_CHARACTERS], answer.by, answer.at, item_id),
     )
     return _item(connection.execute(f"{_SELECT} WHERE id=?", (item_id,)).fetchone())
 
@@ -278,7 +278,7 @@ def _item(row: Any, now: float | None = None) -> InboxItem:
     """Read an item from a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
     expired whether or not anyone was there to mark it."""
     try:
-        if len(row[1]) > _LONGEST_ITEM:
+        if len(row[1]) > _MAX_ITEM_CHARACTERS:
             raise ValueError("it is too long")
         item = msgspec.json.decode(row[1], type=InboxItem)
     except (ValueError, TypeError, RecursionError) as error:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from retinue.core.run_state import RunState
     from retinue.log.query import LogReader
 
-_AROUND = 80
+_EXCERPT_CHARACTERS = 80
 """Characters before and after what was searched for."""
-_LATEST = 12
+_LATEST_EVENTS = 12
 """Events of a live run that are looked at to say what it is doing."""
-_SEARCHED = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
+_SEARCHED_TYPES = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
 
 
 class LogOverview(Struct, frozen=True):
@@ -70,7 +70,7 @@ def _activity(reader: LogReader, run_id: str) -> str:
     query = "SELECT body FROM events WHERE run_id=? ORDER BY seq DESC LIMIT ?"
     story = Story()
     text = ""
-    for (data,) in reversed(reader.select(query, (run_id, _LATEST))):
+    for (data,) in reversed(reader.select(query, (run_id, _LATEST_EVENTS))):
         for step in story.take(decode(data)):
             entry = step.entry
             # A question without a call is about something else, such as a quote.
@@ -127,13 +127,13 @@ def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]
     """Return the newest events in which `words` stand: tasks, messages, answers, calls and results. Upper and lower
     case are the same for ASCII letters."""
     pattern = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    marks = ", ".join("?" * len(_SEARCHED))
+    marks = ", ".join("?" * len(_SEARCHED_TYPES))
     query = f"""SELECT run_id, agent, seq, at, type, instr(lower(body), lower(?)), body FROM events
         JOIN runs ON runs.id=run_id WHERE type IN ({marks}) AND body LIKE ? ESCAPE '\\'
         ORDER BY events.id DESC LIMIT ?"""  # noqa: S608
-    rows = reader.select(query, (words, *_SEARCHED, f"%{pattern}%", limit))
+    rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", limit))
     hits = []
     for run_id, agent, seq, at, kind, place, body in rows:
-        start = max(place - 1 - _AROUND, 0)
-        hits.append(SearchHit(run_id, agent, seq, at, kind, body[start : place - 1 + len(words) + _AROUND]))
+        start = max(place - 1 - _EXCERPT_CHARACTERS, 0)
+        hits.append(SearchHit(run_id, agent, seq, at, kind, body[start : place - 1 + len(words) + _EXCERPT_CHARACTERS]))
     return hits

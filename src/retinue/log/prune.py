@@ -26,7 +26,7 @@ from retinue.log.query import LogReader
 
 _RUNS_PER_TRANSACTION = 100
 """Other processes write in between."""
-_KEPT = "(seq=1 OR type IN ('run.ended', 'run.pruned') OR source IS NOT NULL)"
+_IS_KEPT = "(seq=1 OR type IN ('run.ended', 'run.pruned') OR source IS NOT NULL)"
 _MAX_EVENT_CHARACTERS = 2_000
 """Longer events are kept in a shorter form."""
 _SPEC = ("name", "display_name", "description", "background")
@@ -76,7 +76,7 @@ def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
             f"SELECT run_id, max(seq) FROM events WHERE run_id IN ({marks}) GROUP BY run_id",  # noqa: S608
             some,
         ).fetchall()
-        removed = f"FROM events WHERE run_id IN ({marks}) AND NOT {_KEPT}"
+        removed = f"FROM events WHERE run_id IN ({marks}) AND NOT {_IS_KEPT}"
         counts = dict(connection.execute(f"SELECT run_id, count(*) {removed} GROUP BY run_id", some).fetchall())
         connection.execute(f"DELETE {removed}", some)
         connection.execute(f"DELETE FROM partials WHERE run_id IN ({marks})", some)  # noqa: S608

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_ARGUMENT_CHARACTERS = 120
 MAX_PATHS = 20
 MIN_REMOVED_CHARACTERS = 400
-_NONE: tuple[Message, ...] = ()
+_NO_MESSAGES: tuple[Message, ...] = ()
 _OF_CALLS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
 _SETTLING = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
 
@@ -118,7 +118,7 @@ class MessageStream:
         if kind in _OF_CALLS:
             if self.pending is not None:
                 self.pending.take(body)
-            return _NONE
+            return _NO_MESSAGES
         if kind in _SETTLING:
             return self.settle()
         match body:
@@ -132,12 +132,12 @@ class MessageStream:
             case MessageAdded(words):
                 return [*self.settle(), words]
             case _:
-                return _NONE
+                return _NO_MESSAGES
 
     def settle(self) -> Sequence[Message]:
         """Return results for calls that will never report: the run ended, or goes on without them."""
         if self.pending is None:
-            return _NONE
+            return _NO_MESSAGES
         message, self.pending = self.pending.settle()[0], None
         return [message]
 
@@ -407,7 +407,7 @@ def closed(messages: Iterable[Message]) -> list[Message]:
 
 MAX_OUTPUT_CHARACTERS = 4_000_000
 """Characters of tool outputs in a conversation; the oldest go first. No model reads as many at once."""
-_SPOKEN = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
+_LONG_EVENTS = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
 """Events that may be long, and of which only the conversation needs more than their number."""
 
 Kinds = Sequence[tuple[int, str]]
@@ -416,7 +416,7 @@ Ranges = list[tuple[int, int]]
 
 
 class _Needed(Struct, frozen=True):
-    """Which events of `_SPOKEN` are read: those inside of `ranges`, and `single` ones."""
+    """Which events of `_LONG_EVENTS` are read: those inside of `ranges`, and `single` ones."""
 
     ranges: Ranges
     single: list[int]
@@ -425,7 +425,7 @@ class _Needed(Struct, frozen=True):
         return any(first <= seq <= last for first, last in self.ranges) or seq in self.single
 
     def condition(self) -> str:
-        spoken = ", ".join(f"'{kind}'" for kind in _SPOKEN)
+        spoken = ", ".join(f"'{kind}'" for kind in _LONG_EVENTS)
         parts = [f"type NOT IN ({spoken})", *(f"seq BETWEEN {first} AND {last}" for first, last in self.ranges)]
         if self.single:
             parts.append(f"seq IN ({', '.join(map(str, self.single))})")
@@ -443,7 +443,7 @@ def read_conversation(reader: LogReader, run_id: str) -> Conversation:
     branch = _branch(reader, run_id, kinds)
     needed = _needed(kinds, branch)
     rebuilding = Rebuilding(output_kept=MAX_OUTPUT_CHARACTERS)
-    unread = [kind for seq, kind in kinds if kind in _SPOKEN and seq not in needed]
+    unread = [kind for seq, kind in kinds if kind in _LONG_EVENTS and seq not in needed]
     rebuilding.tool_uses = unread.count("tool.ended")
     rebuilding.compactions = unread.count("run.compacted")
     for event in reader.stream(run_id, condition=needed.condition()):

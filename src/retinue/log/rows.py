@@ -20,7 +20,9 @@ _USAGE = ("input", "output", "cache_read", "cache_write", "cost_usd")
 COUNTS = ("model", "turns", "tool_uses", "compactions", *_USAGE, "updated_at")
 """For the many events that do not move a run to another state: it leaves the indexes alone."""
 CHANGING = ("owner", "state", "ended", "error", "transcript", "started_at", "ended_at", "background", *COUNTS)
-_PLAIN = [name for name in (*IDENTITY, *CHANGING) if name not in ("tags", "owner", "state", "background", *_USAGE)]
+_DIRECT_COLUMNS = [
+    name for name in (*IDENTITY, *CHANGING) if name not in ("tags", "owner", "state", "background", *_USAGE)
+]
 SELECT_RUN = f"SELECT {', '.join((*IDENTITY, *CHANGING))} FROM runs"  # noqa: S608
 
 
@@ -62,7 +64,7 @@ def changing(run: RunState, owner: str) -> tuple[object, ...]:
 
 def read_run(kind: type[R], row: Any, state: State, pid: int | None = None) -> R:
     """Return the run of a row, as a RunState to show it or as an ActiveRun to continue it."""
-    values = {name: row[name] for name in _PLAIN}
+    values = {name: row[name] for name in _DIRECT_COLUMNS}
     return kind(
         **values,
         tags=tuple(row["tags"].split("\n")) if row["tags"] else (),

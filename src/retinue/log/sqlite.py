@@ -24,13 +24,13 @@ from retinue.log.database import FILE_NAME, error_code, explain, log_file, opene
 from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
 from retinue.settings.places import private_folder
 
-_SIZES = (512, 64, 8, 1)
+_STATEMENT_ROWS = (512, 64, 8, 1)
 """Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
 event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
 keeps statements of these few sizes compiled."""
 _UPDATES_FROM = (3, 33)
 """The version of SQLite that can change rows by a list of values."""
-STREAM_SECONDS = 0.05
+_STREAM_SECONDS = 0.05
 C = TypeVar("C", bound=sqlite3.Connection)
 
 
@@ -39,7 +39,7 @@ class SqliteConnection(sqlite3.Connection):
 
     shared = False
     heartbeat_seconds = HEARTBEAT_SECONDS
-    stream_seconds = STREAM_SECONDS
+    stream_seconds = _STREAM_SECONDS
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
@@ -93,7 +93,7 @@ class SqliteConnection(sqlite3.Connection):
 
 def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
     start = 0
-    for size in _SIZES:
+    for size in _STATEMENT_ROWS:
         while size <= most and len(rows) - start >= size:
             yield rows[start : start + size]
             start += size
@@ -101,7 +101,7 @@ def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
 
 PATIENCE_MS = 10_000
 """How long a statement waits for another process before it is an error."""
-_PAUSE = 0.02
+_RETRY_PAUSE_SECONDS = 0.02
 
 
 class SqliteBackend:
@@ -177,7 +177,7 @@ def open_patiently(opened: Callable[[], C]) -> C:
             busy = error_code(error).startswith("SQLITE_BUSY")
             if not busy or time.monotonic() > deadline:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(_RETRY_PAUSE_SECONDS)
 
 
 def _writing(path: Path, migrations: tuple[Migration, ...]) -> SqliteConnection:

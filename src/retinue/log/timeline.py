@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SpanKind = Literal["queue", "model", "tool", "person", "retry", "limit"]
 _MAX_SPANS = 20_000
 
-_TYPES = (
+_SPAN_EVENTS = (
     "run.created",
     "run.started",
     "run.resumed",
@@ -36,8 +36,10 @@ _TYPES = (
 _ARGUMENTS = ("command", "path", "description", "pattern", "query", "url", "prompt")
 _DETAIL = ", ".join(f"json_extract(body, '$.call.arguments.{name}')" for name in _ARGUMENTS)
 # What each type of event is called by: the call, the item, the turn, the failure or the limit.
-_KEY = "coalesce(json_extract(body, '$.call.id'), json_extract(body, '$.call_id'), json_extract(body, '$.item_id'), '')"
-_NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '$.title'), json_extract(body, '$.turn'),
+_SPAN_KEY = (
+    "coalesce(json_extract(body, '$.call.id'), json_extract(body, '$.call_id'), json_extract(body, '$.item_id'), '')"
+)
+_SPAN_NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '$.title'), json_extract(body, '$.turn'),
     json_extract(body, '$.failure.message'), json_extract(body, '$.detail'), '')"""
 
 
@@ -87,13 +89,13 @@ def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
 
 
 def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
-    marks = ", ".join("?" * len(_TYPES))
-    query = f"""SELECT seq, at, type, {_KEY}, {_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120),
+    marks = ", ".join("?" * len(_SPAN_EVENTS))
+    query = f"""SELECT seq, at, type, {_SPAN_KEY}, {_SPAN_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120),
         json_extract(body, '$.result.is_error'), json_extract(body, '$.message.failure.kind'),
         json_extract(body, '$.delay'), json_extract(body, '$.item_id')
         FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq LIMIT ?"""  # noqa: S608 - our own words
     rows = []
-    values = (run_id, *_TYPES, limit)
+    values = (run_id, *_SPAN_EVENTS, limit)
     for seq, at, kind, key, name, detail, is_error, failure, delay, item in reader.select(query, values):
         # PostgreSQL gives every value as text.
         bad = failure is not None or str(is_error) in ("1", "true")
@@ -101,14 +103,14 @@ def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
     return rows
 
 
-_BEGINS: dict[str, tuple[SpanKind, str]] = {
+_SPAN_BEGINNINGS: dict[str, tuple[SpanKind, str]] = {
     "run.created": ("queue", "queued"),
     "run.resumed": ("queue", "queued"),
     "turn.started": ("model", "turn {}"),
     "tool.started": ("tool", "{}"),
     "inbox.opened": ("person", "{}"),
 }
-_ENDS: dict[str, SpanKind] = {
+_SPAN_ENDS: dict[str, SpanKind] = {
     "run.started": "queue",
     "assistant.ended": "model",
     "tool.ended": "tool",
@@ -133,11 +135,11 @@ def _spans(rows: list[_Row], *, live: bool) -> list[Span]:
         unended.clear()
 
     for row in rows:
-        if row.type in _BEGINS:
-            kind, title = _BEGINS[row.type]
+        if row.type in _SPAN_BEGINNINGS:
+            kind, title = _SPAN_BEGINNINGS[row.type]
             unended[kind, _key(kind, row)] = Span(kind, row.at, None, title.format(row.name), row.detail, seq=row.seq)
-        elif row.type in _ENDS:
-            kind = _ENDS[row.type]
+        elif row.type in _SPAN_ENDS:
+            kind = _SPAN_ENDS[row.type]
             span = unended.pop((kind, _key(kind, row)), None)
             if span is not None:
                 spans.append(replace(span, end=row.at, failed=row.bad))

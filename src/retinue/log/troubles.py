@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 from retinue.core.events import Body, LimitReached, Retrying, RunEnded, ToolEnded, Warned
-from retinue.log.activity import TOOL_KINDS, text_of
+from retinue.log.activity import TOOL_KINDS, beginning, read_body
 from retinue.log.backend import LogConnection
 from retinue.log.database import NO_ROW_LIMIT, opened
 
@@ -62,10 +61,10 @@ def _read(
     connection: LogConnection, level: Level, source: Source, after: int, since: float, most: int
 ) -> Iterator[Trouble]:
     """Yield the newest of one level and source."""
-    query = """SELECT events.id, run_id, agent, at, type, body FROM events JOIN runs ON runs.id = run_id
+    query = """SELECT events.id, run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source=? AND level=? AND events.id > ? AND at >= ? ORDER BY events.id DESC LIMIT ?"""
-    for number, run_id, agent, at, kind, body in connection.execute(query, (source, level, after, since, most)):
-        code, text = _words(kind, json.loads(body))
+    for number, run_id, agent, at, body in connection.execute(query, (source, level, after, since, most)):
+        code, text = describe(read_body(body))
         yield Trouble(number, at, level, source, run_id, agent, code, text)
 
 
@@ -95,22 +94,21 @@ LABELLED = frozenset({ToolEnded, RunEnded, Warned, Retrying, LimitReached})
 """The events of which `label` says anything."""
 
 
-def _words(kind: str, data: dict[str, Any]) -> tuple[str, str]:
-    """Return the code and the text of an event."""
-    match kind:
-        case "run.warned":
-            return str(data.get("code", "")), str(data.get("text", ""))
-        case "model.retrying":
-            failure = data.get("failure") or {}
-            return str(failure.get("kind", "")), str(failure.get("message", ""))
-        case "limit.reached":
-            return str(data.get("limit", "")), str(data.get("detail", ""))
-        case "tool.ended":
-            name, effect = str(data.get("name", "")), data.get("effect") or {}
-            code = "denied" if effect.get("denied") else str(effect.get("code") or "")
-            return code or name, f"{name}: {text_of(data.get('result') or {})}"
+def describe(body: Body | None) -> tuple[str, str]:
+    """Return the code and the text of such an event."""
+    match body:
+        case Warned(code, text):
+            return code, text
+        case Retrying():
+            return body.failure.kind, body.failure.message
+        case LimitReached(limit, _, detail):
+            return limit, detail
+        case ToolEnded():
+            code = "denied" if body.effect.denied else body.effect.code or body.name
+            return code, f"{body.name}: {beginning(body.result.text)}"
+        case RunEnded(outcome):
+            failure = outcome.failure
+            text = " ".join(filter(None, (failure.message, failure.remedy))) if failure is not None else ""
+            return outcome.ended, text or f"The run ended as {outcome.ended}."
         case _:
-            outcome = data.get("outcome") or {}
-            ended, failure = str(outcome.get("ended", "")), outcome.get("failure") or {}
-            said = " ".join(filter(None, (failure.get("message"), failure.get("remedy"))))
-            return ended, said or f"The run ended as {ended}."
+            return "", "an event that this version cannot read"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
 
 
-_EVENT = ("run_id", "seq", "at", "type", "body", "level", "source")
-_TEXT = ("run_id", "seq", "kind", "text")
+_EVENT_COLUMNS = ("run_id", "seq", "at", "type", "body", "level", "source")
+_TEXT_COLUMNS = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
 _CUT_OFF = f"UPDATE runs SET state='interrupted', owner=NULL WHERE id=? AND owner=? AND state IN ({LIVE_STATES})"  # noqa: S608
 
@@ -94,7 +94,7 @@ class Changes(Struct):
 
     def write(self, connection: LogConnection, rows: list[EventRow], owner: str) -> None:
         """Write all of it, inside the transaction that the caller began."""
-        connection.insert("events", _EVENT, rows)
+        connection.insert("events", _EVENT_COLUMNS, rows)
         created: list[tuple[object, ...]] = []
         moved: list[tuple[object, ...]] = []
         counted: list[tuple[object, ...]] = []
@@ -115,7 +115,7 @@ class Changes(Struct):
         for run_id, pieces in self.texts.items():
             self._run(run_id).has_saved_text = True
             texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
-        connection.insert("partials", _TEXT, texts)
+        connection.insert("partials", _TEXT_COLUMNS, texts)
         if self.cut:
             # One whose ending came after all has it.
             connection.executemany(_CUT_OFF, [(run_id, owner) for run_id in self.cut])
@@ -136,7 +136,7 @@ SERVER_SECONDS = 60.0
 """How long a database server may be away before runs are told that nothing can be written."""
 DISK_SECONDS = 5.0
 """The same of a disk. Shorter, because a person who stops a run waits for it."""
-_DISK_PAUSE = 0.2
+_DISK_PAUSE_SECONDS = 0.2
 
 
 class WriterJob(Struct, frozen=True):
@@ -280,7 +280,7 @@ class Writer:
                 # Once it was reported, each attempt is one: nobody waits for it any more.
                 if self.failure is not None or not is_failing_disk(error) or time.monotonic() > began + DISK_SECONDS:
                     raise
-                time.sleep(_DISK_PAUSE)
+                time.sleep(_DISK_PAUSE_SECONDS)
 
     def _is_written(self, rows: list[EventRow]) -> bool:
         """Return whether the commit that was cut off has happened."""

@@ -20,7 +20,7 @@ from retinue.settings.field import Layer
 from retinue.settings.places import home, pi_home, project_levels
 
 EMPTY = "is empty"
-MAX_BYTES = 4 * 1024 * 1024
+MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 
 class JsonObject(NamedTuple):
@@ -43,7 +43,7 @@ def read_object(path: Path, *, exact: bool = False) -> JsonObject:
 def _read(path: Path) -> bytes | JsonObject:
     """Return the content of a file, or the object that stands for a file without content."""
     try:
-        return read_file(path, MAX_BYTES)
+        return read_file(path, MAX_SETTINGS_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return JsonObject({})
     except OSError as error:
@@ -89,14 +89,14 @@ def _as_object(data: Any, repeated: tuple[str, ...] = ()) -> JsonObject:
     return JsonObject(data, None, repeated) if isinstance(data, dict) else JsonObject({}, "does not hold a JSON object")
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|\n')
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|\n')
 
 
 def line_of(path: Path, name: str) -> int | None:
     """Return the line of a JSON file on which a setting stands, `permissions.deny[2]` or `hooks.Stop`; that of what
     surrounds it where it cannot be told exactly. None for another file."""
     try:
-        lines = _lines(read_file(path, MAX_BYTES).decode("utf-8-sig"))
+        lines = _lines(read_file(path, MAX_SETTINGS_BYTES).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError):
         return None
     while name and name not in lines:
@@ -110,7 +110,7 @@ def _lines(text: str) -> dict[str, int]:
     open_names: list[str] = []
     name, line, key = "", 1, ""
     counts: list[int] = []
-    for mark in _TOKEN.findall(text):
+    for mark in _JSON_TOKEN.findall(text):
         if mark == "\n":
             line += 1
         elif mark in "{[":

@@ -128,7 +128,7 @@ OTHER_VARIABLES = frozenset(
     }
 )
 """Variables that mean something and set no setting; the last three are set for programs we start."""
-_MARKS = "RETINUE_RUN_"
+_RUN_MARK = "RETINUE_RUN_"
 """What the processes of a run carry, so that what outlives it is found."""
 
 
@@ -138,7 +138,7 @@ def explain_variables(environment: Iterable[str]) -> dict[str, str]:
     retired = {_to_variable(name): why for name, why in RETIRED.items()}
     messages: dict[str, str] = {}
     for name in environment:
-        if not name.startswith("RETINUE_") or name in variables or name.startswith(_MARKS):
+        if not name.startswith("RETINUE_") or name in variables or name.startswith(_RUN_MARK):
             continue
         meant = nearest_variable(name)
         if name in retired:
@@ -192,7 +192,7 @@ back."""
 
 _ONLY_LIMITS = ("budget", "hooks", "permissions")
 """Groups in which a name that nobody knows is taken for a limit."""
-_FORMER = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
+_FORMER_LIMITS = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
 
 
 def is_limit(name: str) -> bool:
@@ -210,7 +210,7 @@ def is_limit(name: str) -> bool:
 
 def may_limit(name: str) -> bool:
     """Return whether a name that is no setting was probably meant to limit."""
-    if name in _FORMER or name.partition(".")[0] in _ONLY_LIMITS:
+    if name in _FORMER_LIMITS or name.partition(".")[0] in _ONLY_LIMITS:
         return True
     meant = None if name in RETIRED else nearest_name(name)
     return meant is not None and is_limit(meant)
@@ -218,7 +218,7 @@ def may_limit(name: str) -> bool:
 
 def variable_may_limit(name: str) -> bool:
     """Return whether a variable that sets nothing was probably meant to limit."""
-    if name in map(_to_variable, _FORMER) or name.startswith(("RETINUE_BUDGET_", "RETINUE_PERMISSIONS_")):
+    if name in map(_to_variable, _FORMER_LIMITS) or name.startswith(("RETINUE_BUDGET_", "RETINUE_PERMISSIONS_")):
         return True
     meant = nearest_variable(name)
     return any(meant in field.variables for field in fields().values() if field.limits)

@@ -27,7 +27,7 @@ from retinue.errors import StateError, UsageError
 
 _MAX_NAME_BYTES = 200
 """Of a project's path in the name of its state folder: file systems allow 255 bytes."""
-_HEAD = re.compile(rb"ref:\s*refs/|[0-9a-f]{40}")
+_GIT_HEAD = re.compile(rb"ref:\s*refs/|[0-9a-f]{40}")
 
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
@@ -124,7 +124,7 @@ def _git_folder(folder: str, marker: str) -> str | None:
 def _is_git_folder(git: str) -> bool:
     """Return whether git takes a folder for a repository: it has a HEAD, and objects and references of its own or
     those of the repository whose worktree it is."""
-    if not _HEAD.match(_first_bytes(os.path.join(git, "HEAD"))):  # noqa: PTH118
+    if not _GIT_HEAD.match(_first_bytes(os.path.join(git, "HEAD"))):  # noqa: PTH118
         return False
     common = os.fsdecode(_first_bytes(os.path.join(git, "commondir")).strip())  # noqa: PTH118
     return all(os.path.isdir(os.path.join(git, common, name)) for name in ("objects", "refs"))  # noqa: PTH112, PTH118
@@ -215,13 +215,13 @@ NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
 SCHEMES = ("postgresql", "postgres")
 _MAX_NAME_CHARACTERS = 48
 """Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
-_DIGITS = 16
+_DIGEST_CHARACTERS = 16
 """Of the digest in a name: nobody finds another repository with the same ones."""
-_DIGESTED = re.compile(r"-[0-9a-f]{8}(?:[0-9a-f]{8})?\Z")
+_DIGEST_END = re.compile(r"-[0-9a-f]{8}(?:[0-9a-f]{8})?\Z")
 _PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
-_SCP = re.compile(r"(?:[^/@]+@)?([^/:@]+|\[[^]]+\]):(.+)")
-_FOLDER = re.compile(r"(.+)@([0-9a-f]{8})")
-_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*)*?\n\s*url\s*=\s*(.+?)\s*$', re.MULTILINE)
+_SCP_URL = re.compile(r"(?:[^/@]+@)?([^/:@]+|\[[^]]+\]):(.+)")
+_DATABASE_FOLDER = re.compile(r"(.+)@([0-9a-f]{8})")
+_ORIGIN_URL = re.compile(r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*)*?\n\s*url\s*=\s*(.+?)\s*$', re.MULTILINE)
 
 _urls: dict[str, str] = {}
 """The databases that this process was told of, by digest: a folder names its database by that alone."""
@@ -299,7 +299,7 @@ def database_folder(home: Path, database: ProjectDatabase) -> Path:
 def database_of(folder: Path) -> ProjectDatabase | None:
     """Return the project whose state folder this is, if it is in a database. Raise StateError when the database is
     not the one that the user has named."""
-    match = _FOLDER.fullmatch(folder.name)
+    match = _DATABASE_FOLDER.fullmatch(folder.name)
     if match is None:
         return None
     project, mark = match.groups()
@@ -323,11 +323,11 @@ def project_name(root: Path, environment: Mapping[str, str] | None = None) -> st
         return word if len(word) <= _MAX_NAME_CHARACTERS else _with_digest(word, chosen, 8)
     origin = _origin(root)
     if origin is not None:
-        return _with_digest(_word(origin), origin, _DIGITS)
+        return _with_digest(_word(origin), origin, _DIGEST_CHARACTERS)
     word = _word(root.name)
     # A folder must not be called like the project of a repository.
-    if len(word) > _MAX_NAME_CHARACTERS or _DIGESTED.search(word):
-        return _with_digest(word, root.name, _DIGITS)
+    if len(word) > _MAX_NAME_CHARACTERS or _DIGEST_END.search(word):
+        return _with_digest(word, root.name, _DIGEST_CHARACTERS)
     return word
 
 
@@ -376,7 +376,7 @@ def _origin(root: Path) -> str | None:
         if folder.is_file():
             folder = root / read_text(folder).removeprefix("gitdir:").strip()
             folder = folder / read_text(folder / "commondir").strip()
-        match = _ORIGIN.search(read_text(folder / "config"))
+        match = _ORIGIN_URL.search(read_text(folder / "config"))
     except (OSError, UnicodeDecodeError):
         return None
     return None if match is None else _location(match[1].strip('"'))
@@ -388,7 +388,7 @@ def _location(url: str) -> str:
     if mark:
         authority, _, path = target.partition("/")
         host = authority.rpartition("@")[2].lower().removesuffix(f":{_PORTS.get(scheme.lower(), '')}")
-    elif (written := _SCP.fullmatch(url)) is not None:
+    elif (written := _SCP_URL.fullmatch(url)) is not None:
         host, path = written[1].lower(), written[2]
     else:
         host, path = "", url

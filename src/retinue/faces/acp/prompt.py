@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from retinue.app.project_files import IMAGE_BYTES
 from retinue.core.messages import Image
 from retinue.core.outcome import Outcome
-from retinue.core.person_prompt import LOOK, PromptBlock
+from retinue.core.person_prompt import IMAGE_NOTE, PromptBlock
 from retinue.faces.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from retinue.faces.acp.updates import StopWord, failure_text, stop_word
 
@@ -93,7 +93,7 @@ def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Pat
     if len(found) > IMAGE_BYTES:
         prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
         return
-    prompt.blocks.append(PromptBlock("attached_image", str(path), LOOK))
+    prompt.blocks.append(PromptBlock("attached_image", str(path), IMAGE_NOTE))
     prompt.images.append(Image(media_type, data))
 
 
