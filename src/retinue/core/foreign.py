@@ -160,9 +160,9 @@ class UnreadableValueError(StateError):
     """A value of a database is not of the type that its column has."""
 
 
-def decode_json(text: object, kind: type[T], where: str) -> T:
+def decode_json(text: object, kind: type[T], where: str, max_characters: int = MAX_JSON_CHARACTERS) -> T:
     """Return the JSON value of a column. Raise UnreadableValueError."""
-    if not isinstance(text, str) or len(text) > MAX_JSON_CHARACTERS:
+    if not isinstance(text, str) or len(text) > max_characters:
         raise UnreadableValueError(f"{where} cannot be read: it is no text, or too long.")
     try:
         return msgspec.json.decode(text, type=kind)

@@ -10,7 +10,7 @@ is always a tuple: messages are values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -121,6 +121,10 @@ class ToolCall(Tagged, frozen=True, tag="tool_call"):
     signature: str | None = None
 
 
+def text_of(content: Iterable[object]) -> str:
+    return "\n".join(part.text for part in content if isinstance(part, Text))
+
+
 class ToolResult(Tagged, frozen=True, tag="tool_result"):
     call_id: str
     name: str
@@ -129,7 +133,7 @@ class ToolResult(Tagged, frozen=True, tag="tool_result"):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+        return text_of(self.content)
 
 
 class UserMessage(Tagged, frozen=True, tag="user"):
@@ -142,7 +146,7 @@ class UserMessage(Tagged, frozen=True, tag="user"):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+        return text_of(self.content)
 
 
 class AssistantMessage(Tagged, frozen=True, tag="assistant"):
@@ -154,7 +158,7 @@ class AssistantMessage(Tagged, frozen=True, tag="assistant"):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+        return text_of(self.content)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -111,10 +111,8 @@ class PersonPrompt(Struct):
 
 def parse_call(text: str) -> tuple[str, str] | None:
     """Return `/fix-issue 12` as (`fix-issue`, `12`); None for what calls nothing, such as a path."""
-    found = re.match(r"/([A-Za-z0-9][\w.:-]*)(?=\s|$)", text)
-    if found is None:
-        return None
-    return found[1], text[found.end() :].strip()
+    match = re.match(r"/([A-Za-z0-9][\w.:-]*)(?=\s|$)", text)
+    return None if match is None else (match[1], text[match.end() :].strip())
 
 
 def explain_unknown(name: str, commands: Mapping[str, PromptCommand], others: Iterable[str] = ()) -> str | None:
@@ -142,7 +140,7 @@ def blocks_of(text: str) -> list[PromptBlock]:
     words = words_of(text)
     if len(words) == len(text):
         return []
-    return [PromptBlock(cast("Tag", found[1]), found[2], found[3]) for found in _BLOCK.finditer(text, len(words))]
+    return [PromptBlock(cast("Tag", match[1]), match[2], match[3]) for match in _BLOCK.finditer(text, len(words))]
 
 
 def describe_blocks(text: str) -> list[str]:

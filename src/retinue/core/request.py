@@ -90,20 +90,17 @@ class ClusterPlacement(Struct, frozen=True):
             remedy = "Use local, cluster or cluster:LABEL,LABEL."
             raise UsageError(f"There is no place '{text}' for runs.", remedy=remedy)
         words = split_labels(labels)
-        said = [label for label in words if label.startswith(_PRIORITY)]
-        if not said:
+        priorities = [label for label in words if label.startswith(_PRIORITY)]
+        if not priorities:
             return cls(words)
-        return cls(tuple(label for label in words if label not in said), _read_priority(said))
+        number = priorities[0].removeprefix(_PRIORITY)
+        if len(priorities) > 1 or number not in map(str, range(LAST_PRIORITY + 1)):
+            message = f"'{', '.join(priorities)}' is no priority."
+            raise UsageError(message, remedy="Use one number from 0, first, to 9, last.")
+        return cls(tuple(label for label in words if label not in priorities), int(number))
 
 
 _PRIORITY = "priority="
-
-
-def _read_priority(said: list[str]) -> int:
-    number = said[0].removeprefix(_PRIORITY)
-    if len(said) > 1 or number not in map(str, range(LAST_PRIORITY + 1)):
-        raise UsageError(f"'{', '.join(said)}' is no priority.", remedy="Use one number from 0, first, to 9, last.")
-    return int(number)
 
 
 def split_labels(text: str) -> tuple[str, ...]:
@@ -164,30 +161,23 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
     def lacks(self, needs: RunNeeds) -> list[str]:
         """Return why this worker cannot serve a run, as parts of a sentence; empty when it can."""
-        found = []
-        if self.draining:
-            found.append("is draining")
-        if needs.version and self.version != needs.version:
-            found.append(f"runs Retinue {self.version}, and this is {needs.version}")
         missing = [label for label in needs.labels if label not in self.labels]
-        if missing:
-            found.append(f"lacks the label {', '.join(missing)}")
-        if needs.provider and needs.provider not in self.providers:
-            found.append(f"has no key of {needs.provider}")
-        refused = [what for what in needs.allow if what not in self.allow]
-        if refused:
-            found.append(f"does not allow {', '.join(refused)} of senders")
-        if needs.remote and not self.may_use(needs.remote):
-            found.append(f"may not use the git remote {needs.remote} (its option --remote)")
-        return found
+        refused = [right for right in needs.allow if right not in self.allow]
+        reasons = {
+            "is draining": self.draining,
+            f"runs Retinue {self.version}, and this is {needs.version}": needs.version not in ("", self.version),
+            f"lacks the label {', '.join(missing)}": missing,
+            f"has no key of {needs.provider}": needs.provider and needs.provider not in self.providers,
+            f"does not allow {', '.join(refused)} of senders": refused,
+            f"may not use the git remote {needs.remote} (its option --remote)": needs.remote
+            and not self.may_use(needs.remote),
+        }
+        return [reason for reason, holds in reasons.items() if holds]
 
     def may_use(self, remote: str) -> bool:
         """Return whether its operator lets it fetch from and push to a git repository."""
-        return any(remote == each or remote.startswith(_as_folder(each)) for each in self.remotes)
-
-
-def _as_folder(start: str) -> str:
-    return start if start.endswith(("/", ":")) else f"{start}/"
+        folders = (start if start.endswith(("/", ":")) else f"{start}/" for start in self.remotes)
+        return remote in self.remotes or remote.startswith(tuple(folders))
 
 
 def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
@@ -241,9 +231,7 @@ class Ceiling(Struct, frozen=True):
 
 
 def _texts(value: object) -> tuple[str, ...] | None:
-    if isinstance(value, (list, tuple)):
-        return tuple(map(str, value))
-    return None
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else None
 
 
 NO_CEILING = Ceiling()

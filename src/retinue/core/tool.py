@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from retinue.core.messages import Content, Text
+from retinue.core.messages import Content, Text, text_of
 from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.programs import Clearance, Confinement
 
@@ -128,7 +128,7 @@ class ToolOutput(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+        return text_of(self.content)
 
 
 def ok(text: str, effect: ToolEffect | None = None) -> ToolOutput:

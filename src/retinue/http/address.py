@@ -119,9 +119,8 @@ def _in_a_network(host: str) -> bool:
 
 
 def _loopback(host: str) -> bool:
-    return (
-        host in ("localhost", "::1") or host.endswith(".localhost") or (host.startswith("127.") and host[-1].isdigit())
-    )
+    numeric = host.startswith("127.") and host.replace(".", "").isdigit()
+    return numeric or host in ("localhost", "::1") or host.endswith(".localhost")
 
 
 def _basic(parts: SplitResult) -> str | None:
@@ -200,9 +199,7 @@ def is_loopback(url: str) -> bool:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return False
-    if host in ("localhost", "::1", "0.0.0.0") or host.endswith(".localhost"):  # noqa: S104 - compared, not bound
-        return True
-    return host.startswith("127.") and host.replace(".", "").isdigit()
+    return host == "0.0.0.0" or _loopback(host)  # noqa: S104 - compared, not bound
 
 
 def _path(url: str) -> str:

@@ -36,8 +36,6 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.open = False
         self.idle_since = 0.0
-        self.status = 0
-        self.headers: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._busy = False
@@ -48,7 +46,7 @@ class Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self.status = 0
-        self.headers = {}
+        self.headers: dict[str, str] = {}
         self._heard = 0.0
         self._touched = False
         self.complete = False
@@ -70,7 +68,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def ask_for_tunnel(self, host: str, authorization: str | None) -> str:
-        """Ask a proxy for a connection to `host`. Return what it said instead of agreeing, or an empty text."""
+        """Ask a proxy for a connection to `host`. Return what it reason instead of agreeing, or an empty text."""
         head = f"CONNECT {host}:{self.address.port} HTTP/1.1\r\nhost: {host}:{self.address.port}\r\n"
         if authorization:
             head += f"proxy-authorization: {authorization}\r\n"
@@ -93,7 +91,7 @@ class Connection(asyncio.Protocol):
         return inner
 
     async def exchange(self, head: bytes, body: bytes, idle_timeout: float | None) -> bool:
-        """Send a request. Return True with `status` and `headers` set, or False if the server hung up before it said
+        """Send a request. Return True with `status` and `headers` set, or False if the server hung up before it reason
         anything, so that nothing of an answer can be lost by sending again."""
         if not self.open:
             return False
@@ -306,8 +304,8 @@ async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLC
     except OSError as error:
         refused = error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error)
         if address.proxy is not None:
-            said = "connection refused" if refused else error.strerror or "no connection"
-            raise TransportError("proxy", f"{goal[0].upper()}{goal[1:]} does not answer: {said}.") from None
+            reason = "connection refused" if refused else error.strerror or "no connection"
+            raise TransportError("proxy", f"{goal[0].upper()}{goal[1:]} does not answer: {reason}.") from None
         if refused:
             raise TransportError("refused", f"Nothing answers at {goal}: connection refused.") from None
         raise TransportError("unreachable", f"{goal} cannot be reached: {error.strerror or 'no connection'}.") from None
@@ -333,8 +331,8 @@ async def _dial(server: Address, address: Address, tls: ssl.SSLContext | None) -
 async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | None) -> Connection:
     scheme = proxy.partition("://")[0].lower()
     if scheme not in ("http", "https"):
-        said = f"The proxy {display_url(proxy)} speaks {scheme}; only http and https proxies can be used."
-        raise TransportError("proxy", said, passing=False)
+        reason = f"The proxy {display_url(proxy)} speaks {scheme}; only http and https proxies can be used."
+        raise TransportError("proxy", reason, passing=False)
     try:
         relay, _, authorization = parse_url(proxy)
     except ValueError:
@@ -344,11 +342,11 @@ async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | Non
         return connection
     host = f"[{address.host}]" if ":" in address.host else address.host
     try:
-        said = await connection.ask_for_tunnel(host, authorization)
-        if said:
+        reason = await connection.ask_for_tunnel(host, authorization)
+        if reason:
             if connection.status == 407:
-                said += " (it wants a user and a password in its URL)"
-            message = f"The proxy {display_url(proxy)} {said} when asked for {address.origin}."
+                reason += " (it wants a user and a password in its URL)"
+            message = f"The proxy {display_url(proxy)} {reason} when asked for {address.origin}."
             raise TransportError("proxy", message, passing=connection.status not in (401, 403, 407))
         return await connection.enter_tunnel(tls or default_tls())
     except BaseException:

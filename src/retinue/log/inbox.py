@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.delegation import State
 from retinue.core.encode import dump, plain
-from retinue.core.foreign import RunId, Text, decode_row
+from retinue.core.foreign import RunId, Text, decode_json, decode_row
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow, InboxState
 from retinue.errors import AnsweredError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import NO_ROW_LIMIT, opened
@@ -144,11 +143,11 @@ def items(reader: LogReader, *, everything: bool = False, limit: int | None = No
     )
     rows.reverse()
     now = time.time()
-    found = _readable(rows, now)
-    states: dict[str, State | None] = {item.run_id: None for item in found if item.state == "waiting"}
-    for run_id in states:
-        states[run_id] = _run_state(reader, run_id)
-    return [InboxRow(item, states.get(item.run_id)) for item in found if everything or item.state == "waiting"]
+    listed = [item for item in _readable(rows, now) if everything or item.state == "waiting"]
+    states = {
+        run_id: _run_state(reader, run_id) for run_id in {item.run_id for item in listed if item.state == "waiting"}
+    }
+    return [InboxRow(item, states.get(item.run_id)) for item in listed]
 
 
 def waiting_ids(reader: LogReader) -> tuple[str, ...]:
@@ -179,31 +178,31 @@ def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]
     return items[0]
 
 
-def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
+def answer(folder: Path, item: InboxItem, reply: InboxAnswer) -> InboxItem:
     """Answer an item from any process. Raise UsageError for what is no answer to it, and
     AnsweredError, naming who was first, when it does not wait any more."""
     with opened(folder, writable=True) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            return give(connection, item, given)
+            return give(connection, item, reply)
         finally:
             # A refusal may have found that the item has expired.
             connection.execute("COMMIT")
 
 
-def give(connection: LogConnection, item: InboxItem, given: InboxAnswer) -> InboxItem:
-    """The same, inside a transaction."""
-    given = replace(given, choice=check_choice(item, given.choice), at=given.at or time.time())
+def give(connection: LogConnection, item: InboxItem, reply: InboxAnswer) -> InboxItem:
+    """Answer an item inside a transaction."""
+    reply = replace(reply, choice=check_choice(item, reply.choice), at=reply.at or time.time())
     row = connection.execute(f"{_SELECT} WHERE id=?", (item.id,)).fetchone()
     if row is None:
         raise UnknownItemError(f"There is no item '{item.id}' in the inbox.", remedy="See: retinue inbox list --all")
     before = _item(row)
     # It may have expired while no process was running to notice.
-    if _lapsed(row, given.at):
+    if _lapsed(row, reply.at):
         before = settle(connection, item.id, "expired", InboxAnswer(before.default, by="expiry", at=row[3]))
     if before.state != "waiting":
         raise AnsweredError(f"Not taken: {how_closed(before)}.", remedy=_AGAIN[before.state])
-    return settle(connection, item.id, "answered", given)
+    return settle(connection, item.id, "answered", reply)
 
 
 _AGAIN: Mapping[InboxState, str] = {
@@ -227,16 +226,16 @@ def how_closed(item: InboxItem) -> str:
 
 def check_choice(item: InboxItem, choice: str) -> str:
     """The choice as the item spells it; an empty one skips what can be. Raise UsageError with those there are."""
-    said = choice.strip() or str(item.payload.get("skip") or "")
+    choice = choice.strip() or str(item.payload.get("skip") or "")
     for option in item.options:
-        if said.lower() == option.lower():
+        if choice.lower() == option.lower():
             return option
-    if item.kind == "question" and said:
-        return said
+    if item.kind == "question" and choice:
+        return choice
     remedy = f"Choose one of: {', '.join(item.options)}" if item.options else "Say something."
-    if said in ("allow-run", "allow-agent", "always"):
+    if choice in ("allow-run", "allow-agent", "always"):
         remedy += ". (No rule can allow this kind of call in advance: it is asked each time.)"
-    raise UsageError(f"'{said}' is no answer to {item.id}.", remedy=remedy)
+    raise UsageError(f"'{choice}' is no answer to {item.id}.", remedy=remedy)
 
 
 def _run_state(reader: LogReader, run_id: str) -> State | None:
@@ -265,33 +264,27 @@ class _ItemRow(Struct, frozen=True):
 
 def _readable(rows: Iterable[Any], now: float | None) -> list[InboxItem]:
     """Return the items of those rows that can be read."""
-    found = []
+    items = []
     for row in rows:
         try:
-            found.append(_item(row, now))
+            items.append(_item(row, now))
         except StateError as error:
             logging.getLogger("retinue").warning("%s It is left out.", error)
-    return found
+    return items
 
 
 def _item(row: Any, now: float | None = None) -> InboxItem:
     """Read an item from a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
     expired whether or not anyone was there to mark it."""
-    try:
-        if len(row[1]) > _MAX_ITEM_CHARACTERS:
-            raise ValueError("it is too long")
-        item = msgspec.json.decode(row[1], type=InboxItem)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise StateError(f"The inbox item {str(row[0])[:100]!r} cannot be read ({error}).") from error
+    item = decode_json(row[1], InboxItem, f"The inbox item {str(row[0])[:100]!r}", _MAX_ITEM_CHARACTERS)
     values = dict(zip(_COLUMNS.split(", "), tuple(row), strict=True))
     checked = decode_row({**values, "run_id": item.run_id}, _ItemRow, "An item of the inbox")
     if item.id != checked.id:
         raise StateError(f"The inbox item {checked.id} cannot be read (it is another one).")
-    given = None
-    if checked.answered_at is not None:
-        said = checked.choice or "", checked.message or "", checked.answered_by or ""
-        given = InboxAnswer(*said, checked.answered_at)
-    state = checked.state
+    state, reply = checked.state, None
     if now is not None and _lapsed(row, now):
-        state, given = "expired", InboxAnswer(item.default, by="expiry", at=row[3])
-    return replace(item, state=state, expires_at=checked.expires_at, answer=given)
+        state, reply = "expired", InboxAnswer(item.default, by="expiry", at=row[3])
+    elif checked.answered_at is not None:
+        words = checked.choice or "", checked.message or "", checked.answered_by or ""
+        reply = InboxAnswer(*words, checked.answered_at)
+    return replace(item, state=state, expires_at=checked.expires_at, answer=reply)

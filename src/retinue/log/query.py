@@ -125,9 +125,10 @@ class LogReader:
             values.append(before)
         where = " AND ".join(conditions) or "1=1"
         query = f"{SELECT_RUN} WHERE {where} {{}} ORDER BY created_at DESC, id DESC"
-        stored = None if states is None else stored_states(states)
-        if stored is None or "ended" in stored:
+        if states is None or "ended" in states:
             return self._runs([query.format("")], values, states, limit)
+        # A run whose process is gone is live in the log.
+        stored = {*states, *LIVE} if "interrupted" in states else states
         # The index of runs that have not ended needs its own words in the condition. One query for each state
         # keeps its order, so that only the newest are read.
         queries = [query.format(f"AND state <> 'ended' AND state='{state}'") for state in sorted(stored)]
@@ -319,13 +320,6 @@ class LogReader:
 
 def _moment(row: Any) -> tuple[float, str]:
     return row["created_at"], row["id"]
-
-
-def stored_states(states: Collection[State]) -> frozenset[State]:
-    """The states in which runs that are seen in one of `states` may stand in the log: one whose process is gone
-    stands there as live."""
-    stored = frozenset(states)
-    return stored | LIVE if "interrupted" in stored else stored
 
 
 def check_unique(noun: str, beginning: str, ids: Sequence[str]) -> None:
