@@ -306,8 +306,10 @@ class Audited:
         finally:
             writes = await self._audit.end()
         reported = {write.path for write in output.effect.writes}
-        more = [write for write in writes if write.path not in reported]
-        return replace(output, effect=replace(output.effect, writes=(*output.effect.writes, *more))) if more else output
+        unreported = [write for write in writes if write.path not in reported]
+        if not unreported:
+            return output
+        return replace(output, effect=replace(output.effect, writes=(*output.effect.writes, *unreported)))
 
 
 class _LazyLedger:

@@ -346,8 +346,8 @@ def changes_so_far(
     sure: list[Changed] = []
     late: list[Changed] = []
     for row in attribute(store, window, changes_of(shadow, window, now)):
-        part = late if _changed_after(row, last_sign + 2 * PULSE_SECONDS) else sure
-        part.append(row)
+        rows = late if _changed_after(row, last_sign + 2 * PULSE_SECONDS) else sure
+        rows.append(row)
     return sure, late
 
 

@@ -232,8 +232,8 @@ class LedgerStore:
     def _changes(self, where: str, *values: Any) -> list[Changed]:
         changes = []
         for row in self._read(f"SELECT {_CHANGE}, id FROM changes {where}", *values):  # noqa: S608
-            at, run_id, agent, turn, call_id, kind, path, before, before_mode, after, after_mode, *more = row
-            digest, shared, number = more
+            at, run_id, agent, turn, call_id, kind, path, before, before_mode, after, after_mode, *details = row
+            digest, shared, number = details
             states = _state(before, before_mode), _state(after, after_mode)
             call = (Who(run_id, agent), turn, call_id, kind, os.fsdecode(path))
             changes.append(Changed(*call, *states, digest, tuple(shared.split()), at, number))

@@ -76,19 +76,19 @@ def put_back(path: str, target: PathState | None, blobs: Blobs) -> None:
     # Through a link it would lead somewhere else.
     if os.path.realpath(above) != above:
         raise OSError(40, "its folder is reached through a link now", path)
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target_path = Path(path)
+    target_path.parent.mkdir(parents=True, exist_ok=True)
     data = b"" if target is None or target.is_folder else blobs.get(target.oid)
     # Only an empty folder gives way.
     if stat.S_ISDIR(mode):
         if target is None or not target.is_folder:
-            place.rmdir()
+            target_path.rmdir()
     elif mode and (target is None or target.is_folder):
-        place.unlink()
+        target_path.unlink()
     if target is None:
         return
     if target.is_folder:
-        place.mkdir(exist_ok=True)
+        target_path.mkdir(exist_ok=True)
         return
     beside = f"{above}/.retinue-{secrets.token_hex(8)}.tmp"
     try:

@@ -114,8 +114,8 @@ class Languages:
     def tool(self, actions: tuple[str, ...] | None = None) -> Tool:
         """Return the tool with which agents ask, for `actions` or for all that the settings allow."""
         if actions is None:
-            more = _tool.PRIVILEGED if self._project.settings.settings.lsp_allow_mutating_actions else ()
-            actions = (*_tool.READING, *more)
+            privileged = _tool.PRIVILEGED if self._project.settings.settings.lsp_allow_mutating_actions else ()
+            actions = (*_tool.READING, *privileged)
         return _tool.LspTool(lambda: self.pool, actions)
 
     @cached_property

@@ -240,7 +240,7 @@ class Asking(Struct):
         start = TextPosition(first, (question.column or 1) - 1)
         end = TextPosition(last, question.end_column - 1 if question.end_column else len(document.line(last)))
         problems = await session.diagnostics(source, self.seconds) or []
-        here = [each for each in problems if each.range.start.line <= last and each.range.end.line >= first]
+        here = [problem for problem in problems if problem.range.start.line <= last and problem.range.end.line >= first]
         params = {
             "textDocument": {"uri": await session.open(source)},
             "range": {"start": _position(start, document, session), "end": _position(end, document, session)},

@@ -37,7 +37,7 @@ class ServerKind(Struct, frozen=True):
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Told when it asks for its configuration, by section."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    runs_code: bool = False
+    runs_code: bool = True
     install: str = ""
     """The command that installs it, or the name of what to install."""
     extra: str = ""
@@ -90,6 +90,7 @@ KNOWN: tuple[ServerKind, ...] = (
         _PYTHON_ROOTS,
         options={"diagnosticMode": "workspace"},
         settings={"ty": {"diagnosticMode": "workspace"}},
+        runs_code=False,
         extra="lsp",
     ),
     ServerKind(
@@ -97,16 +98,23 @@ KNOWN: tuple[ServerKind, ...] = (
         ("basedpyright-langserver", "--stdio"),
         _PYTHON,
         _PYTHON_ROOTS,
+        runs_code=False,
         install="pip install basedpyright",
     ),
-    ServerKind("pyright", ("pyright-langserver", "--stdio"), _PYTHON, _PYTHON_ROOTS, install="pip install pyright"),
-    ServerKind("pylsp", ("pylsp",), _PYTHON, _PYTHON_ROOTS, runs_code=True, install="pip install python-lsp-server"),
+    ServerKind(
+        "pyright",
+        ("pyright-langserver", "--stdio"),
+        _PYTHON,
+        _PYTHON_ROOTS,
+        runs_code=False,
+        install="pip install pyright",
+    ),
+    ServerKind("pylsp", ("pylsp",), _PYTHON, _PYTHON_ROOTS, install="pip install python-lsp-server"),
     ServerKind(
         "typescript",
         ("typescript-language-server", "--stdio"),
         _WEB,
         _WEB_ROOTS,
-        runs_code=True,
         install="npm install -g typescript typescript-language-server",
     ),
     ServerKind(
@@ -114,7 +122,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("vue-language-server", "--stdio"),
         {".vue": "vue"},
         _WEB_ROOTS,
-        runs_code=True,
         install="npm install -g @vue/language-server",
     ),
     ServerKind(
@@ -122,7 +129,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("svelteserver", "--stdio"),
         {".svelte": "svelte"},
         ("svelte.config.js", *_WEB_ROOTS),
-        runs_code=True,
         install="npm install -g svelte-language-server",
     ),
     ServerKind(
@@ -130,7 +136,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("gopls",),
         {".go": "go", "go.mod": "go.mod"},
         ("go.work", "go.mod"),
-        runs_code=True,
         install="go install golang.org/x/tools/gopls@latest",
     ),
     ServerKind(
@@ -140,7 +145,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("Cargo.toml", "rust-project.json"),
         options=_RUST_SETTINGS,
         settings={"rust-analyzer": _RUST_SETTINGS},
-        runs_code=True,
         install="rustup component add rust-analyzer",
     ),
     ServerKind(
@@ -148,6 +152,7 @@ KNOWN: tuple[ServerKind, ...] = (
         ("clangd", "--background-index=false"),
         _C,
         ("compile_commands.json", "compile_flags.txt", ".clangd", "CMakeLists.txt", "Makefile"),
+        runs_code=False,
         install="apt install clangd, or the package of your system",
     ),
     ServerKind(
@@ -155,7 +160,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("dart", "language-server", "--protocol=lsp"),
         {".dart": "dart"},
         ("pubspec.yaml",),
-        runs_code=True,
         install="the Dart SDK",
     ),
     ServerKind(
@@ -163,7 +167,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("kotlin-language-server",),
         {".kt": "kotlin", ".kts": "kotlin"},
         ("settings.gradle.kts", "settings.gradle", "build.gradle.kts", "build.gradle", "pom.xml"),
-        runs_code=True,
         install="kotlin-language-server",
     ),
     ServerKind(
@@ -171,7 +174,6 @@ KNOWN: tuple[ServerKind, ...] = (
         ("sourcekit-lsp",),
         {".swift": "swift"},
         ("Package.swift",),
-        runs_code=True,
         install="the Swift toolchain",
     ),
     ServerKind(
@@ -179,18 +181,23 @@ KNOWN: tuple[ServerKind, ...] = (
         ("jdtls",),
         {".java": "java"},
         ("pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle"),
-        runs_code=True,
         install="jdtls",
     ),
-    ServerKind("zig", ("zls",), {".zig": "zig"}, ("build.zig",), runs_code=True, install="zls"),
+    ServerKind("zig", ("zls",), {".zig": "zig"}, ("build.zig",), install="zls"),
     ServerKind(
-        "lua", ("lua-language-server",), {".lua": "lua"}, (".luarc.json", ".git"), install="lua-language-server"
+        "lua",
+        ("lua-language-server",),
+        {".lua": "lua"},
+        (".luarc.json", ".git"),
+        runs_code=False,
+        install="lua-language-server",
     ),
-    ServerKind("ruby", ("ruby-lsp",), {".rb": "ruby"}, ("Gemfile",), runs_code=True, install="gem install ruby-lsp"),
+    ServerKind("ruby", ("ruby-lsp",), {".rb": "ruby"}, ("Gemfile",), install="gem install ruby-lsp"),
     ServerKind(
         "bash",
         ("bash-language-server", "start"),
         {".sh": "shellscript", ".bash": "shellscript"},
+        runs_code=False,
         install="npm install -g bash-language-server",
     ),
 )
@@ -199,10 +206,10 @@ KNOWN: tuple[ServerKind, ...] = (
 def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKind, ...]:
     """Return the known servers, changed and extended by the settings. Servers of the settings come first, because
     somebody who configures one wants it used. One of which they say too little to start it is left out."""
-    known = {kind.name: kind for kind in KNOWN}
+    by_name = {kind.name: kind for kind in KNOWN}
     own = {}
     for name, values in configured.items():
-        kind = _configure(known.get(name) or ServerKind(name, (), {}, runs_code=True), values)
+        kind = _configure(by_name.get(name) or ServerKind(name, (), {}), values)
         if kind.argv and kind.languages:
             own[name] = kind
     return (*own.values(), *(kind for kind in KNOWN if kind.name not in own))

@@ -141,8 +141,8 @@ class LspConnection:
             self._waiting.pop(number, None)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        more = {} if params is None else {"params": params}
-        await self._send({"method": method, **more})
+        optional = {} if params is None else {"params": params}
+        await self._send({"method": method, **optional})
 
     async def close(self) -> None:
         self._end_waiting("it was stopped")

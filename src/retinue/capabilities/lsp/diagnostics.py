@@ -107,10 +107,10 @@ async def _of_workspace(asking: Asking, session: LspSession) -> Diagnosis:
 def _read_report(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
     """Return the diagnostics inside the workspace: the project that a server reports on may be larger."""
     diagnostics: list[ServerDiagnostic] = []
-    for part in getattr(report, "items", None) or ():
-        path = path_of(part.uri)
+    for file in getattr(report, "items", None) or ():
+        path = path_of(file.uri)
         if path is not None and texts.is_inside(path):
-            diagnostics += problems(path, getattr(part, "items", None) or (), texts, asking.question.severity)
+            diagnostics += problems(path, getattr(file, "items", None) or (), texts, asking.question.severity)
     return diagnostics
 
 
@@ -142,15 +142,15 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
     try:
         async with asyncio.timeout(seconds):
             looks = [_diagnose_edited(pool, path, context, seconds) for path in paths[:MAX_EDITED_FILES]]
-            found = sorted(chain.from_iterable(await asyncio.gather(*looks)))
+            diagnostics = sorted(chain.from_iterable(await asyncio.gather(*looks)))
     except TimeoutError:
         return ""
-    if not found:
+    if not diagnostics:
         return ""
-    lines = list(map(str, found[:MAX_NAMED]))
-    if len(found) > MAX_NAMED:
-        lines.append(f"[{len(found) - MAX_NAMED} more]")
-    return "\n".join([f"Diagnostics after this edit ({summary(found)}):", *lines])
+    lines = list(map(str, diagnostics[:MAX_NAMED]))
+    if len(diagnostics) > MAX_NAMED:
+        lines.append(f"[{len(diagnostics) - MAX_NAMED} more]")
+    return "\n".join([f"Diagnostics after this edit ({summary(diagnostics)}):", *lines])
 
 
 async def _diagnose_edited(

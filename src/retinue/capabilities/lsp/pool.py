@@ -79,8 +79,8 @@ class Slot(SharedServer[LspSession]):
             # The protocol's types take half a second to import.
             await asyncio.to_thread(converter)
         except ImportError:
-            part = f"Install it: {install_command('lsp')}"
-            raise _not_found(f"questions to language servers need the optional part 'lsp'. {part}") from None
+            advice = f"Install it: {install_command('lsp')}"
+            raise _not_found(f"questions to language servers need the optional part 'lsp'. {advice}") from None
         self.starts += 1
         try:
             server = await pool.spawn(kind, (program, *kind.argv[1:]), self.root, self.hidden)

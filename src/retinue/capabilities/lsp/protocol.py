@@ -176,6 +176,6 @@ def _folders(root: Path) -> list[dict[str, str]]:
 def _section(kind: ServerKind, item: Any) -> Any:
     value: Any = kind.settings
     section = item.get("section") if isinstance(item, Mapping) else None
-    for part in str(section).split(".") if section else ():
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for key in str(section).split(".") if section else ():
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -211,11 +211,11 @@ class LspSession:
         if method in _FROM_FILES:
             return answer
         if reading or self.busy or self._loads != loads:
-            left = give_up - loop.time()
+            remaining = give_up - loop.time()
             # An answer that may be incomplete is not worth as long a wait as no answer.
             if answer:
-                left = min(left, _PATIENCE_SECONDS)
-            if await self._settled(left) and give_up > loop.time():
+                remaining = min(remaining, _PATIENCE_SECONDS)
+            if await self._settled(remaining) and give_up > loop.time():
                 answer = await self._request(method, params, max(give_up - loop.time(), 0.1))
         return answer
 
@@ -259,8 +259,8 @@ class LspSession:
         # Some servers send what is quick to find first, and the rest later.
         while seen is not self._pushed.get(path):
             seen = self._pushed.get(path)
-            left = give_up - asyncio.get_running_loop().time()
-            await self._until(partial(self._has_other, path, seen), min(QUIET_SECONDS, left))
+            remaining = give_up - asyncio.get_running_loop().time()
+            await self._until(partial(self._has_other, path, seen), min(QUIET_SECONDS, remaining))
         return self._pushed.get(path)
 
     def _has_other(self, path: str, than: list[types.Diagnostic] | None) -> bool:
@@ -281,9 +281,9 @@ class LspSession:
 
     def _answer(self, method: str, params: Any) -> Any:
         if method == "client/registerCapability" and isinstance(params, Mapping):
-            for each in params.get("registrations") or ():
-                if isinstance(each, Mapping):
-                    self._registered[str(each.get("method"))] = each.get("registerOptions")
+            for registration in params.get("registrations") or ():
+                if isinstance(registration, Mapping):
+                    self._registered[str(registration.get("method"))] = registration.get("registerOptions")
             return None
         return answer_request(method, params, self.kind, self.root)
 

@@ -38,7 +38,7 @@ def read_source(confined: Confined) -> SourceFile:
     except (FileNotFoundError, NotADirectoryError):
         raise bad_input(f"{confined.shown} does not exist.") from None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
+        entry = os.fstat(file.fileno())
         # One byte more than is allowed shows that the file is too large, even if it grows meanwhile.
         data = file.read(MAX_SOURCE_BYTES + 1)
     if len(data) > MAX_SOURCE_BYTES:
@@ -46,7 +46,7 @@ def read_source(confined: Confined) -> SourceFile:
             f"{confined.shown} is larger than {MAX_SOURCE_BYTES // 2**20} MiB, too large for a language server."
         )
     text = data.decode("utf-8-sig", "replace")
-    return SourceFile(confined.path, text, (found.st_mtime_ns, found.st_size))
+    return SourceFile(confined.path, text, (entry.st_mtime_ns, entry.st_size))
 
 
 MAX_ENTRIES = 200
@@ -127,14 +127,15 @@ def list_locations(result: Any) -> list[Location]:
 
 def format_list(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
     """Return at most `MAX_ENTRIES` lines, with a count of those left out and of those `outside` the workspace."""
-    kept = list(lines)
-    total = len(kept) if total is None else total
-    del kept[MAX_ENTRIES:]
-    if total > len(kept):
-        kept.append(f"[{total - len(kept):,} more of {total:,} {what}; ask about fewer files or a narrower place]")
+    entries = list(lines)
+    total = len(entries) if total is None else total
+    del entries[MAX_ENTRIES:]
+    if total > len(entries):
+        count = f"{total - len(entries):,} more of {total:,} {what}"
+        entries.append(f"[{count}; ask about fewer files or a narrower place]")
     if outside:
-        kept.append(f"[{outside:,} more outside the workspace]")
-    return shorten("\n".join(kept))
+        entries.append(f"[{outside:,} more outside the workspace]")
+    return shorten("\n".join(entries))
 
 
 def shorten(text: str) -> str:
@@ -170,12 +171,12 @@ class ServerDiagnostic(NamedTuple):
 
 
 def problems(
-    path: Path, found: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
+    path: Path, reported: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
 ) -> list[ServerDiagnostic]:
     """Return the diagnostics of a file. `severity` is the least to keep."""
     least = _GRADES.get(severity, 4)
-    kept = []
-    for each in found:
+    listed = []
+    for each in reported:
         # The protocol lets the client decide what a diagnostic without severity is.
         grade = int(each.severity or 1)
         if grade > least:
@@ -184,14 +185,14 @@ def problems(
         spot = texts.spot(Location(path, "", start.line, start.character))
         code = f" [{each.code}]" if each.code not in (None, "") else ""
         message = visible(" ".join(str(each.message).split()))
-        kept.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
-    return kept
+        listed.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
+    return listed
 
 
-def summary(found: Iterable[ServerDiagnostic]) -> str:
+def summary(diagnostics: Iterable[ServerDiagnostic]) -> str:
     """Return the number of diagnostics, such as `2 errors, 1 warning`."""
     parts = []
-    for grade, count in sorted(Counter(each.grade for each in found).items()):
+    for grade, count in sorted(Counter(each.grade for each in diagnostics).items()):
         # "info" has no plural.
         parts.append(f"{count} {SEVERITY[grade]}{'s' if count > 1 and grade != INFO else ''}")
     return ", ".join(parts)

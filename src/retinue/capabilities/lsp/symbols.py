@@ -72,32 +72,32 @@ def _walk_symbols(
 def match_symbols(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
     """Return the symbols that a query means: by the whole path of names if one has it, else by the last names. Of
     several, those on `line` (from 0) if there are any."""
-    wanted = parts_of(query)
-    if not wanted:
+    names = parts_of(query)
+    if not names:
         return []
-    matches = [symbol for symbol in symbols if symbol.names[-len(wanted) :] == wanted]
-    if len(wanted) > 1:
-        matches = [symbol for symbol in matches if symbol.names == wanted] or matches
+    matches = [symbol for symbol in symbols if symbol.names[-len(names) :] == names]
+    if len(names) > 1:
+        matches = [symbol for symbol in matches if symbol.names == names] or matches
     return [symbol for symbol in matches if symbol.spot.line == line] or matches
 
 
 def find_mention(document: TextDocument, query: str, line: int | None) -> list[TextPosition]:
     """Return the first position of a name in a text, in code rather than in a comment; empty where it is missing."""
-    wanted = parts_of(query)
-    if not wanted:
+    names = parts_of(query)
+    if not names:
         return []
-    spots = list(document.occurrences(wanted[-1], line))
+    spots = list(document.occurrences(names[-1], line))
     for spot in spots:
         if not document.line(spot.line).lstrip().startswith(_COMMENTS):
             return [spot]
     return spots[:1]
 
 
-def _may_be(entry: Any, wanted: tuple[str, ...], path: Path) -> bool:
+def _may_be(entry: Any, names: tuple[str, ...], path: Path) -> bool:
     """Return whether a symbol of an answer to `workspace/symbol` may be the one of these names."""
-    if not wanted:
+    if not names:
         return True
-    *above, name = wanted
+    *above, name = names
     if entry.name != name:
         return False
     containers = parts_of(entry.container_name or "")

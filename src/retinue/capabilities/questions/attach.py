@@ -199,11 +199,11 @@ class RunCompanion:
         """Return the answer of a person; None when nobody answered."""
         detail = f"Asked by {self._node.agent}: {self._node.state.description}".rstrip(": ")
         question = asked.question
-        more: dict[str, Any] = {"notes": list(question.notes)} if any(question.notes) else {}
+        options: dict[str, Any] = {"notes": list(question.notes)} if any(question.notes) else {}
         if question.several:
-            more["several"] = True
+            options["several"] = True
         answer = await self._project.inbox_service.question(
-            question.text, question.options, asker=asker, call_id=call_id, detail=detail, more=more
+            question.text, question.options, asker=asker, call_id=call_id, detail=detail, more=options
         )
         return None if answer.by in _NOBODY else answer
 

@@ -111,16 +111,16 @@ class Scheduler:
         self._emit("added", added)
         return added
 
-    async def remove(self, wanted: str) -> ScheduledJob:
-        job = self.find(wanted)
+    async def remove(self, name: str) -> ScheduledJob:
+        job = self.find(name)
         await self._log.transact(lambda db: schedules.remove(db, job.id))
         self._emit("removed", job)
         return job
 
-    async def enable(self, wanted: str, enabled: bool) -> ScheduledJob:
+    async def enable(self, name: str, enabled: bool) -> ScheduledJob:
         """Switch a job on or off. Slots that passed while it was off are skipped. Raise UsageError for a job whose
         only time is over."""
-        job, now = self.find(wanted), self._supervisor.clock.now()
+        job, now = self.find(name), self._supervisor.clock.now()
         next_at = job.next_at
         if enabled:
             next_at = next_after(job, now, job.anchor)
@@ -130,12 +130,12 @@ class Scheduler:
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
 
-    def find(self, wanted: str) -> ScheduledJob:
-        return schedules.find(self._log.reader, wanted)
+    def find(self, name: str) -> ScheduledJob:
+        return schedules.find(self._log.reader, name)
 
-    async def run_now(self, wanted: str) -> Fired:
+    async def run_now(self, name: str) -> Fired:
         """Start a job at once, besides its slots."""
-        job = self.find(wanted)
+        job = self.find(name)
         return await self._start(job, self._supervisor.clock.now(), new_run_id())
 
     # Time

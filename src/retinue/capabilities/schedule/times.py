@@ -99,11 +99,11 @@ def local_zone_name() -> str:
     return getattr(_local(), "key", "") or ""
 
 
-def _span(text: str, once: bool, span: str, now: float) -> When:
+def _span(text: str, is_once: bool, span: str, now: float) -> When:
     seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise UsageError(f'Invalid schedule "{text}": it must be between 1 second and 100 years.', remedy=FORMS)
-    return When("once", text, now + seconds, seconds) if once else When("interval", text, seconds=seconds)
+    return When("once", text, now + seconds, seconds) if is_once else When("interval", text, seconds=seconds)
 
 
 def _moment(text: str, now: float, zone: str | None) -> When:

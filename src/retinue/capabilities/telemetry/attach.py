@@ -121,14 +121,14 @@ def start_tracing(plan: LaunchPlan) -> None:
     above = plan.parent.get(TraceParent) if plan.parent is not None else None
     trace_id = trace_of(plan.run_id)
     attempt = 1
-    given = read_traceparent(plan.project.environment.get(VARIABLE, ""))
+    outer = read_traceparent(plan.project.environment.get(VARIABLE, ""))
     if plan.resumed:
         trace_id, attempt = _continue(plan)
     elif above is not None:
         trace_id = above.trace_id
-    elif given is not None:
-        trace_id = given.trace_id
-        plan.request = replace(request, asked={**request.asked, "traceparent": given.header()})
+    elif outer is not None:
+        trace_id = outer.trace_id
+        plan.request = replace(request, asked={**request.asked, "traceparent": outer.header()})
     plan.put(TraceParent(trace_id, agent_span(plan.run_id, attempt)))
 
 
@@ -140,26 +140,26 @@ def _continue(plan: LaunchPlan) -> tuple[int, int]:
     for first in reader.stream(root_id, types=["run.created"], limit=1):
         if isinstance(first.body, RunCreated):
             asked = first.body.options.asked
-            given = read_traceparent(str(asked.get("traceparent", "")))
-            if given is not None:
-                return given.trace_id, attempt
+            outer = read_traceparent(str(asked.get("traceparent", "")))
+            if outer is not None:
+                return outer.trace_id, attempt
     return trace_of(root_id), attempt
 
 
 def pass_trace_on(node: Run, context: ToolContext) -> ToolContext:
     """Return the context in which programs of the run find their place in its trace."""
-    place = node.get(TraceParent)
-    if place is None:
+    span = node.get(TraceParent)
+    if span is None:
         return context
-    return replace(context, environment={**context.environment, VARIABLE: place.header()})
+    return replace(context, environment={**context.environment, VARIABLE: span.header()})
 
 
 def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
     """Return what names the span of the request that comes next: its turn has begun."""
-    place = node.get(TraceParent)
-    if place is None:
+    span = node.get(TraceParent)
+    if span is None:
         return None
-    trace_id = place.trace_id
+    trace_id = span.trace_id
 
     def headers() -> Mapping[str, str]:
         return {"traceparent": TraceParent(trace_id, event_span(node.id, node.state.turn_seq)).header()}

@@ -79,7 +79,7 @@ _FINISH: Mapping[StopReason, str] = {
 
 def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, content: bool) -> dict[str, Any]:
     """Return what is known of an agent when it starts."""
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         PROVIDER: provider_of(created.model),
         REQUEST_MODEL: plain_model(created.model),
         AGENT_NAME: created.agent,
@@ -91,23 +91,23 @@ def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, con
         SPAN_KIND: "AGENT",
     }
     if content:
-        found |= {INPUT_MESSAGES: _message("user", created.task), INPUT_VALUE: _cut(created.task)}
-    return found
+        attributes |= {INPUT_MESSAGES: _message("user", created.task), INPUT_VALUE: _cut(created.task)}
+    return attributes
 
 
 def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
     """Return how a run ended and what it used."""
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         ENDED: outcome.ended,
         "retinue.evidence.files_written": len(outcome.evidence.files_written),
         "retinue.denials": len(outcome.evidence.denials),
         **_describe_usage(outcome.usage),
     }
     if outcome.limit is not None:
-        found[LIMIT] = outcome.limit
+        attributes[LIMIT] = outcome.limit
     if content:
-        found |= {OUTPUT_MESSAGES: _message("assistant", outcome.text), OUTPUT_VALUE: _cut(outcome.text)}
-    return found
+        attributes |= {OUTPUT_MESSAGES: _message("assistant", outcome.text), OUTPUT_VALUE: _cut(outcome.text)}
+    return attributes
 
 
 def error_of(outcome: Outcome[Any]) -> str | None:
@@ -120,11 +120,11 @@ def error_of(outcome: Outcome[Any]) -> str | None:
 
 
 def describe_request(
-    model: str, given: Sequence[UserMessage | ToolMessage], message: AssistantMessage, *, content: bool
+    model: str, messages: Sequence[UserMessage | ToolMessage], message: AssistantMessage, *, content: bool
 ) -> dict[str, Any]:
-    """Return what is known of one request to a model and its answer. `given` is what the model had not seen before."""
+    """Return the attributes of one request to a model and its answer. `messages` are new to the model."""
     finish = _FINISH[message.stop]
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         PROVIDER: provider_of(model),
         REQUEST_MODEL: plain_model(model),
         "gen_ai.response.model": plain_model(message.model or model),
@@ -133,12 +133,12 @@ def describe_request(
         **_describe_usage(message.usage),
     }
     if content:
-        asked = _encode([_given(part) for part in given])
-        parts = [_part(part) for part in message.content]
+        asked = _encode(list(map(_given, messages)))
+        parts = list(map(_part, message.content))
         answer = _encode([{"role": "assistant", "parts": parts, "finish_reason": finish}])
-        found |= {INPUT_MESSAGES: asked, INPUT_VALUE: _cut(asked)}
-        found |= {OUTPUT_MESSAGES: answer, OUTPUT_VALUE: _cut(message.text or answer)}
-    return found
+        attributes |= {INPUT_MESSAGES: asked, INPUT_VALUE: _cut(asked)}
+        attributes |= {OUTPUT_MESSAGES: answer, OUTPUT_VALUE: _cut(message.text or answer)}
+    return attributes
 
 
 def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[str, Any]:
@@ -146,18 +146,18 @@ def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[
     kind = "function"
     if call.name.startswith("mcp__"):
         kind = "extension"
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         TOOL_NAME: call.name,
         "gen_ai.tool.call.id": call.id,
         "gen_ai.tool.type": kind,
         SPAN_KIND: "TOOL",
     }
     if content:
-        given = _cut(_encode(call.arguments))
-        found |= {"gen_ai.tool.call.arguments": given, INPUT_VALUE: given}
+        arguments = _cut(_encode(call.arguments))
+        attributes |= {"gen_ai.tool.call.arguments": arguments, INPUT_VALUE: arguments}
         if result is not None:
-            found |= {"gen_ai.tool.call.result": _cut(result), OUTPUT_VALUE: _cut(result)}
-    return found
+            attributes |= {"gen_ai.tool.call.result": _cut(result), OUTPUT_VALUE: _cut(result)}
+    return attributes
 
 
 def describe_retry(body: events.Retrying) -> dict[str, Any]:
@@ -180,15 +180,15 @@ def shorten(text: str) -> str:
 
 def _describe_usage(usage: Usage) -> dict[str, Any]:
     # By the conventions, input includes what came from the cache or went into it.
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         INPUT_TOKENS: usage.input + usage.cache_read + usage.cache_write,
         OUTPUT_TOKENS: usage.output,
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
     }
     if usage.cost_usd is not None:
-        found[COST] = usage.cost_usd
-    return found
+        attributes[COST] = usage.cost_usd
+    return attributes
 
 
 def _message(role: str, text: str) -> str:
@@ -205,14 +205,14 @@ def _given(message: UserMessage | ToolMessage) -> dict[str, Any]:
     return {"role": "tool", "parts": parts}
 
 
-def _part(part: Text | Thinking | ToolCall) -> dict[str, Any]:
+def _part(piece: Text | Thinking | ToolCall) -> dict[str, Any]:
     """Return a part of an answer as the conventions write it."""
-    if isinstance(part, ToolCall):
-        text = _encode(part.arguments)
-        arguments = part.arguments if len(text) <= MOST_CONTENT else _cut(text)
-        return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": arguments}
-    kind = "reasoning" if isinstance(part, Thinking) else "text"
-    return {"type": kind, "content": _cut(part.text)}
+    if isinstance(piece, ToolCall):
+        text = _encode(piece.arguments)
+        arguments = piece.arguments if len(text) <= MOST_CONTENT else _cut(text)
+        return {"type": "tool_call", "id": piece.id, "name": piece.name, "arguments": arguments}
+    kind = "reasoning" if isinstance(piece, Thinking) else "text"
+    return {"type": kind, "content": _cut(piece.text)}
 
 
 def _encode(value: Any) -> str:

@@ -142,10 +142,10 @@ def _span(span: TraceSpan) -> bytes:
 # The parts that messages are made of
 
 
-def attributes(number: int, given: Mapping[str, Any]) -> bytes:
+def attributes(number: int, values: Mapping[str, Any]) -> bytes:
     """Return a repeated field of keys with values."""
     parts = []
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, str) and len(value) <= MAX_CACHED_LENGTH:
             parts.append(_text_attribute(number, name, value))
         else:
@@ -173,7 +173,7 @@ def _value(value: Any) -> bytes:
         return whole(3, value)
     if isinstance(value, float):
         return real(4, value)
-    items = b"".join(block(1, _value(each)) for each in value)
+    items = b"".join(block(1, _value(item)) for item in value)
     return block(5, items)
 
 

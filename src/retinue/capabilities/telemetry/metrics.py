@@ -113,5 +113,5 @@ def _head(name: str) -> bytes:
     return text(1, name) + text(3, _UNITS.get(name, "s"))
 
 
-def _labels(values: Mapping[str, Any], kept: tuple[str, ...]) -> Labels:
-    return tuple([(name, values[name]) for name in kept if name in values])
+def _labels(values: Mapping[str, Any], labels: tuple[str, ...]) -> Labels:
+    return tuple([(name, values[name]) for name in labels if name in values])

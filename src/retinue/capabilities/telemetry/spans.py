@@ -76,15 +76,15 @@ class TraceParent(Struct, frozen=True):
 def read_traceparent(text: str) -> TraceParent | None:
     """Return what a `traceparent` header names; None when it is not valid."""
     parts = text.strip().split("-")
-    if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
+    if len(parts) < 4 or list(map(len, parts[:4])) != [2, 32, 16, 2]:
         return None
     try:
-        found = TraceParent(int(parts[1], 16), int(parts[2], 16))
+        parent = TraceParent(int(parts[1], 16), int(parts[2], 16))
     except ValueError:
         return None
-    if found.trace_id == 0 or found.span_id == 0 or parts[0] == "ff":
+    if parent.trace_id == 0 or parent.span_id == 0 or parts[0] == "ff":
         return None
-    return found
+    return parent
 
 
 def trace_of(root_id: str) -> int:
@@ -283,11 +283,11 @@ class SpanTranslator:
 
     def _end_turn(self, run: TracedRun, at: float, body: events.AssistantEnded) -> list[TraceSpan]:
         begun, run.turn = run.turn, None
-        given, run.given = run.given, []
+        seen, run.given = run.given, []
         if begun is None:
             return []
         message = body.message
-        attributes = names.describe_request(run.created.model, given, message, content=self._content)
+        attributes = names.describe_request(run.created.model, seen, message, content=self._content)
         if begun.first_chunk is not None:
             attributes[names.FIRST_CHUNK] = begun.first_chunk - begun.at
         error = None if message.failure is None else message.failure.kind

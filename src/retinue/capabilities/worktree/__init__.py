@@ -34,9 +34,9 @@ class WorktreeCapability(Capability):
         if plan.request.placement is not None:
             # Its worktree is made where it works.
             return
-        wanted = "worktree" in (plan.request.isolation, plan.spec.isolation)
+        asks_for_own = "worktree" in (plan.request.isolation, plan.spec.isolation)
         # `worktrees` is in the path of every worktree of ours: a run may be started inside of one.
-        if plan.run_id and (wanted or "worktrees" in plan.request.cwd.parts):
+        if plan.run_id and (asks_for_own or "worktrees" in plan.request.cwd.parts):
             await _attach.choose_workspace(plan)
         if plan.project.moved is not None and plan.isolation is None:
             raise LaunchError("A run of another machine works in a worktree, and this one has none.")
@@ -58,11 +58,11 @@ class WorktreeCapability(Capability):
         isolation = node.launch.isolation
         if isolation is None:
             return None
-        part = RunPart(
+        run_part = RunPart(
             context=lambda context: _attach.confine_to_worktree(context, isolation),
             wrap=lambda inner: lambda wrapped: _tools.check_foreign_tools(inner(wrapped), isolation),
         )
-        return nullcontext(part)
+        return nullcontext(run_part)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.launch.isolation is None:

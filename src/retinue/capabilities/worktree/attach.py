@@ -147,7 +147,7 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
     branch, start = None, None
     if plan.resumed:
         branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id)
-    wanted = WorktreeRequest(
+    asked = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
         state=project.state,
@@ -162,7 +162,7 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
         consented=await asyncio.to_thread(has_git_consent, project, request.cwd),
     )
     # Not cancelled half-way: a thread cannot be, and what it makes must have an owner.
-    making = asyncio.ensure_future(asyncio.to_thread(make, wanted))
+    making = asyncio.ensure_future(asyncio.to_thread(make, asked))
     try:
         worktree = await asyncio.shield(making)
     except asyncio.CancelledError:

@@ -167,8 +167,8 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[
     """Bring all commits of a worktree into the repository it was made from. `head` is its present commit. Return the
     record with the branch that has the work, whether that is new or was moved, and notes. Raise GitError when any
     of them would not be reachable afterwards."""
-    made = made_commits(record, git)
-    tips = set(made).difference(*made.values()) | ({head} & set(made))
+    commits = made_commits(record, git)
+    tips = set(commits).difference(*commits.values()) | ({head} & set(commits))
     remote: set[str] = set()
     branches: dict[str, str] = {}
     listed = git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
@@ -187,7 +187,7 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[
     main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(unsaved))
     _copy_large_files(record)
     _unlock_names(record)
-    if head in made:
+    if head in commits:
         record = replace(record, branch=_save_branch(record, main, head), tip=head)
     hidden = 0
     for other in unsaved:
@@ -207,10 +207,10 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[
     if hidden:
         notes.append(f"{hidden} abandoned commits are kept under refs/retinue/{record.run}/")
     refs = ("--branches", "--tags", "--remotes", "--glob=refs/retinue/*")
-    left = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(unsaved))
-    if left.strip():
-        raise GitError(("rev-list",), f"commit {left.decode().strip()} would not be reachable")
-    return record, head in made, notes
+    unreachable = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(unsaved))
+    if unreachable.strip():
+        raise GitError(("rev-list",), f"commit {unreachable.decode().strip()} would not be reachable")
+    return record, head in commits, notes
 
 
 def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
@@ -267,12 +267,12 @@ def checkout_of(git: Git, branch: str) -> Path | None:
     return None
 
 
-def _create_ref(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str:
-    """Create a ref at `sha` and return its name: `wanted`, or with a number after it when that is
+def _create_ref(record: WorktreeRecord, main: Git, ref: str, sha: str) -> str:
+    """Create a ref at `sha` and return its name: `ref`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
     for number in range(1, MAX_NAMES):
-        name = wanted if number == 1 else f"{wanted}-{number}"
+        name = ref if number == 1 else f"{ref}-{number}"
         command = ("update-ref", "-m", "retinue: saved", name, sha, nothing)
         if main.ask(*command) is not None:
             return name
@@ -282,8 +282,8 @@ def _create_ref(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str
         if there is None and number > 3:
             break
     # Not a matter of the name: git says itself what is wrong.
-    main("update-ref", "-m", "retinue: saved", f"{wanted}-saved", sha, nothing)
-    return f"{wanted}-saved"
+    main("update-ref", "-m", "retinue: saved", f"{ref}-saved", sha, nothing)
+    return f"{ref}-saved"
 
 
 def _unlock_names(record: WorktreeRecord) -> bool:

@@ -107,12 +107,12 @@ def list_pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = 
     parked as they are now, and those of runs that are still at work."""
     listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
                       f"--no-merged=refs/heads/{onto}", f"refs/heads/{BRANCH}*")  # fmt: skip
-    found = []
+    pending = []
     for line in listed.splitlines():
         tip, name = line.split(" ", 1)
         if queue.settled(name, tip, onto) is None and not any(run in name for run in busy):
-            found.append(name)
-    return found
+            pending.append(name)
+    return pending
 
 
 def target_of(git: Git, onto: str | None) -> str:
@@ -232,8 +232,8 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     # Variables of git would lead a git that the check starts to another repository.
-    kept = clean(environment)
-    return {name: value for name, value in kept.items() if not name.startswith("GIT_") and name != "LC_ALL"}
+    ours = clean(environment)
+    return {name: value for name, value in ours.items() if not name.startswith("GIT_") and name != "LC_ALL"}
 
 
 def _end(process: Popen[bytes]) -> None:

@@ -217,20 +217,20 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
     @cache
     def is_hidden(folder: str) -> bool:
         """Return whether a folder, or one above it, is a link or gone. Git refuses to look behind links."""
-        place = f"{root}/{folder}"
-        gone = os.path.islink(place) or not os.path.isdir(place)  # noqa: PTH112,PTH114 - for every folder
+        path = f"{root}/{folder}"
+        gone = os.path.islink(path) or not os.path.isdir(path)  # noqa: PTH112,PTH114 - for every folder
         return bool(folder) and (is_hidden(folder.rpartition("/")[0]) or gone)
 
     gone = dict.fromkeys(name for name in tracked if is_hidden(name.rpartition("/")[0]))
-    kept = dict.fromkeys(name for name in tracked if name not in gone)
+    present = dict.fromkeys(name for name in tracked if name not in gone)
     for name in untracked:
         if name[-1] != "/" and name not in left_out and name not in gone:
-            kept[name] = None
+            present[name] = None
     if gone:
         git("update-index", "-z", "--force-remove", "--stdin", given=join_paths(gone))
-    if kept:
+    if present:
         options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
-        git("update-index", "-z", *options, "--stdin", given=join_paths(kept))
+        git("update-index", "-z", *options, "--stdin", given=join_paths(present))
     return git.text("write-tree")
 
 

@@ -148,8 +148,8 @@ def finish(
             return SavedWork(record.branch, record.path, (note,))
         if record.phase in ("making", "removing"):
             discard(record, environment)
-            left = record.path if record.path.exists() else None
-            return SavedWork(record.branch, left)
+            remains = record.path if record.path.exists() else None
+            return SavedWork(record.branch, remains)
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
@@ -187,10 +187,10 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
         notes += _note_unsaved(record, git)
     record = store(replace(record, phase="removing"))
     discard(record, environment)
-    left = record.path if record.path.exists() else None
-    if left is not None:
-        notes.append(f"everything is saved, but {left} could not be removed entirely")
-    return SavedWork(record.branch, left, tuple(notes), moved)
+    remains = record.path if record.path.exists() else None
+    if remains is not None:
+        notes.append(f"everything is saved, but {remains} could not be removed entirely")
+    return SavedWork(record.branch, remains, tuple(notes), moved)
 
 
 def _keep(
@@ -323,9 +323,9 @@ def sweep(
     """Finish every worktree that nobody has. `tell` hears of each at once, so that an interrupted
     sweep has said what it did; None means that another process was quicker. `live` is asked again
     before each: a sweep takes time, in which runs are taken up."""
-    for each in list_worktrees(state, live()):
-        if not each.busy and each.record.run not in live():
-            tell(each.record, finish(state, each.record.run, environment, leftover=True))
+    for worktree in list_worktrees(state, live()):
+        if not worktree.busy and worktree.record.run not in live():
+            tell(worktree.record, finish(state, worktree.record.run, environment, leftover=True))
     _tidy(state)
 
 
@@ -348,11 +348,11 @@ def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
         entries = sorted(worktrees_folder(state).iterdir())
     except OSError:
         return
-    known = {record.run for record in load_records(state)}
+    recorded = {record.run for record in load_records(state)}
     for path in entries:
         run, _, rest = path.name.partition(".")
         ending = f".{rest}" if rest else ""
-        if run not in known:
+        if run not in recorded:
             yield run, ending, path
 
 

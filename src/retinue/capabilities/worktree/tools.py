@@ -45,11 +45,11 @@ _IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")
 def without_git(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the variables by which a caller's git (a hook, an alias) would lead every git
     of the agent back to the main checkout."""
-    kept = {}
+    clean = {}
     for name, value in environment.items():
         if not name.startswith("GIT_") or name.startswith(_IDENTITY):
-            kept[name] = value
-    return kept
+            clean[name] = value
+    return clean
 
 
 _COMMITTED = "the last commit. Uncommitted changes of the main checkout are not in it."

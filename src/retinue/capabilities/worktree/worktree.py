@@ -107,40 +107,40 @@ class Checkout(Struct, frozen=True):
     below: str
 
 
-def make(wanted: WorktreeRequest) -> Worktree:
+def make(request: WorktreeRequest) -> Worktree:
     """Make a new worktree. Raise LaunchError with the reason; then nothing is left of it."""
-    source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
+    source = source_of(request.cwd, request.environment, consented=request.consented)
     if not _is_ours(source):
         _check_programs(source)
-    folder = _folder(wanted, source)
-    with hold_lock(wanted.state, wanted.run):
+    folder = _folder(request, source)
+    with hold_lock(request.state, request.run):
         if folder.exists() or folder.with_suffix(".git").exists():
             raise LaunchError(f"{folder} exists already.", remedy="See: retinue worktrees list")
         record = WorktreeRecord(
-            run=wanted.run,
+            run=request.run,
             folder=str(folder),
             repository=str(source.top),
             common=str(source.common),
             base=source.head,
             below=source.below,
-            agent=wanted.agent,
-            description=wanted.description,
-            branch=wanted.branch,
-            tip=wanted.start,
+            agent=request.agent,
+            description=request.description,
+            branch=request.branch,
+            tip=request.start,
             owner=this_process(),
             at=time.time(),
         )
         store(record)
         try:
-            return _fill(record, source, wanted)
+            return _fill(record, source, request)
         except (GitError, OSError) as error:
-            discard(record, wanted.environment)
+            discard(record, request.environment)
             raise LaunchError(
                 f"The worktree could not be made: {error}",
                 remedy="isolation is strict: the run was not started, and nothing has changed.",
             ) from error
         except BaseException:
-            discard(record, wanted.environment)
+            discard(record, request.environment)
             raise
 
 
@@ -164,8 +164,8 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
         # One question is enough unless something is wrong.
-        whole = git.ask("rev-parse", *asked, "HEAD^{commit}")
-        said = (whole or git.text("rev-parse", *asked)).split("\n")
+        answer = git.ask("rev-parse", *asked, "HEAD^{commit}")
+        lines = (answer or git.text("rev-parse", *asked)).split("\n")
     except GitError as error:
         if "not a git repository" in error.why:
             raise LaunchError(
@@ -173,14 +173,14 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
                 remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
             ) from error
         raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
-    expected = 3 if whole is None else 4
-    if len(said) != expected or said[0] != "true":
+    expected = 3 if answer is None else 4
+    if len(lines) != expected or lines[0] != "true":
         raise LaunchError(
             f"A worktree was asked for, but {cwd} is in no checkout that one could be made from.",
             remedy="Start in the checkout itself, not in a bare repository or inside .git.",
         )
-    top, common = Path(os.path.realpath(said[1])), Path(os.path.realpath(cwd / said[2]))
-    if whole is None:
+    top, common = Path(os.path.realpath(lines[1])), Path(os.path.realpath(cwd / lines[2]))
+    if answer is None:
         raise LaunchError(
             f"A worktree was asked for, but the repository {top} has no commits.",
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
@@ -188,7 +188,7 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
     below = os.path.relpath(cwd, top)
     if below == ".":
         below = ""
-    return Checkout(git.at(top), top, common, said[3], below)
+    return Checkout(git.at(top), top, common, lines[3], below)
 
 
 def _check_programs(source: Checkout) -> None:
@@ -203,17 +203,17 @@ def _check_programs(source: Checkout) -> None:
         )
 
 
-def _folder(wanted: WorktreeRequest, source: Checkout) -> Path:
-    for folder in (wanted.state, worktrees_folder(wanted.state)):
+def _folder(request: WorktreeRequest, source: Checkout) -> Path:
+    for folder in (request.state, worktrees_folder(request.state)):
         if folder.is_symlink():
             raise LaunchError(
                 f"{folder} is a symbolic link: a worktree is only made in a folder of Retinue's own.",
                 remedy="Replace the link by a folder, or set RETINUE_HOME to another place.",
             )
-    folder = Path(os.path.realpath(private_folder(worktrees_folder(wanted.state)))) / wanted.run
+    folder = Path(os.path.realpath(private_folder(worktrees_folder(request.state)))) / request.run
     if source.top in folder.parents and not _is_ours(source):
         raise LaunchError(
-            f"The state folder {wanted.state} is inside the repository {source.top}: a worktree there would be "
+            f"The state folder {request.state} is inside the repository {source.top}: a worktree there would be "
             "part of the checkout that it is to be kept from.",
             remedy="Set RETINUE_HOME to a folder outside of the repository.",
         )
@@ -224,10 +224,10 @@ def _is_ours(source: Checkout) -> bool:
     return load(source.common.with_suffix(".json")) is not None
 
 
-def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> Worktree:
-    main = source.git if above_of(record) is None else source_git(record, wanted.environment)
+def _fill(record: WorktreeRecord, source: Checkout, request: WorktreeRequest) -> Worktree:
+    main = source.git if above_of(record) is None else source_git(record, request.environment)
     notes: list[str] = []
-    base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
+    base = request.start or base_of(main, request.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
     for entry in entries_of(record):
@@ -235,7 +235,7 @@ def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> 
     (record.path / ".git").unlink()
     record = store(replace(record, config=configuration(record, main)))
     git = create(record, main, base)
-    if wanted.from_dirty and wanted.start is None:
+    if request.from_dirty and request.start is None:
         base = _with_changes(record, main, base, source.head, notes)
         (record.git / "HEAD").write_text(f"{base}\n")
     (record.path / ".git").write_bytes(b"gitdir: " + os.fsencode(record.git) + b"\n")
@@ -246,10 +246,10 @@ def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> 
     if not record.work.is_dir():
         record.work.mkdir(parents=True)
         notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
-    copies, more = include(main, record.path, wanted.include_file)
-    notes += more
+    copies, of_copies = include(main, record.path, request.include_file)
+    notes += of_copies
     keep_out(copies, record.git / "info" / "exclude")
-    plain = not wanted.from_dirty and wanted.start is None and above_of(record) is None
+    plain = not request.from_dirty and request.start is None and above_of(record) is None
     if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
     record = replace(record, base=base, phase="open", included=copies)
