@@ -371,7 +371,7 @@ def touched_paths(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath,
         for row in files:
             before = None
             if row.before is not None and not row.before.is_folder:
-                before = content_hash(blobs.get(row.before.oid))
+                before = content_hash(blobs(row.before.oid))
             after = row.after_hash
             if not after and row.after is not None:
                 after = f"sha1:{row.after.oid}"

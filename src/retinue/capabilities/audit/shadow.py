@@ -16,13 +16,13 @@ import shutil
 import stat
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from retinue.core.programs import PIPE, Popen, TimeoutExpired, open_program, prepare, run
+from retinue.core.programs import PIPE, TimeoutExpired, open_program, prepare, run
 from retinue.guard.git import clean, command_line, make_repository
 from retinue.settings.places import private_folder
 
@@ -57,6 +57,8 @@ class PathState(Struct, frozen=True):
         return stat.S_ISLNK(self.mode)
 
 
+Blobs = Callable[[str], bytes]
+"""Returns the content of an id. Raises CheckpointError when it is not there any more."""
 Difference = tuple[PathState | None, PathState | None]
 """What was at a path before, and what is there after."""
 
@@ -188,13 +190,23 @@ class Shadow:
 
     @contextmanager
     def reading(self) -> Iterator[Blobs]:
-        """Yield a reader of contents by id, one after another."""
+        """Yield a function that returns contents by id, one after another."""
         self.open()
         line = command_line(["cat-file", "--batch"])
         program = prepare(line, clearance="own", environment=self._environment(), cwd=self.folder)
         process = open_program(program, stdin=PIPE)
+
+        def get(oid: str) -> bytes:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(f"{oid}\n".encode())
+            process.stdin.flush()
+            head = process.stdout.readline().split()
+            if len(head) != 3:
+                raise CheckpointError(f"the content {oid[:12]} is no longer kept")
+            return process.stdout.read(int(head[2]) + 1)[:-1]
+
         try:
-            yield Blobs(process)
+            yield get
         finally:
             process.kill()
             process.communicate()
@@ -236,23 +248,6 @@ class Shadow:
                 old, new = before.mode_of(path, git_mode), after.mode_of(path, git_mode)
                 if old != new:
                     changes[path] = (PathState(oid, old), PathState(oid, new))
-
-
-class Blobs:
-    def __init__(self, process: Popen[bytes]) -> None:
-        self._process = process
-
-    def get(self, oid: str) -> bytes:
-        """Return the content. Raise CheckpointError when it is not there any more."""
-        into, out = self._process.stdin, self._process.stdout
-        assert into is not None and out is not None
-        into.write(f"{oid}\n".encode())
-        into.flush()
-        head = out.readline().split()
-        if len(head) != 3:
-            raise CheckpointError(f"the content {oid[:12]} is no longer kept")
-        data = out.read(int(head[2]) + 1)
-        return data[:-1]
 
 
 def blob_id(data: bytes) -> str:

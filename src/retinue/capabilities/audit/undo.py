@@ -78,7 +78,7 @@ def put_back(path: str, target: PathState | None, blobs: Blobs) -> None:
         raise OSError(40, "its folder is reached through a link now", path)
     target_path = Path(path)
     target_path.parent.mkdir(parents=True, exist_ok=True)
-    data = b"" if target is None or target.is_folder else blobs.get(target.oid)
+    data = b"" if target is None or target.is_folder else blobs(target.oid)
     # Only an empty folder gives way.
     if stat.S_ISDIR(mode):
         if target is None or not target.is_folder:
@@ -302,7 +302,7 @@ def _content(state: PathState | None, path: str, blobs: Blobs) -> bytes:
     if state is None:
         return b""
     with suppress(CheckpointError):
-        return blobs.get(state.oid)
+        return blobs(state.oid)
     with suppress(OSError):
         data = read_file(path, NO_LIMIT)
         if blob_id(data) == state.oid:

@@ -27,9 +27,9 @@ from retinue.runs.capability import Capability, Running, RunPart
 from retinue.settings.places import home, own_folders
 
 if TYPE_CHECKING:
+    from retinue.capabilities.lsp import actions as _actions
     from retinue.capabilities.lsp import catalog as _catalog
     from retinue.capabilities.lsp import connection as _connection
-    from retinue.capabilities.lsp import diagnostics as _diagnostics
     from retinue.capabilities.lsp import pool as _pool
     from retinue.capabilities.lsp import tool as _tool
     from retinue.guard.sandbox import box as _box
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
     from retinue.tools import processes as _processes
 else:
+    _actions = LazyModule("retinue.capabilities.lsp.actions")
     _catalog = LazyModule("retinue.capabilities.lsp.catalog")
     _connection = LazyModule("retinue.capabilities.lsp.connection")
-    _diagnostics = LazyModule("retinue.capabilities.lsp.diagnostics")
     _pool = LazyModule("retinue.capabilities.lsp.pool")
     _tool = LazyModule("retinue.capabilities.lsp.tool")
     _box = LazyModule("retinue.guard.sandbox.box")
@@ -173,5 +173,5 @@ class Diagnosed:
         if output.is_error or not paths:
             return output
         seconds = self._project.settings.settings.lsp_diagnostics_seconds
-        report = await _diagnostics.after_edit(self._project.part(Languages).pool, paths, context, seconds)
+        report = await _actions.after_edit(self._project.part(Languages).pool, paths, context, seconds)
         return replace(output, content=(*output.content, Text(report))) if report else output
