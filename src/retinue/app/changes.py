@@ -131,8 +131,7 @@ async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
         rows = reader.tree(row) if tree else [row]
         return EffectList([run_effects(reader, feed.folder, each) for each in rows])
 
-    effects: EffectList = await feed.read(read)
-    return effects
+    return await feed.read(read)
 
 
 async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
@@ -151,8 +150,7 @@ async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
             [replace(file, diff=feed.redact(file.diff)) for file in files],
         )
 
-    changes: DiffList = await feed.read(read)
-    return changes
+    return await feed.read(read)
 
 
 # Undo

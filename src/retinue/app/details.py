@@ -51,8 +51,7 @@ async def describe_run(feed: Feed, row: RunState) -> RunDetail:
             tree_usage(reader, row.id),
         )
 
-    found: RunDetail = await feed.read(read)
-    return found
+    return await feed.read(read)
 
 
 class RecordedCommand(Struct, frozen=True, rename="camel"):
@@ -105,8 +104,7 @@ async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -
         details = RecordedResult(**asdict(document.details), status=outcome.ended, record=record)
         return document.content[0].text, details
 
-    result: tuple[str, RecordedResult] = await feed.read(read)
-    return result
+    return await feed.read(read)
 
 
 def _record(runs: Iterable[RunEffects], cwd: str) -> RunRecord:
@@ -147,8 +145,7 @@ async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) 
         more = events[-1].seq if len(events) == limit else None
         return TranscriptView(row.id, made, more)
 
-    found: TranscriptView = await feed.read(read)
-    return found
+    return await feed.read(read)
 
 
 async def search_log(feed: Feed, words: str, limit: int) -> SearchList:

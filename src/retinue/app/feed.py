@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from retinue.app.snapshot import RunList, RunTree, find_run, find_stoppable, tak
 from retinue.app.stream import BehindError, EventHub, EventScope, FeedFrame, partial_frame
 from retinue.core.delegation import LIVE
 from retinue.core.encode import dump
+from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
 from retinue.core.run_state import RunPlace, RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
@@ -40,6 +41,10 @@ from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
+
+
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
 
 
 class ConflictError(UsageError):
@@ -117,10 +122,15 @@ class Feed:
 
     # What there is
 
-    async def read(self, read: Any, *arguments: Any, **options: Any) -> Any:
+    async def read(
+        self,
+        read: Callable[Concatenate[LogReader, Arguments], Answer],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Answer:
         """Return what `read` finds in the log, in a thread: a large log must not hold up the others."""
 
-        def work() -> Any:
+        def work() -> Answer:
             with LogReader.open(self.folder) as reader:
                 return read(reader, *arguments, **options)
 
@@ -129,28 +139,30 @@ class Feed:
     async def snapshot(self, **filters: Any) -> RunList:
         """Return runs, newest first, with the place in the event stream from which to go on. `filters` are those of
         `LogReader.list_runs`."""
-        found: RunList = await self.read(take_snapshot, **filters)
-        return found
+        return await self.read(lambda reader: take_snapshot(reader, **filters))
 
     async def tree(self, run_id: str) -> RunTree:
         """Return a run and all below it, parents before their children."""
-        found: RunTree = await self.read(take_tree, run_id)
-        return found
+        return await self.read(take_tree, run_id)
 
     async def find(self, run_id: str) -> RunState:
         """Return the run of that id, its beginning, or `@name`. Raise UnknownRunError or UsageError."""
-        found: RunState = await self.read(find_run, run_id)
-        return found
+        return await self.read(find_run, run_id)
+
+    async def outcome(self, run_id: str) -> Outcome:
+        """Return how a run has ended. Raise StateError for one that has not."""
+        outcome = await self.read(lambda reader: reader.outcome(run_id))
+        if outcome is None:
+            raise StateError(f"Run {run_id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
+        return outcome
 
     async def newest_event(self) -> int:
         """Return the number of the newest event."""
-        number: int = await self.read(last_number)
-        return number
+        return await self.read(last_number)
 
     async def find_item(self, item_id: str) -> InboxItem:
         """Return an item of the inbox by its id or the beginning of it. Raise UnknownItemError."""
-        item: InboxItem = await self.read(find_item, item_id)
-        return item
+        return await self.read(find_item, item_id)
 
     async def partial_frames(self, run_id: str) -> list[FeedFrame]:
         """Return the frames of the answer of a run that was cut off before it was complete."""
@@ -159,13 +171,11 @@ class Feed:
             texts = [(kind, reader.partial(run_id, kind)) for kind in ("thinking", "text")]
             return [partial_frame(TextPiece(RunPlace(run_id), 0, kind, text)) for kind, text in texts]
 
-        frames: list[FeedFrame] = await self.read(read)
-        return frames
+        return await self.read(read)
 
     async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
         """Return what waits for a person, oldest first; with `everything` also what is closed."""
-        found: list[InboxRow] = await self.read(items, everything=everything, limit=limit)
-        return found
+        return await self.read(items, everything=everything, limit=limit)
 
     # What happens
 

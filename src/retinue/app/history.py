@@ -68,8 +68,7 @@ async def read_history(
             events[-1].number if events and more_after else None,
         )
 
-    found: HistoryPage = await feed.read(read)
-    return found
+    return await feed.read(read)
 
 
 def _view(event: NumberedEvent) -> NumberedView:
@@ -83,8 +82,7 @@ async def draw_timeline(feed: Feed, row: RunState) -> TimelineView:
         states = {each.id: each.state for each in take_tree(reader, row.id).runs}
         return TimelineView(row.id, read_timeline(reader, dict(states)))
 
-    found: TimelineView = await feed.read(read)
-    return found
+    return await feed.read(read)
 
 
 Spans = list[tuple[int, int]]

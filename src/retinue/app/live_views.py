@@ -264,8 +264,7 @@ def _read_runs(reader: LogReader, changed: Mapping[str, str], writing: Mapping[s
 
 async def look_back(feed: Feed, row: RunState, at: int | None, run_id: str | None) -> MomentView:
     """Return a tree as it was after its event number `at`; without it, after the last one."""
-    moment: MomentView = await feed.read(_read_moment, row.id, at, run_id or row.id)
-    return moment
+    return await feed.read(_read_moment, row.id, at, run_id or row.id)
 
 
 def _read_moment(reader: LogReader, root_id: str, at: int | None, run_id: str) -> MomentView:

@@ -76,7 +76,7 @@ async def follow_run(
 async def _written_events(feed: Feed, run_id: str, after: int) -> AsyncGenerator[Event, None]:
     """Yield the events of a run in the log above `after`, page by page."""
     while True:
-        page: list[Event] = await feed.read(LogReader.events, run_id, after, _PAGE_EVENTS)
+        page = await feed.read(LogReader.events, run_id, after, _PAGE_EVENTS)
         for event in page:
             after = event.seq
             yield event

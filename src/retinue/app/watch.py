@@ -48,8 +48,7 @@ class RunStanding(Struct, frozen=True):
 
 async def look_at(feed: Feed, run_id: str) -> RunStanding:
     """Return how a run stands: by its id, its beginning, or `@name`. Raise UnknownRunError."""
-    found: RunStanding = await feed.read(_read_standing, run_id)
-    return found
+    return await feed.read(_read_standing, run_id)
 
 
 def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
@@ -75,8 +74,7 @@ async def find_waiting(feed: Feed, root_id: str, known: int) -> list[InboxItem]:
                 waiting.append(row.item)
         return waiting
 
-    waiting: list[InboxItem] = await feed.read(read)
-    return waiting
+    return await feed.read(read)
 
 
 class _Call(Struct):
@@ -193,6 +191,6 @@ async def wait_until_ended(feed: Feed, run_ids: Sequence[str], seconds: float) -
     deadline = clock() + seconds
     async with RunWatch(feed) as watch:
         while True:
-            rows: list[RunState] = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
+            rows = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
             if all(row.state not in LIVE for row in rows) or not await watch.news(deadline - clock()):
                 return rows

@@ -106,7 +106,8 @@ class AcpSession:
         row = snapshot.runs[0]
         self.choices.agent = row.agent if row.agent != "main" else None
         self.choices.model = row.model or None
-        self.choices.mode = await self.feed.read(recorded_mode, self.id) or self.choices.mode
+        mode = await self.feed.read(recorded_mode, self.id)
+        self.choices.mode = mode or self.choices.mode
         self._follow(snapshot.cursor)
         await self.asks.look()
 

@@ -261,7 +261,7 @@ async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncI
             for event in translator.take(frame):
                 yield _event(event)
             if frame.type == "run.ended" and frame.run_id == run_id:
-                outcome = await feed.read(lambda reader: reader.outcome(run_id))
+                outcome = await feed.outcome(run_id)
                 yield _event(_end(ids, outcome, thread.used))
                 return
             if frame.type == "run.interrupted" and frame.run_id == run_id:

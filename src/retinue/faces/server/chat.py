@@ -187,7 +187,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         speaking: Entry | None = None
         async for frame in _frames(feed, run_id):
             if frame.type == "run.ended":
-                outcome = await feed.read(lambda reader: reader.outcome(run_id))
+                outcome = await feed.outcome(run_id)
             elif frame.type == "run.interrupted":
                 yield _failed(orjson.loads(frame.data)["detail"], "interrupted")
                 return
@@ -240,8 +240,7 @@ async def _ended(feed: Feed, run_id: str) -> Outcome:
         if frame.type == "run.interrupted":
             detail = orjson.loads(frame.data)["detail"]
             raise RequestError(422, "RUN_INTERRUPTED", detail, f"retinue runs resume {run_id}")
-    outcome: Outcome = await feed.read(lambda reader: reader.outcome(run_id))
-    return outcome
+    return await feed.outcome(run_id)
 
 
 def _answer(outcome: Outcome, body: ChatBody) -> str:

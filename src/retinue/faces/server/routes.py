@@ -370,8 +370,7 @@ async def post_answer(call: ApiCall[params.OfItem, params.AnswerBody]) -> views.
 @route("GET", "/v1/schedules")
 async def get_schedules(call: ApiCall[params.InProject, None]) -> schedules.JobList:
     """Agents that start at a time."""
-    jobs: schedules.JobList = await (await call.feed()).read(schedules.list_jobs)
-    return jobs
+    return await (await call.feed()).read(schedules.list_jobs)
 
 
 @route("GET", "/v1/cost")
