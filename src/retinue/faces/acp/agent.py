@@ -6,14 +6,13 @@ What a session needs is imported with the first request about one: `initialize` 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from retinue.app.process import claim_standard_streams, on_end
 from retinue.core.version import __version__
-from retinue.faces.acp.pipes import LinePipes, take_standard_streams
+from retinue.faces.acp.pipes import LinePipes
 from retinue.faces.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, UNKNOWN_METHOD, Id, RpcConnection, RpcError
 from retinue.faces.acp.updates import MODELS, ClientFeatures
 
@@ -94,23 +93,19 @@ class EditorAgent:
 async def serve_editor() -> None:
     """Serve one client on standard input and output until it leaves or a signal comes. Then everything that works in
     this process is stopped."""
-    reading, writing = take_standard_streams()
+    reading, writing = claim_standard_streams()
     agent = EditorAgent()
     ended = asyncio.Event()
     pipes = LinePipes(reading, writing, closed=ended.set)
     agent.connection = RpcConnection(pipes, agent)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Windows has no handlers in event loops: KeyboardInterrupt ends the program there.
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, ended.set)
     pipes.start()
     serving = asyncio.create_task(agent.connection.serve())
     leaving = asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        serving.cancel()
-        leaving.cancel()
-        await agent.close()
-        pipes.end()
+    with on_end(ended.set):
+        try:
+            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            serving.cancel()
+            leaving.cancel()
+            await agent.close()
+            pipes.end()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 
@@ -27,22 +26,6 @@ class TooLongLine:
 
 
 Line = bytes | TooLongLine
-
-
-def take_standard_streams() -> tuple[int, int]:
-    """Return descriptors of standard input and output that only the caller knows. From then on the usual ones are an
-    empty input and standard error."""
-    sys.stdout.flush()
-    reading, writing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:
-        os.dup2(nothing, 1)
-    os.close(nothing)
-    sys.stdout = sys.stderr
-    return reading, writing
 
 
 class LinePipes:

@@ -55,7 +55,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
     add_trust(parser)
     add_session_flags(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+    add_quiet(parser)
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +71,27 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="KIND=N,…",
         help="what it and all agents below it may use together: tokens, usd, turns, toolCalls, seconds, spawns",
     )
+
+
+def add_continuation(parser: argparse.ArgumentParser) -> None:
+    """Add what going on with a run has in common with starting one."""
+    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
+    add_output(parser)
+    add_limits(parser)
+    add_cwd(parser)
+    add_trust(parser)
+    add_quiet(parser)
+
+
+async def go_on(retinue: Retinue, run_id: str, prompt: str | None, args: argparse.Namespace) -> int:
+    """Resume a run as `add_continuation` was given, show it, and return the exit code."""
+    limits, budget = limits_of(args) or None, budget_of(args)
+    run = await retinue.resume(run_id, prompt, model=args.model, limits=limits, budget=budget)
+    return await drive(retinue, run, output_of(args), quiet=args.quiet)
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

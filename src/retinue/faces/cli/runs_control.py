@@ -22,18 +22,8 @@ from retinue.core.delegation import LIVE
 from retinue.core.format import relative as undo_path
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
-from retinue.faces.cli.console.progress import drive
-from retinue.faces.cli.project import add_cwd, add_run, add_where, count, folder, locate, project, say, write_values
-from retinue.faces.cli.run import (
-    add_limits,
-    add_output,
-    add_trust,
-    budget_of,
-    guarded,
-    limits_of,
-    open_retinue,
-    output_of,
-)
+from retinue.faces.cli.project import add_run, add_where, count, folder, locate, project, say, write_values
+from retinue.faces.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
 
 BY = ""
 """The person at this terminal."""
@@ -163,12 +153,7 @@ def execute_background(args: argparse.Namespace) -> int:
 def configure_resume(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
-    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
-    add_output(parser)
-    add_limits(parser)
-    add_cwd(parser)
-    add_trust(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+    add_continuation(parser)
 
 
 def execute_resume(args: argparse.Namespace) -> int:
@@ -182,7 +167,6 @@ def execute_resume(args: argparse.Namespace) -> int:
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
         retinue runs resume 3f2a9c1d "Now look at the tests, too"
     """
-    output = output_of(args)
 
     async def work() -> int:
         state, row = locate(args)
@@ -190,11 +174,9 @@ def execute_resume(args: argparse.Namespace) -> int:
         if args.prompt is not None:
             prompt = read_task(args.prompt, "prompt")
         async with open_retinue(args, project_of(state, row)) as retinue:
-            limits, budget = limits_of(args) or None, budget_of(args)
-            run = await retinue.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)
-            return await drive(retinue, run, output, quiet=args.quiet)
+            return await go_on(retinue, row.id, prompt, args)
 
-    return guarded(work, output)
+    return guarded(work, output_of(args))
 
 
 _DAY = "%Y-%m-%d"

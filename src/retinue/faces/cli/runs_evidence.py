@@ -14,18 +14,8 @@ from retinue.core.controls import visible
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.faces.cli.console.comparison_report import comparison_lines
-from retinue.faces.cli.console.progress import drive
 from retinue.faces.cli.project import add_cwd, add_run, add_where, count, folder, locate, say, write_json
-from retinue.faces.cli.run import (
-    add_limits,
-    add_output,
-    add_trust,
-    budget_of,
-    guarded,
-    limits_of,
-    open_retinue,
-    output_of,
-)
+from retinue.faces.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
 
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
@@ -107,13 +97,8 @@ def configure_fork(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--at", type=count, required=True, metavar="SEQ", help="the last event that counts")
     parser.add_argument("--edit", metavar="TEXT", help="what is said there instead, or next: words, @file or -")
-    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
     parser.add_argument("--keep-files", action="store_true", help="leave the files as they are now")
-    add_output(parser)
-    add_limits(parser)
-    add_cwd(parser)
-    add_trust(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+    add_continuation(parser)
 
 
 def execute_fork(args: argparse.Namespace) -> int:
@@ -126,7 +111,6 @@ def execute_fork(args: argparse.Namespace) -> int:
         retinue runs fork 3f2a9c1d --at 12 --edit "Only look in src/"
         retinue runs fork 3f2a9c1d --at 12 --model opus --keep-files
     """
-    output = output_of(args)
 
     async def work() -> int:
         state, row = locate(args)
@@ -136,8 +120,6 @@ def execute_fork(args: argparse.Namespace) -> int:
             say(f"Forked from {row.id[:8]} at event {fork.at} as {fork.run_id}.")
             for each in fork.files:
                 say(visible(f"  {each.fate}: {each.path}{optional(' ({})', each.detail)}"))
-            limits, budget = limits_of(args) or None, budget_of(args)
-            run = await retinue.resume(fork.run_id, fork.prompt, model=args.model, limits=limits, budget=budget)
-            return await drive(retinue, run, output, quiet=args.quiet)
+            return await go_on(retinue, fork.run_id, fork.prompt, args)
 
-    return guarded(work, output)
+    return guarded(work, output_of(args))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 import time
 
+from retinue.app.process import on_end
 from retinue.app.schedules import (
     JobVerb,
     JobView,
@@ -201,7 +201,6 @@ async def _serve(args: argparse.Namespace) -> int:
     if args.once:
         return int(not await fire_once(cwd, report))
     ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    await fire_until(cwd, ended, report)
+    with on_end(ended.set):
+        await fire_until(cwd, ended, report)
     return 0

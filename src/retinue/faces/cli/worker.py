@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 
+from retinue.app.process import on_end
 from retinue.app.workers import (
     WorkerOptions,
     WorkerState,
@@ -98,9 +98,8 @@ def execute_serve(args: argparse.Namespace) -> int:
 
 async def _serve(url: str, options: WorkerOptions) -> int:
     draining = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, draining.set)
-    await serve_worker(url, options, draining, say)
+    with on_end(draining.set):
+        await serve_worker(url, options, draining, say)
     say("worker ended")
     return 0
 

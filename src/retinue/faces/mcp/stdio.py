@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 
+from retinue.app.process import claim_standard_streams, on_end
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,21 +36,14 @@ class WireStreams(Struct, frozen=True):
 def claim_streams() -> WireStreams:
     """Take stdin and stdout for the protocol. Raise UsageError where one of them is closed."""
     try:
-        source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        reading, writing = claim_standard_streams()
     except OSError:
         raise UsageError(
             "Stdin or stdout is closed.", remedy="A host starts this program: retinue mcp install"
         ) from None
-    if source.isatty():
+    if os.isatty(reading):
         sys.stderr.write("Waiting for a host on stdin. What to write into its configuration: retinue mcp install\n")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:
-        os.dup2(nothing, 1)
-    os.close(nothing)
-    return WireStreams(source, sink)
+    return WireStreams(os.fdopen(reading, "rb"), os.fdopen(writing, "wb"))
 
 
 async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended: bool = True) -> int:
@@ -61,16 +53,16 @@ async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended
 
     feed = Feed(cwd, attended=attended)
     ending = asyncio.Event()
-    _on_signals(ending)
     serving = asyncio.create_task(_serve(streams, feed, offer))
     checking = asyncio.create_task(_check_names(feed, offer))
     asked_to_end = asyncio.create_task(ending.wait())
-    await asyncio.wait({serving, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        going_on = asyncio.create_task(_wait_for_runs(feed))
-        await asyncio.wait({going_on, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
-    checking.cancel()
-    await feed.close()
+    with on_end(ending.set):
+        await asyncio.wait({serving, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            going_on = asyncio.create_task(_wait_for_runs(feed))
+            await asyncio.wait({going_on, asked_to_end}, return_when=asyncio.FIRST_COMPLETED)
+        checking.cancel()
+        await feed.close()
     sys.stderr.flush()
     if not serving.done():
         # A thread still waits for a line of the host, and nothing can wake it.
@@ -107,11 +99,3 @@ async def _check_names(feed: Feed, offer: Offer) -> None:
 async def _wait_for_runs(feed: Feed) -> None:
     if feed.is_open:
         await (await feed.retinue()).wait_all()
-
-
-def _on_signals(ending: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Windows has no handlers in a loop: KeyboardInterrupt ends the program there.
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, ending.set)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import msgspec
 import uvicorn
 from msgspec import Struct
 
+from retinue.app.process import on_end
 from retinue.app.projects import Projects, private_folder, state_folder
 from retinue.core.programs import start_of
 from retinue.errors import StateError, UsageError
@@ -117,7 +117,7 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     _write(file, info)
     stopped = 0
     try:
-        with _on_signals(lambda: _end(server, closing)):
+        with on_end(lambda: _end(server, closing)):
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             # uvicorn says that it has started by a flag alone.
             while not server.started and not serving.done():  # noqa: ASYNC110
@@ -291,24 +291,6 @@ def _end(server: uvicorn.Server, closing: asyncio.Event) -> None:
     # The second signal does not wait for requests that are being answered.
     server.force_exit = server.should_exit
     server.should_exit = True
-
-
-@contextlib.contextmanager
-def _on_signals(end: Callable[[], None]):  # type: ignore[no-untyped-def]
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, end)
-    except NotImplementedError:
-        # Windows: KeyboardInterrupt ends the program instead.
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _read(file: Path) -> ServerInfo | None:

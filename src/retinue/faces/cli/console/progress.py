@@ -11,11 +11,11 @@ In a JSON mode nothing but the document of the run reaches stdout.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from retinue.app.documents import Output, run_document
 from retinue.app.output import print_json, write_span
+from retinue.app.process import handle_signals
 from retinue.app.text import MARKS, one_line, optional, plural, printed_answer, status_word
 from retinue.core import events
 from retinue.core.controls import visible
@@ -370,9 +371,7 @@ def _explain(run: Run, outcome: Outcome) -> None:
     say(f"  Go on with: retinue runs resume {run.id}")
 
 
-@contextlib.contextmanager
-def _stop_on_interrupt(run: Run) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
+def _stop_on_interrupt(run: Run) -> AbstractContextManager[None]:
     task = asyncio.current_task()
     pressed = False
 
@@ -393,22 +392,11 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
         os.close(nowhere)
         run.stop_now("The terminal was closed.")
 
-    numbers: dict[signal.Signals, Callable[[], None]] = {
+    handlers: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGINT: partial(interrupt, "Interrupted from the terminal."),
         signal.SIGTERM: partial(interrupt, "The program was asked to end (SIGTERM)."),
     }
     # Windows has no SIGHUP. Where it is ignored, nohup started us: the run goes on without its terminal.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers[signal.SIGHUP] = hang_up
-    try:
-        for number, handle in numbers.items():
-            loop.add_signal_handler(number, handle)
-    except NotImplementedError:
-        # Windows: KeyboardInterrupt ends the program instead.
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        handlers[signal.SIGHUP] = hang_up
+    return handle_signals(handlers)
