@@ -1,7 +1,4 @@
-"""One agent on many tasks: so many at a time, the outcomes in the order of the tasks, progress on the way.
-
-One agent, one task, one answer: for scripts, notebooks and request handlers that want no more.
-"""
+"""Runs for scripts, notebooks and request handlers: one agent on one task, or on many at a time with progress."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Ending commands of dead processes.
+"""What dead processes and old runs leave behind: commands that still work, and events.
 
 A command belongs to the call that started it. When the process of that call was killed, nobody waits for the command
-and its run has been told that its effect is unknown: it must not go on changing things beside the process that resumes
-the run. Commands carry their run's id in their environment; where that cannot be read (systems other than Linux) they
-end by themselves.
-
-How long the log keeps the events of runs.
+and its run has been told that its effect is unknown: it must not change things beside the process that resumes the run.
+Commands carry their run's id in their environment; where that cannot be read (systems other than Linux) they end by
+themselves.
 
 When a process ends, at most once a day, it removes the events of trees of runs in which nothing has happened for
 `log.keepDays`; `retinue runs prune --events` does the same when told, and gives the space back. A tree goes as a whole,
@@ -32,8 +30,6 @@ from retinue.tools.processes import describe, processes_by_run
 
 if TYPE_CHECKING:
     from retinue.core.run_state import RunState
-    from retinue.log.prune import PrunedEvents
-    from retinue.log.query import LogReader
     from retinue.runs.project import Project
 
 

@@ -1,19 +1,13 @@
-"""What stands between a run and its tools while it lives: its permissions, whom it may ask, and what it has read.
+"""What binds and confines a run: its permissions, the sandboxes of its programs, and what the runs above it lack.
 
-The capability `permissions` makes it when the run begins. Other parts of a run only look at it.
-
-The sandboxes that programs of a project start in: which policy follows from a clearance.
+The capability `permissions` makes the guard of a run (`RunGuard`) when it begins. Other parts of a run only look at it.
 
 A command that nobody approved, and every command of a read-only run, can change nothing and reach nobody. A run in a
 worktree of its own can change only that worktree. Other commands are confined to their workspace if the settings say
-so; files that rules forbid are out of reach in any case.
+so; files that rules forbid are out of reach in any case. On a worker whoever approves a command is at another machine,
+so no approval shows a command more of this one than its worktree, the system and its tools.
 
-On a worker whoever approves a command is at another machine, so no approval shows a command more of this one than its
-worktree, the system and its tools.
-
-What binds a run from above: the ceiling of its rights, the patterns of agent files, and its worktree.
-
-Rights are what counts, not tools: which tools a child has is the matter of its own file. So an agent that has nothing
+Rights are inherited, not tools: which tools a child has is the matter of its own file. So an agent that has nothing
 but `Agent(Explore, builder)` starts both with the tools of their files: its author named them. What nobody gains by
 being started is a right that the run above lacks:
 
@@ -22,7 +16,7 @@ being started is a right that the run above lacks:
     tool that writes freely         MCP servers it leaves out, they do not have either
     names in `Agent(...)`           the author has consented to the tools of these agents
 
-Patterns such as `Bash(git *)` of a file hold for its runs and everything below them. A run keeps them in its launch and
+Patterns such as `Bash(git *)` of a file apply to its runs and everything below them. A run keeps them in its launch and
 in its first event, so that it has them when it is resumed after its parent is gone.
 """
 
@@ -42,6 +36,7 @@ from retinue.core.permission import READ_ONLY, InboxItem
 from retinue.core.request import NO_CEILING, Ceiling, RunRequest
 from retinue.core.spec import AgentIdentity, PermissionRule
 from retinue.core.tool_names import split_entry
+from retinue.guard.gate import Asker, new_item_id
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy, can_mask
 from retinue.guard.walls import RunWalls
@@ -52,7 +47,6 @@ if TYPE_CHECKING:
     from retinue.core.programs import Clearance
     from retinue.core.spec import AgentSpec
     from retinue.core.tool import Tool
-    from retinue.guard.gate import Asker
     from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.sandbox.policy import Network
@@ -116,8 +110,6 @@ def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None
 
 async def ask_quote(node: Run, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
-    from retinue.guard.gate import new_item_id
-
     guard = node.project.part(RunGuards).get(node.id)
     if guard is None:
         return False

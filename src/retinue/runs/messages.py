@@ -30,6 +30,7 @@ from msgspec import Struct
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, Refusal, SpawnCall
 from retinue.core.events import STEERED, Warned
+from retinue.core.lazy import LazyModule
 from retinue.core.request import RunRequest
 from retinue.core.run_state import ActiveRun, RunState
 from retinue.errors import RetinueError, StateError
@@ -41,9 +42,12 @@ from retinue.runs.resume import past_run
 from retinue.runs.run import Run
 
 if TYPE_CHECKING:
+    from retinue.log import commands as _commands
     from retinue.log.commands import CommandAnswer, Ear, RunCommand
-    from retinue.runs.run import Run
     from retinue.runs.supervisor import Supervisor
+else:
+    # A short run ends before anyone looks.
+    _commands = LazyModule("retinue.log.commands")
 
 
 Action = Literal["steered", "resumed", "started"]
@@ -118,10 +122,8 @@ async def _deliver(supervisor: Supervisor, agent: Run | ActiveRun, message: str)
     if isinstance(agent, Run) and supervisor.steer(agent, message):
         return ToAgent("steered", agent.snapshot())
     if isinstance(agent, ActiveRun) and agent.live:
-        from retinue.log.commands import RunCommand, send
-
         # Another process runs it.
-        (answer,) = await send(supervisor.project.state, [RunCommand(agent.id, "steer", message)])
+        (answer,) = await _commands.send(supervisor.project.state, [_commands.RunCommand(agent.id, "steer", message)])
         if not answer.accepted:
             raise StateError(answer.text)
         return ToAgent("steered", agent)
@@ -191,11 +193,8 @@ class Commands:
         if not self._supervisor.busy:
             return
         if self._ear is None:
-            # Loaded late: a short run ends before anyone looks.
-            from retinue.log.commands import Ear
-
             log = self._supervisor.project.log
-            self._ear = Ear(log.reader, log.owner)
+            self._ear = _commands.Ear(log.reader, log.owner)
         if self._serving is None and self._ear.hears():
             self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
             self._serving.add_done_callback(self._served)
@@ -212,32 +211,30 @@ class Commands:
             task.exception()
 
     async def _serve(self, ear: Ear) -> None:
-        from retinue.log.commands import answer, take
-
         log = self._supervisor.project.log
         try:
-            taken = await log.transact(lambda connection: take(connection, log.owner))
+            taken = await log.transact(lambda connection: _commands.take(connection, log.owner))
             answers = [(each.number, self.obey(each.command)) for each in taken]
             if answers:
-                await log.transact(lambda connection: answer(connection, answers))
+                await log.transact(lambda connection: _commands.answer(connection, answers))
         except StateError:
             ear.again()
             raise
 
     def obey(self, command: RunCommand) -> CommandAnswer:
         """Carry out one command at once."""
-        from retinue.log.commands import CommandAnswer, not_live
-
         node = self._supervisor.members.get(command.run_id)
         if node is None or not node.live:
-            return not_live(node.state if node is not None else self._supervisor.project.log.reader.run(command.run_id))
+            return _commands.not_live(
+                node.state if node is not None else self._supervisor.project.log.reader.run(command.run_id)
+            )
         try:
             done, text = self._do(node, command)
         except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
-            return CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
+            return _commands.CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
         if not done:
             text = f"Not delivered: the run is just ending. Go on with it: retinue runs resume {command.run_id}"
-        return CommandAnswer(command.run_id, done, text)
+        return _commands.CommandAnswer(command.run_id, done, text)
 
     def _do(self, node: Run, command: RunCommand) -> tuple[bool, str]:
         supervisor, kind = self._supervisor, command.kind

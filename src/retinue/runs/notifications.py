@@ -1,25 +1,21 @@
-"""Texts about runs: how background runs ended, and what a run has said.
-
-The message about an end is text for a model, in frames that only we can make: everything a run said is escaped, so no
-output can close its frame or open another (guarantee 9), and what is shaped like an instruction is marked as data.
-Fields come in one fixed order.
-
-Telling a parent of the completion of its background runs: each exactly once, alone or in groups.
+"""Announcements to a parent: each completion of a background run exactly once, alone or in groups.
 
     async   each completion by itself
     smart   runs started within a moment of each other are announced together; one alone, alone
     group   as smart, and even one run is announced as a group
 
-A group waits for all of its members. From its first completion it waits 30 seconds; what has ended
-by then is announced as a partial group, and the rest form a group of their own whose 15 seconds
-start at its next completion.
+A group waits for all of its members. From its first completion it waits 30 seconds; what has ended by then is announced
+as a partial group, and the rest form a group of their own whose 15 seconds start at its next completion.
 
-A completion waits a moment before it is announced: a parent that reads the result in that moment
-needs no announcement, and completions that gather meanwhile, or while the parent is in a turn, are
-announced together. A parent that only waits for its last run is told at once. While a child runs or
-its completion has yet to be announced, the parent is kept open. A parent that is gone is told when it
-is resumed: what was announced is in its own log (`retinue.runs.resume`); `missed` is called, so that
-the parent can be resumed.
+A completion waits a moment before it is announced: a parent that reads the result in that moment needs no announcement,
+and completions that gather meanwhile, or while the parent is in a turn, are announced together. A parent that only
+waits for its last run is told at once. While a child runs or its completion has yet to be announced, the parent is kept
+open. A parent that has ended is told when it is resumed: what was announced is in its own log (`retinue.runs.resume`);
+`missed` is called, so that the parent can be resumed.
+
+The message is text for a model, in frames that only we can make: everything a run said is escaped, so no output can
+close its frame or open another (guarantee 9), and what is shaped like an instruction is marked as data. Fields come in
+one fixed order.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -41,10 +36,6 @@ from retinue.core.run_state import ActiveRun
 from retinue.loop.job import Controls
 from retinue.runs.run import Run
 from retinue.tools.delegation.frame import as_data
-
-if TYPE_CHECKING:
-    from retinue.runs.run import Run
-
 
 RESULT_CHARACTERS = 200
 

@@ -1,8 +1,8 @@
-"""Which delegation tools a run is offered, in which vocabulary, and the main agent's delegation policy.
+"""The tools that a run of a kind is offered, and the main agent's delegation policy.
 
-The policy is a few lines of prompt that say when to delegate and to whom. It is built from the
-catalog: only agents that can be started are named, a built-in route disappears when the user has
-replaced the agent, and agents whose descriptions ask to be used proactively are always named.
+The policy is a few lines of prompt that say when to delegate and to whom. It is built from the catalog: only agents
+that can be started are named, a built-in route disappears when the user has replaced the agent, and agents whose
+descriptions ask to be used proactively are always named.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 from retinue.agents.catalog import startable_types, unknown_types
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.events import AssistantEnded
+from retinue.core.lazy import LazyModule
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
 from retinue.core.tool_names import BUILT_IN_SEVEN, BY_NAME_ONLY, canonical
+from retinue.guard.redact import sanitise
+from retinue.loop.finish import display_items
 from retinue.models.efforts import version_of
 from retinue.runs.capability import Rules
 from retinue.runs.guard import STARTING
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
     from retinue.runs.run import Run
     from retinue.settings.table import Settings
+    from retinue.tools import apply_patch as _apply_patch
+else:
+    _apply_patch = LazyModule("retinue.tools.apply_patch")
 
 
 _TOOLS: dict[Vocabulary, str] = {"claude": "Agent", "devkit": "subagent", "codingcode": "dispatch_agent"}
@@ -199,19 +205,15 @@ def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
     names = {tool.spec.name for tool in tools}
     if not {"edit", "write"} <= names or "apply_patch" in names or not writes_patches(model):
         return tools
-    from retinue.tools.apply_patch import ApplyPatchTool
-
-    return (*tools, ApplyPatchTool())
+    return (*tools, _apply_patch.ApplyPatchTool())
 
 
 def connect_patches(own: tuple[Tool, ...], tools: tuple[Tool, ...]) -> None:
     """Give the apply_patch among the `own` tools of a run its read, edit and write tools, each behind its gate."""
     if not any(tool.spec.name == "apply_patch" for tool in own):
         return
-    from retinue.tools.apply_patch import ApplyPatchTool
-
     for tool in own:
-        if isinstance(tool, ApplyPatchTool):
+        if isinstance(tool, _apply_patch.ApplyPatchTool):
             tool.tools = _file_tools(tools)
 
 
@@ -221,9 +223,7 @@ def with_hidden_patches(tools: tuple[Tool, ...], wrap: Wrap) -> tuple[Tool, ...]
     found = _file_tools(tools)
     if "edit" not in found or any(tool.spec.name == "apply_patch" for tool in tools):
         return tools
-    from retinue.tools.apply_patch import ApplyPatchTool
-
-    patches = ApplyPatchTool(shown=False)
+    patches = _apply_patch.ApplyPatchTool(shown=False)
     patches.tools = found
     return (*tools, *wrap((patches,)))
 
@@ -259,7 +259,7 @@ def offered_tools(delegation: Delegation, project: Project, request: RunRequest,
         wording=wording,
         live=lambda: _live(project.settings.settings),
         enabled=settings.subagents_enabled,
-        sanitise=lambda text: _sanitised(text, project),
+        sanitise=lambda text: sanitise(text, project.environment),
         items=lambda run_id: _items(run_id, project),
     )
 
@@ -286,16 +286,8 @@ def _live(settings: Settings) -> Live:
     )
 
 
-def _sanitised(text: str, project: Project) -> str:
-    from retinue.guard.redact import sanitise
-
-    return sanitise(text, project.environment)
-
-
 def _items(run_id: str, project: Project) -> tuple[DisplayItem, ...]:
     """What a run that has ended said and called, from the log."""
-    from retinue.loop.finish import display_items
-
     bodies = (event.body for event in project.log.reader.stream(run_id, types=("assistant.ended",)))
     return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
 

@@ -23,6 +23,7 @@ from retinue.core.tool import Tool
 from retinue.core.tool_names import canonical, is_read_only, split_entry
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, RefusedAgentError, UnknownModelError
+from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.models.inventory import with_real_window
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.providers import Providers
@@ -361,8 +362,6 @@ def _select(plan: LaunchPlan) -> None:
 
 
 def _selector(plan: LaunchPlan) -> Callable[[Mapping[str, Tool]], ToolSelection]:
-    from retinue.guard.sandbox.kernel import can_sandbox
-
     walled = plan.readonly and can_sandbox(plan.settings)
 
     def select(tools: Mapping[str, Tool]) -> ToolSelection:

@@ -1,12 +1,10 @@
-"""What all runs of one process share. Everything costly in it is made on first use.
+"""What all runs of one process share, made on first use, and the consent to what a project's files bring.
 
-Many runs that start at once ask the same: which agents there are, which model a name means, which
-branch is checked out. Within one tick of the event loop nothing else of this process can happen, so
-one answer is right for all of them; in the next tick it is asked anew.
+Many runs that start at once ask the same: which agents there are, which model a name means, which branch is checked
+out. Within one tick of the event loop nothing else of this process can happen, so one answer is right for all of them;
+in the next tick it is asked anew.
 
-Consent to what a project's files bring: the settings without what nobody consented to, and consent that stays.
-
-What runs lose for want of consent is decided by the capability `trust`; this is what everybody else needs of it.
+The capability `trust` decides what runs lose for want of consent; the functions here are what everybody else needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What a run is started with, to its first event and back, and the names by which people address runs.
-
-A resume is faithful because everything that was decided about a run is in its first event.
+"""The first event of a run, which holds everything that was decided about it, and the way back: what a resumed run had.
+Also the names by which people address runs.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ NEWS_PROMPT = "Hear what became of the agents that you started."
 """For a resume that only brings such news: the run is told nothing else."""
 
 
-class Tag(Struct, frozen=True):
-    """How others know a run: kept with it, so that they still do after a restart."""
-
-    name: str
-    description: str = ""
-    background: bool = False
-    call_id: str | None = None
-
-
-def created(launch: Launch, definition: AgentSpec, tag: Tag, project: Project) -> RunCreated:
+def created(
+    launch: Launch,
+    definition: AgentSpec,
+    project: Project,
+    *,
+    name: str,
+    description: str,
+    background: bool,
+    call_id: str | None,
+) -> RunCreated:
     """Return the first event of a run. `definition` is the agent as its file has it."""
     request = launch.request
     spec: Mapping[str, Any] = msgspec.json.decode(dump(definition))
     options = RunOptions(
-        name=tag.name,
-        description=tag.description,
-        background=tag.background,
-        call_id=tag.call_id,
+        name=name,
+        description=description,
+        background=background,
+        call_id=call_id,
         transcript=launch.transcript,
         model=request.model,
         thinking=request.thinking,

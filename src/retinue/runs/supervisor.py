@@ -33,7 +33,7 @@ from retinue.runs.offer import can_answer
 from retinue.runs.plan import launching
 from retinue.runs.project import Project
 from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
-from retinue.runs.record import Names, Tag, as_received, created, request_of, with_approved_mode
+from retinue.runs.record import Names, as_received, created, request_of, with_approved_mode
 from retinue.runs.requests import RetryCalls
 from retinue.runs.resume import names_below, news_of, undelivered, used_below
 from retinue.runs.run import Run
@@ -137,12 +137,21 @@ class Supervisor:
         )
         place = plan.place
         async with launching(plan, self._check_open) as launch:
-            tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
+            name = self._names.free(name or request.spec.name)
             account = self._account(launch, parent)
-            event = self.project.log.append(place, created(launch, request.spec, tag, self.project))
+            opening = created(
+                launch,
+                request.spec,
+                self.project,
+                name=name,
+                description=description,
+                background=background,
+                call_id=call_id,
+            )
+            event = self.project.log.append(place, opening)
         node = self._add(Run(self, place, launch, account, parent))
         node.observe(event)
-        self._names.add(tag.name)
+        self._names.add(name)
         node.hooks, node.queues = plan.hooks, queued
         try:
             await self.project.log.flush()

@@ -33,8 +33,6 @@ from retinue.runs.prompt import PromptPart, detect, prompt_parts, reads_instruct
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from retinue.core.request import RunRequest
     from retinue.core.spec import PermissionMode
     from retinue.log.query import LogReader
