@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.story import Story
 from retinue.evidence.cassette import Cassette, RecordedRun, RequestMark
-from retinue.evidence.record import one_line
+from retinue.evidence.record import call_entries, one_line
 from retinue.log.replay import describe_call
 
 Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
@@ -35,12 +34,12 @@ class RunDifference(Struct, frozen=True):
 
 
 class RecordedCall(Struct, frozen=True):
-    """One call of a recorded run. `result` and `effect` are None for one that never reported."""
+    """One call of a recorded run. `result` is None for one that never reported."""
 
     turn: int
     text: str
-    result: str | None = None
-    effect: ToolEffect | None = None
+    result: str | None
+    effect: ToolEffect
 
 
 class CallPair(Struct, frozen=True):
@@ -193,7 +192,7 @@ def facts_of(cassette: Cassette) -> RecordingFacts:
     for run in cassette.runs:
         for call in calls_of(run):
             calls += 1
-            for touched in call.effect.writes if call.effect is not None else ():
+            for touched in call.effect.writes:
                 if touched.before != touched.after:
                     files[touched.path] = touched.after
         ended = outcome_of_run(run)
@@ -215,18 +214,11 @@ def facts_of(cassette: Cassette) -> RecordingFacts:
 
 def calls_of(run: RecordedRun) -> list[RecordedCall]:
     """Return the calls of a recorded run, in the order in which its model made them."""
-    story = Story()
-    calls: dict[str, RecordedCall] = {}
-    for body in run.bodies:
-        for step in story.take(body):
-            entry = step.entry
-            # Not from the beginning of a call: one that is refused never begins.
-            if entry.call is not None and step.change == "added":
-                calls[entry.call.id] = RecordedCall(entry.turn, describe_call(entry.call))
-            elif entry.call is not None and entry.result is not None:
-                text = calls[entry.call.id].text
-                calls[entry.call.id] = RecordedCall(entry.turn, text, entry.result.text, entry.effect)
-    return list(calls.values())
+    calls = []
+    for call, entry in call_entries(run.bodies):
+        result = None if entry.result is None else entry.result.text
+        calls.append(RecordedCall(entry.turn, describe_call(call), result, entry.effect))
+    return calls
 
 
 def marks_of(run: RecordedRun) -> list[RequestMark]:

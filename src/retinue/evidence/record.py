@@ -7,15 +7,18 @@ one line for each call, which failed assertions quote.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.audit.report import CallEffect, effects_of
-from retinue.core.events import AssistantEnded, Event, ToolEnded
+from retinue.core.events import Body, Event
 from retinue.core.format import relative
+from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
+from retinue.core.story import Entry, Story
 from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
@@ -87,25 +90,25 @@ def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
     return RunRecord(outcome=outcome, entries=tuple(entries), children=children, usage=usage)
 
 
+def call_entries(bodies: Iterable[Body]) -> Iterator[tuple[ToolCall, Entry]]:
+    """Yield the calls of a run in the order in which its model made them, each with all that is known of it."""
+    story = Story()
+    # Not from the beginning of a call: one that is refused never begins.
+    entries = [step.entry for body in bodies for step in story.take(body) if step.change == "added"]
+    return ((entry.call, entry) for entry in entries if entry.call is not None)
+
+
 def ledger_of(events: list[Event], run_id: str, agent: str, cwd: str) -> list[LedgerEntry]:
     """Return the ledger of one run."""
-    calls: dict[str, str] = {}
-    errors: dict[str, str] = {}
-    for event in events:
-        match event.body:
-            case AssistantEnded(_, message):
-                for call in message.tool_calls:
-                    calls[call.id] = describe_call(call)
-            case ToolEnded() as ended if ended.result.is_error:
-                errors[ended.call_id] = ended.result.text
-            case _:
-                pass
+    texts: dict[str, tuple[str, str]] = {}
+    for call, entry in call_entries(event.body for event in events):
+        error = entry.result.text if entry.result is not None and entry.result.is_error else ""
+        texts[call.id] = describe_call(call), error
     entries = []
     for turn in effects_of(events, run_id, agent).turns:
         for effect in turn.calls:
-            text = calls.get(effect.call_id, effect.tool)
-            shown = _relative(effect, cwd)
-            entries.append(LedgerEntry(agent, turn.turn, text, shown, errors.get(effect.call_id, "")))
+            text, error = texts.get(effect.call_id, (effect.tool, ""))
+            entries.append(LedgerEntry(agent, turn.turn, text, _relative(effect, cwd), error))
     return entries
 
 
