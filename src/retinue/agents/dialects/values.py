@@ -6,7 +6,7 @@ Each reader returns a value, returns UNSET for a key that says nothing, or raise
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from operator import and_, or_
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ _MAX_PLAUSIBLE_SECONDS = 10_000
 _SEPARATORS = frozenset(" \t\n;|&+，、；")
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
+_WIDE_SANDBOXES = (*_NO, "none", "danger-full-access", "workspace-write")
 
 
 def _text(value: Any) -> Any:
@@ -74,10 +75,6 @@ def _timeout(value: Any) -> Any:
     return seconds
 
 
-def _worktree(value: Any) -> Any:
-    return "worktree" if _yes_or_no(value) else UNSET
-
-
 def _excluded(value: Any) -> Any:
     """Read names to leave out; `none` leaves nothing out. Names with a wrong separator would match nothing."""
     names = _names(value)
@@ -105,14 +102,32 @@ def _decimal(value: Any) -> float | None:
         return None
 
 
-def _yes_or_no(value: Any, yes: bool = True, remedy: str = "", instead: Any = UNSET) -> Any:
-    """Read true and false in every spelling. `yes` is what true means for the field."""
-    word = str(value).strip().lower()
-    if word in _YES:
-        return yes
-    if word in _NO:
-        return not yes
-    raise BadValueError(f"true or false is wanted, not {describe(value)}", remedy, instead=instead)
+def _words(
+    words: Mapping[str, Any],
+    why: str,
+    remedy: str = "Write one of these words.",
+    *,
+    instead: Any = UNSET,
+    code: str = "bad-value",
+    exact: bool = False,
+) -> Callable[[Any], Any]:
+    """Return a reader of words with their meanings; unless they are `exact`, in capital letters as well."""
+
+    def read(value: Any) -> Any:
+        word = str(value).strip()
+        if not exact:
+            word = word.lower()
+        if word in words:
+            return words[word]
+        raise BadValueError(why.format(describe(value)), remedy, instead=instead, code=code)
+
+    return read
+
+
+def _switch(yes: Any = True, no: Any = False, remedy: str = "", instead: Any = UNSET) -> Callable[[Any], Any]:
+    """Return a reader of true and false in every spelling."""
+    words = {**dict.fromkeys(_YES, yes), **dict.fromkeys(_NO, no)}
+    return _words(words, "true or false is wanted, not {}", remedy, instead=instead)
 
 
 def _exact_true(value: Any) -> Any:
@@ -120,18 +135,6 @@ def _exact_true(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
-
-
-def _sandbox(value: Any) -> Any:
-    """Read Codex's `sandbox_mode`."""
-    # A file cannot widen the sandbox, so only `read-only` has an effect.
-    word = str(value).strip().lower()
-    if word in ("read-only", "readonly"):
-        return True
-    if word in _NO or word in ("none", "danger-full-access", "workspace-write"):
-        return UNSET
-    why = f"only read-only can be enforced for one agent, not {describe(value)}"
-    raise BadValueError(why, "Write 'sandbox: read-only', or set sandbox in the settings.", instead=True)
 
 
 def _devkit_readonly(value: Any) -> Any:
@@ -158,41 +161,6 @@ def _enabled(value: Any) -> Any:
     )
 
 
-def _primary(value: Any) -> Any:
-    # opencode's `mode`: a primary agent is for people, the others are for agents as well.
-    word = str(value).strip().lower()
-    if word in ("subagent", "all"):
-        return UNSET
-    if word == "primary":
-        return False
-    raise BadValueError(f"one of primary, subagent, all is wanted, not {describe(value)}", "Write one of these words.")
-
-
-def _choice(words: Mapping[str, str], value: Any) -> Any:
-    word = str(value).strip()
-    if word in words:
-        return words[word]
-    choices = ", ".join(dict.fromkeys(words.values()))
-    raise BadValueError(f"one of {choices} is wanted, not {describe(value)}", "Write one of these words.")
-
-
-def _prompt_mode(value: Any) -> Any:
-    if value in ("append", "replace"):
-        return value
-    raise BadValueError(f"append or replace is wanted, not {describe(value)}; read as replace", instead="replace")
-
-
-def _isolation(value: Any) -> Any:
-    word = "false" if value is False else str(value).strip().lower()
-    if word == "worktree":
-        return "worktree"
-    if word in ("off", "none", "no", "false"):
-        return "off"
-    why = f"only worktree and off are supported, not {describe(value)}"
-    remedy = "Write 'isolation: worktree', or remove the key to work in the checkout itself."
-    raise BadValueError(why, remedy, code="unsupported-value")
-
-
 def _placement(value: Any) -> Any:
     word = str(value).strip()
     try:
@@ -200,15 +168,6 @@ def _placement(value: Any) -> Any:
     except UsageError as error:
         raise BadValueError(error.message, error.remedy or "") from None
     return word
-
-
-def _rollback(value: Any) -> Any:
-    word = "off" if value is False else str(value).strip().lower().replace("_", "-")
-    if word in ("off", "none", "no", "false", "never"):
-        return UNSET
-    if word == "on-failure":
-        return "on-failure"
-    raise BadValueError(f"only on-failure and off are supported, not {describe(value)}", code="unsupported-value")
 
 
 def _all_or_names(value: Any) -> Any:
@@ -468,36 +427,85 @@ STEPS = FieldKind("whole number from 1", partial(_whole_number, 1), combine=_few
 SECONDS = FieldKind("number of seconds", partial(_seconds, 1), combine=min)
 MINUTES = FieldKind("number of minutes", partial(_seconds, 60), combine=min)
 TIMEOUT = FieldKind("number of seconds below 10,000", _timeout, combine=min)
-WORKTREE = FieldKind("true or false", _worktree, combine=lambda first, second: first)
+WORKTREE = FieldKind("true or false", _switch("worktree", UNSET), combine=lambda first, second: first)
 EXCLUDED = FieldKind("names: comma text or list", _excluded, combine=_together)
 TEMPERATURE = FieldKind("number from 0 to 2", _temperature)
-SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", _yes_or_no)
+SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", _switch())
 EXACT_TRUE = FieldKind("true or false", _exact_true, "anything but an unquoted true is false, and reported")
-ISOLATED = FieldKind(SWITCH.type, _yes_or_no, combine=or_)
+ISOLATED = FieldKind(SWITCH.type, SWITCH.reader, combine=or_)
 EXACT_ISOLATED = FieldKind(EXACT_TRUE.type, _exact_true, combine=or_)
-READONLY = FieldKind(SWITCH.type, partial(_yes_or_no, remedy=_WRITE, instead=True), combine=or_)
-SANDBOX = FieldKind("read-only", _sandbox, combine=or_)
+READONLY = FieldKind(SWITCH.type, _switch(remedy=_WRITE, instead=True), combine=or_)
+SANDBOX = FieldKind(
+    "read-only",
+    # A file cannot widen the sandbox, so only `read-only` of Codex's `sandbox_mode` has an effect.
+    _words(
+        {**dict.fromkeys(_WIDE_SANDBOXES, UNSET), "read-only": True, "readonly": True},
+        "only read-only can be enforced for one agent, not {}",
+        "Write 'sandbox: read-only', or set sandbox in the settings.",
+        instead=True,
+    ),
+    combine=or_,
+)
 DEVKIT_READONLY = FieldKind("true or 1", _devkit_readonly, combine=or_)
 ENABLED = FieldKind("true or false", _enabled, combine=and_)
-SWITCHED_ON = FieldKind("true or false", partial(_yes_or_no, remedy=_WRITE, instead=False), combine=and_)
+SWITCHED_ON = FieldKind("true or false", _switch(remedy=_WRITE, instead=False), combine=and_)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
-DISABLED = FieldKind("true or false", partial(_yes_or_no, yes=False, remedy=_WRITE, instead=False), combine=and_)
-PRIMARY = FieldKind("one of primary, subagent, all", _primary, combine=and_)
-HIDDEN = FieldKind(SWITCH.type, partial(_yes_or_no, yes=False), combine=and_)
+DISABLED = FieldKind("true or false", _switch(False, True, _WRITE, False), combine=and_)
+PRIMARY = FieldKind(
+    "one of primary, subagent, all",
+    # opencode's `mode`: a primary agent is for people, the others are for agents as well.
+    _words({"subagent": UNSET, "all": UNSET, "primary": False}, "one of primary, subagent, all is wanted, not {}"),
+    combine=and_,
+)
+HIDDEN = FieldKind(SWITCH.type, _switch(False, True), combine=and_)
 MODE = FieldKind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
-    partial(_choice, _MODES),
+    _words(_MODES, f"one of {', '.join(dict.fromkeys(_MODES.values()))} is wanted, not {{}}", exact=True),
     role="grants",
     combine=partial(min, key=_FROM_STRICT.index),
 )
 MEMORY = FieldKind(
     "one of user, project, local",
-    partial(_choice, {"user": "user", "project": "project", "local": "local"}),
+    _words(
+        {"user": "user", "project": "project", "local": "local"},
+        "one of user, project, local is wanted, not {}",
+        exact=True,
+    ),
     role="grants",
 )
-ROLLBACK = FieldKind("on-failure, or off", _rollback)
-PROMPT_MODE = FieldKind("append or replace", _prompt_mode, "replace, and reported")
-ISOLATION = FieldKind("worktree, or off to refuse it", _isolation)
+ROLLBACK = FieldKind(
+    "on-failure, or off",
+    _words(
+        {
+            "on-failure": "on-failure",
+            "on_failure": "on-failure",
+            **dict.fromkeys(("off", "none", "no", "false", "never"), UNSET),
+        },
+        "only on-failure and off are supported, not {}",
+        "",
+        code="unsupported-value",
+    ),
+)
+PROMPT_MODE = FieldKind(
+    "append or replace",
+    _words(
+        {"append": "append", "replace": "replace"},
+        "append or replace is wanted, not {}; read as replace",
+        "",
+        instead="replace",
+        exact=True,
+    ),
+    "replace, and reported",
+)
+ISOLATION = FieldKind(
+    "worktree, or off to refuse it",
+    _words(
+        {"worktree": "worktree", **dict.fromkeys(("off", "none", "no", "false"), "off")},
+        "only worktree and off are supported, not {}",
+        "Write 'isolation: worktree', or remove the key to work in the checkout itself.",
+        code="unsupported-value",
+    ),
+)
 PLACEMENT = FieldKind("local, cluster, or cluster:LABEL,LABEL", _placement)
 ALL_OR_NAMES = FieldKind("true, false or names", _all_or_names, "false, and reported", combine=_fewer)
 SUBAGENTS = FieldKind("all, none or names of agents", _subagents, blank=False, combine=_fewer)
