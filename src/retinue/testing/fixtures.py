@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.core.programs import prepare, run
 
 # A task that runs may wake another, which runs only in the next pass of the event loop.
@@ -105,8 +107,7 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True):
     path: Path
 
     def git(self, *arguments: str) -> str:

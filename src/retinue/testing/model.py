@@ -13,9 +13,9 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, fields
 from typing import Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
@@ -208,8 +208,7 @@ def _newest(messages: tuple[Message, ...]) -> str:
 GARBAGE = ('{"path": "a', "not json", "[1, 2]", "", '{"a": }', "null", "\x00", "{'a': 1}")
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """The probability of each fault for one request, between 0 and 1; together at most 1."""
 
     rate_limit: float = 0.0
@@ -234,7 +233,7 @@ class Rates:
     @classmethod
     def everything(cls, each: float = 0.05) -> Rates:
         """Return all faults with the same rate, except hanging, which somebody has to cancel."""
-        return cls(**{field.name: 0.0 if field.name == "hang" else each for field in fields(cls)})
+        return cls(**{name: 0.0 if name == "hang" else each for name in cls.__struct_fields__})
 
 
 class ChaosModel:
@@ -275,10 +274,10 @@ class ChaosModel:
 
     def _choose(self) -> str:
         chosen = self._random.random()
-        for field in fields(self._rates):
-            chosen -= getattr(self._rates, field.name)
+        for name in self._rates.__struct_fields__:
+            chosen -= getattr(self._rates, name)
             if chosen < 0:
-                return field.name
+                return name
         return "none"
 
     async def _damage_stream(self, fault: str, request: ModelRequest) -> AsyncGenerator[Part, None]:

@@ -10,10 +10,11 @@ import inspect
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from retinue.core.events import Body, RunEnded, ToolsEnded, TurnEnded
 from retinue.core.messages import AssistantMessage, Message, ToolMessage, user
@@ -119,8 +120,7 @@ def check_prefix(requests: Sequence[ModelRequest], compactions: int = 0) -> None
 B = TypeVar("B")
 
 
-@dataclass(slots=True)
-class Recording:
+class Recording(Struct):
     """The events of a run, in order."""
 
     bodies: list[Body] = field(default_factory=list)
@@ -142,8 +142,7 @@ class Recording:
         return [body for body in self.bodies if isinstance(body, kind)]
 
 
-@dataclass(frozen=True, slots=True)
-class FakeTool:
+class FakeTool(Struct, frozen=True):
     """A tool that calls one function with its arguments. The function may be async, may raise, and may return text or
     a whole ToolOutput."""
 
@@ -157,8 +156,8 @@ class FakeTool:
         return ToolSpec(self.name, f"The tool {self.name}.", self.parameters, exclusive=self.exclusive)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        given = self.function(**arguments)
-        output = await given if inspect.isawaitable(given) else given
+        result = self.function(**arguments)
+        output = await result if inspect.isawaitable(result) else result
         return ok(output) if isinstance(output, str) else output
 
 

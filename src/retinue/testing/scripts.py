@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
+
+from msgspec import Struct, field
 
 from retinue.core.messages import StopReason
 from retinue.core.outcome import FailureKind
@@ -24,22 +26,19 @@ from retinue.core.usage import Usage
 from retinue.models.protocol import ModelRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Text. `chunks` is the number of deltas in which it is streamed; with 0 it is in the final message only."""
 
     text: str
     chunks: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Think:
+class Think(Struct, frozen=True):
     text: str
     signature: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A tool call. Ids count up through the script unless given; `broken` is the raw text of arguments that are not a
     JSON object."""
 
@@ -49,8 +48,7 @@ class Call:
     broken: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """A failure of the request. Earlier text of the turn is kept as partial text."""
 
     kind: FailureKind = "server"
@@ -58,8 +56,7 @@ class Fail:
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """A new attempt of the model layer. Text that was streamed before it is discarded."""
 
     kind: FailureKind = "overloaded"
@@ -67,47 +64,40 @@ class Retry:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """A pause until `event` is set: a moment that the test chooses, instead of a sleep."""
 
     event: asyncio.Event
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(Struct, frozen=True):
     """A sign of life that shows nothing, such as a piece of a long argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """A stream that never continues. It can be cancelled, like a dead connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
+class Do(Struct, frozen=True):
     """A function that is called in the middle of the stream: to steer, to stop, to move a clock."""
 
     action: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Expect:
+class Expect(Struct, frozen=True):
     """A check of the request to the model: a text that the newest message must contain, or a function of the whole
     request that returns False or raises if it is wrong."""
 
     what: str | Callable[[ModelRequest], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The stop reason, where it is not the usual one."""
 
     reason: StopReason
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(Struct, frozen=True):
     """The usage the provider reports for this turn."""
 
     usage: Usage
