@@ -182,8 +182,8 @@ class _Answer:
     def message(self) -> AssistantMessage:
         content = tuple(self._content)
         if self.failure is not None:
-            kept = tuple(part for part in content if not isinstance(part, ToolCall))
-            return AssistantMessage(kept, "error", self._usage, self._model, self.failure)
+            spoken = tuple(part for part in content if not isinstance(part, ToolCall))
+            return AssistantMessage(spoken, "error", self._usage, self._model, self.failure)
         usual: StopReason = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
         return AssistantMessage(content, self._stop or usual, self._usage, self._model)
 
@@ -281,15 +281,15 @@ class ChaosModel:
         return "none"
 
     async def _damage_stream(self, fault: str, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        left = self._random.randint(0, 3) if fault == "dropped" else -1
+        remaining = self._random.randint(0, 3) if fault == "dropped" else -1
         text: list[str] = []
         async with aclosing(self._inner.stream(request)) as parts:
             async for part in parts:
                 # A stream of fewer parts breaks off before its last one, so that the fault always happens.
-                if left == 0 or (fault == "dropped" and isinstance(part, Finished)):
+                if remaining == 0 or (fault == "dropped" and isinstance(part, Finished)):
                     yield _failure_part(self.info, "dropped", "the stream broke off", partial="".join(text))
                     return
-                left -= 1
+                remaining -= 1
                 if isinstance(part, TextDelta):
                     text.append(part.text)
                 if not isinstance(part, Finished):

@@ -59,13 +59,12 @@ class ProviderModel:
         if preset.urls:
             environment[preset.urls[0]] = url
         entry = {} if preset.urls else {"baseUrl": url}
-        found = Providers(Settings({"providers": {provider: entry}}), environment).get(provider)
-        if found is None or found.problem is not None:
-            raise LookupError(f"{provider} cannot be used here: {found and found.problem}")
-        server = found._replace(base_url=url, api_by_model=api_by_model)
-        made = cls.__new__(cls)
-        made._build(server, ModelInfo(provider, id, **info), None)
-        return made
+        server = Providers(Settings({"providers": {provider: entry}}), environment).get(provider)
+        if server is None or server.problem is not None:
+            raise LookupError(f"{provider} cannot be used here: {server and server.problem}")
+        model = cls.__new__(cls)
+        model._build(server._replace(base_url=url, api_by_model=api_by_model), ModelInfo(provider, id, **info), None)
+        return model
 
     def _build(self, server: Provider, info: ModelInfo, idle_seconds: float | None) -> None:
         self._transport = Transport() if idle_seconds is None else Transport(idle_timeout=idle_seconds)

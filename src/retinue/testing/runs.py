@@ -192,7 +192,7 @@ async def drive(
                 watch(body)
     check_grammar(recording.bodies)
     check_history(recording.messages)
-    left = asyncio.all_tasks() - before
-    if left:
-        raise AssertionError(f"the run left {len(left)} task(s) behind: {left}")
+    tasks = asyncio.all_tasks() - before
+    if tasks:
+        raise AssertionError(f"the run left {len(tasks)} task(s) behind: {tasks}")
     return recording

@@ -68,12 +68,12 @@ class ToolBench:
         """Return the tool of that name. Raise LookupError with the names there are."""
         if name == "apply_patch":
             return self._patches()
-        found = self._own.get(name) or builtin_tools((name,)).get(name) or companion_tools().get(name)
+        tool = self._own.get(name) or builtin_tools((name,)).get(name) or companion_tools().get(name)
         # Opening a project reads its settings and plugins: most tools need none of it.
-        found = found or self.project.tools.get(name)
-        if found is None:
+        tool = tool or self.project.tools.get(name)
+        if tool is None:
             raise LookupError(f"There is no tool {name!r}; there are {', '.join(sorted(self.project.tools))}.")
-        return found
+        return tool
 
     def spec(self, name: str) -> ToolSpec:
         """Return the description of the tool that a model is shown."""

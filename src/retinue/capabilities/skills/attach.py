@@ -105,9 +105,8 @@ def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
         if room < 0 and names:
             break
         names.append(f"- {name}")
-    left = len(described) - len(names)
-    if left:
-        names.append(f"- ... and {left} more: call skill with a word of what you need")
+    if len(names) < len(described):
+        names.append(f"- ... and {len(described) - len(names)} more: call skill with a word of what you need")
     return "\n".join([head, *names])
 
 
