@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.tool_names import PATHS, STARTING, TOOLS, canonical
-from retinue.guard.permissions.locations import RunFolders, anchor_pattern, below, compile_pattern, match_path
-from retinue.guard.permissions.rule import GLOB, HOLE, MAYBE, NO, YES, Match, Rule, is_known
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.rule import GLOB, HOLE, is_known
 from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import Script, Step, has_option
@@ -30,16 +30,12 @@ if TYPE_CHECKING:
 
 _MAX_ARGUMENT_DEPTH = 8
 _MAX_TEXTS = 1_000
-_MAX_PATH_CHARACTERS = 4_096
-_MAX_FOLDER_ENTRIES = 2_000
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PATH_NAME = re.compile(
     r"(?:^|[_.-])(?:path|file|filename|filepath|dir|directory|folder|cwd|root|notebook)s?$", re.IGNORECASE
 )
-_WILD = re.compile(r"\*\*|[*?]|\[[^]]*\]|\{[^}]*\}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`]+")
 _HOST_NAME = re.compile(r"(?:^|_)(?:url|uri|link|host|hostname|domain|endpoint|address)s?$", re.IGNORECASE)
-_LOCATED = re.compile(r"[./~]")
 
 
 class ArgumentText(NamedTuple):
@@ -132,104 +128,13 @@ def plain_path(text: str) -> str:
     return unquote(location)
 
 
-def match_suspect(rule: Rule, folders: RunFolders, text: str) -> Match:
-    """Return what a rule about files says about a text that may be a path, or may have one in it.
-
-    A text is certainly meant where it exists as a file or where the rule names the file; a mere mention of the file, or
-    a pattern that may become its name, is a doubt.
-    """
-    path = plain_path(text)
-    if 0 < len(path) <= _MAX_PATH_CHARACTERS and "\n" not in path:
-        wild = _WILD.search(path) is not None and not any(map(str.isspace, path))
-        if wild and match_path(rule, folders, _WILD.sub(_mark, path)) != NO:
-            return MAYBE
-        if match_path(rule, folders, path) == YES:
-            if _literal(rule.specifier or "") is not None or exists(folders, path):
-                return YES
-            # A rule about every file: any text would be a name of one.
-            return MAYBE if _LOCATED.search(path) and " " not in path else NO
-    return MAYBE if _is_mentioned(rule.specifier or "", text) else NO
-
-
-def _mark(wildcard: re.Match[str]) -> str:
-    return HOLE if wildcard[0] in ("**",) or wildcard[0].startswith("{") else GLOB
-
-
-def exists(folders: RunFolders, path: str) -> bool:
-    try:
-        return os.path.lexists(folders.absolute(path))
-    except (OSError, ValueError):
-        return False
-
-
-@lru_cache(maxsize=512)
-def _literal(specifier: str) -> str | None:
-    """Return the last part of a pattern that says more than "any name"; None where none does."""
-    for segment in reversed(specifier.split("/")):
-        if segment.strip("*?.~"):
-            return segment
-    return None
-
-
-def _is_mentioned(specifier: str, text: str) -> bool:
-    name = _literal(specifier)
-    return name is not None and _mention(name, "\n" in text).search(text) is not None
-
-
-@lru_cache(maxsize=512)
-def _mention(name: str, in_prose: bool) -> re.Pattern[str]:
-    """Return what finds a file's name in a text. In prose a plain word such as `secrets` is a name only beside a
-    slash."""
-    source = "".join({"*": r"[^\s/'\"]*", "?": r"[^\s/'\"]"}.get(sign) or re.escape(sign) for sign in name)
-    source = rf"(?<![\w.-]){source}(?![\w-])"
-    if in_prose and "." not in name:
-        source = rf"(?<=/){source}|{source}(?=/)"
-    return re.compile(source, re.IGNORECASE)
-
-
-def holds_file(rule: Rule, folders: RunFolders, path: str) -> bool:
-    """Return whether a rule is about a file in this folder, as far as it can be looked through."""
-    base, pattern = anchor_pattern(rule, folders)
-    compiled = compile_pattern(pattern)
-    for folder in folders.forms(path):
-        for start in folders.forms(base):
-            # A folder that has no path in common with the rule's holds nothing of it.
-            if below(folder, start) is None and below(start, folder) is None:
-                continue
-            for entry in _entries(folder):
-                if entry is None:
-                    return True
-                relative = below(entry, start)
-                if relative and (compiled.match(relative) or compiled.match(f"{relative}/")):
-                    return True
-    return False
-
-
-def _entries(folder: str) -> Iterator[str | None]:
-    """Yield what is in a folder and below; None at the end where that is too much to look at."""
-    waiting, count = [folder], 0
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    count += 1
-                    if count > _MAX_FOLDER_ENTRIES:
-                        yield None
-                        return
-                    yield entry.path
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
-            continue
-
-
-_COMMANDS = ("command", "cmd", "script")
-_PATHS = (
+COMMAND_FIELDS = ("command", "cmd", "script")
+PATH_FIELDS = (
     # Every spelling that our own tools accept.
     *("path", "file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file"),
     *("notebook_path", "directory", "dir", "dir_path", "folder", "cwd", "root", "files"),
 )
-_URLS = ("url", "urls", "uri", "link")
+URL_FIELDS = ("url", "urls", "uri", "link")
 _AGENTS = ("subagent_type", "agent", "agent_type", "type", "name")
 _MAX_BASES = 12
 _ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network", "spawn"})
@@ -247,10 +152,6 @@ _CAPABLE: Mapping[EffectKind, frozenset[EffectKind]] = {
 @lru_cache(maxsize=64)
 def _subjects(effects: frozenset[EffectKind]) -> frozenset[EffectKind]:
     return frozenset(subject for subject, capable in _CAPABLE.items() if effects & capable)
-
-
-CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern", "query", "task"})
-"""Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
 
 
 class JudgedCall:
@@ -277,7 +178,7 @@ class JudgedCall:
 
     @cached_property
     def script(self) -> Script:
-        texts = [self.arguments[name] for name in _COMMANDS if isinstance(self.arguments.get(name), str)]
+        texts = [self.arguments[name] for name in COMMAND_FIELDS if isinstance(self.arguments.get(name), str)]
         # With two spellings of the command, a rule could look at one and the tool run the other.
         if len(texts) != 1:
             return Script(doubts=("it names no command, or more than one",))
@@ -346,7 +247,7 @@ class JudgedCall:
         """Return what a tool is certainly told to look at or change. One that declares paths and is given none works
         in the working directory."""
         if not self.is_foreign:
-            paths = tuple(dict.fromkeys(texts_under(self.arguments, _PATHS)))
+            paths = tuple(dict.fromkeys(texts_under(self.arguments, PATH_FIELDS)))
         else:
             paths = named_paths(self.arguments, self.texts, self._declared)
         return paths or ((".",) if self._declared and not self.hosts else ())
@@ -381,7 +282,7 @@ class JudgedCall:
     def commands(self) -> tuple[tuple[str, bool], ...]:
         """For a tool that is no shell: the texts that may be commands, and whether they certainly are. A program and
         its arguments may be texts of their own."""
-        sure = tuple(texts_under(self.arguments, _COMMANDS))
+        sure = tuple(texts_under(self.arguments, COMMAND_FIELDS))
         others = [each.text for each in self.texts if each.text not in sure]
         named = [*sure, *(" ".join((each, *others)) for each in sure)] if others else list(sure)
         joined = " ".join(each.text for each in self.texts)
@@ -398,7 +299,7 @@ class JudgedCall:
         elif self.is_foreign:
             urls = addresses(self.texts)
         else:
-            urls = texts_under(self.arguments, _URLS if "network" in self.effects else ())
+            urls = texts_under(self.arguments, URL_FIELDS if "network" in self.effects else ())
         return tuple(dict.fromkeys(map(host_of, urls)))
 
     def _urls_of_commands(self) -> Iterator[str]:

@@ -53,7 +53,7 @@ class RunFolders(Struct, frozen=True):
     def of(
         cls,
         cwd: str | os.PathLike[str],
-        more: Iterable[str] = (),
+        directories: Iterable[str] = (),
         home: str = "",
         copied: tuple[str, str] | None = None,
         programs: str = "",
@@ -63,7 +63,7 @@ class RunFolders(Struct, frozen=True):
         """`real` says where the folders lead, links followed."""
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
-        roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
+        roots = dict.fromkeys([here, *(_joined(here, directory, house) for directory in directories)])
         real_roots = tuple(dict.fromkeys(map(real, roots)))
         twins = (real(copied[0]), real(copied[1])) if copied is not None else None
         return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)

@@ -6,15 +6,18 @@ Only rules that forbid or ask use the middle answer. A rule that allows must mat
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
+from collections.abc import Iterator
 from functools import lru_cache
 
 from retinue.core.tool_names import STARTING
-from retinue.guard.permissions.call import CONTENT, JudgedCall, exists, holds_file, match_suspect
-from retinue.guard.permissions.locations import match_path
+from retinue.guard.permissions.call import COMMAND_FIELDS, PATH_FIELDS, URL_FIELDS, JudgedCall, plain_path
+from retinue.guard.permissions.locations import RunFolders, anchor_pattern, below, compile_pattern, match_path
 from retinue.guard.permissions.rule import (
     FETCHING,
+    GLOB,
     HOLE,
     MAYBE,
     NO,
@@ -40,10 +43,18 @@ from retinue.guard.permissions.shell_commands import (
 from retinue.guard.permissions.shell_grammar import analyse
 from retinue.guard.permissions.shell_step import CARRIERS, SHELLS, Step, carries_code, has_option
 
+_MAX_PATH_CHARACTERS = 4_096
+_MAX_FOLDER_ENTRIES = 2_000
+_WILD = re.compile(r"\*\*|[*?]|\[[^]]*\]|\{[^}]*\}")
+_LOCATED = re.compile(r"[./~]")
 _MAX_STARTING_WORDS = 16
 _WORDS = re.compile(r"[\w.-]+")
 _UNQUOTED = re.compile(r"[\\'\"]")
 _SEARCHES = ("find", "gfind", "fd", "fdfind")
+
+
+_CONTENT = frozenset({*COMMAND_FIELDS, *PATH_FIELDS, *URL_FIELDS, "prompt", "content", "pattern", "query", "task"})
+"""Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
 
 
 def restricts(rule: Rule, call: JudgedCall) -> Match:
@@ -353,7 +364,7 @@ def _parameter(rule: Rule, call: JudgedCall) -> Match:
     """Match `Tool(param:value)` with a plain value of the call, never with its content."""
     name, colon, expected = (rule.specifier or "").partition(":")
     name = name.strip()
-    if not colon or name in CONTENT:
+    if not colon or name in _CONTENT:
         return NO
     value = call.arguments.get(name)
     if isinstance(value, bool):
@@ -363,6 +374,97 @@ def _parameter(rule: Rule, call: JudgedCall) -> Match:
     else:
         return NO
     return match(expected.strip().lower(), text.replace("\0", " ").replace("\1", " ").lower())
+
+
+def match_suspect(rule: Rule, folders: RunFolders, text: str) -> Match:
+    """Return what a rule about files says about a text that may be a path, or may have one in it.
+
+    A text is certainly meant where it exists as a file or where the rule names the file; a mere mention of the file, or
+    a pattern that may become its name, is a doubt.
+    """
+    path = plain_path(text)
+    if 0 < len(path) <= _MAX_PATH_CHARACTERS and "\n" not in path:
+        wild = _WILD.search(path) is not None and not any(map(str.isspace, path))
+        if wild and match_path(rule, folders, _WILD.sub(_mark, path)) != NO:
+            return MAYBE
+        if match_path(rule, folders, path) == YES:
+            if _literal(rule.specifier or "") is not None or exists(folders, path):
+                return YES
+            # A rule about every file: any text would be a name of one.
+            return MAYBE if _LOCATED.search(path) and " " not in path else NO
+    return MAYBE if _is_mentioned(rule.specifier or "", text) else NO
+
+
+def _mark(wildcard: re.Match[str]) -> str:
+    return HOLE if wildcard[0] in ("**",) or wildcard[0].startswith("{") else GLOB
+
+
+def exists(folders: RunFolders, path: str) -> bool:
+    try:
+        return os.path.lexists(folders.absolute(path))
+    except (OSError, ValueError):
+        return False
+
+
+@lru_cache(maxsize=512)
+def _literal(specifier: str) -> str | None:
+    """Return the last part of a pattern that says more than "any name"; None where none does."""
+    for segment in reversed(specifier.split("/")):
+        if segment.strip("*?.~"):
+            return segment
+    return None
+
+
+def _is_mentioned(specifier: str, text: str) -> bool:
+    name = _literal(specifier)
+    return name is not None and _mention(name, "\n" in text).search(text) is not None
+
+
+@lru_cache(maxsize=512)
+def _mention(name: str, in_prose: bool) -> re.Pattern[str]:
+    """Return what finds a file's name in a text. In prose a plain word such as `secrets` is a name only beside a
+    slash."""
+    source = "".join({"*": r"[^\s/'\"]*", "?": r"[^\s/'\"]"}.get(sign) or re.escape(sign) for sign in name)
+    source = rf"(?<![\w.-]){source}(?![\w-])"
+    if in_prose and "." not in name:
+        source = rf"(?<=/){source}|{source}(?=/)"
+    return re.compile(source, re.IGNORECASE)
+
+
+def holds_file(rule: Rule, folders: RunFolders, path: str) -> bool:
+    """Return whether a rule is about a file in this folder, as far as it can be looked through."""
+    base, pattern = anchor_pattern(rule, folders)
+    compiled = compile_pattern(pattern)
+    for folder in folders.forms(path):
+        for start in folders.forms(base):
+            # A folder that has no path in common with the rule's holds nothing of it.
+            if below(folder, start) is None and below(start, folder) is None:
+                continue
+            for entry in _entries(folder):
+                if entry is None:
+                    return True
+                relative = below(entry, start)
+                if relative and (compiled.match(relative) or compiled.match(f"{relative}/")):
+                    return True
+    return False
+
+
+def _entries(folder: str) -> Iterator[str | None]:
+    """Yield what is in a folder and below; None at the end where that is too much to look at."""
+    waiting, count = [folder], 0
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    if count > _MAX_FOLDER_ENTRIES:
+                        yield None
+                        return
+                    yield entry.path
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
 
 
 def allows(rule: Rule, call: JudgedCall) -> bool:

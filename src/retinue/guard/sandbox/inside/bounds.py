@@ -10,7 +10,7 @@ import posix
 from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
 from time import monotonic
 
-from .namespaces import O_PATH, SIGALRM, WallError, descendants, get, parent_of, process_numbers
+from .namespaces import O_PATH, WallError, descendants, get, parent_of, process_numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _FASTEST = 4 * 1024**3
 """Bytes that a program is taken to fill in a second."""
 _ENTRY = 512
 """Bytes that an entry costs in the folder's own list, so that millions of empty files count."""
+_SIGALRM = 14
 _PAGE = posix.sysconf("SC_PAGE_SIZE")
 _FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
@@ -127,7 +128,7 @@ def watch(
                 return
         setitimer(ITIMER_REAL, max(_QUICKEST, min(counter.due for counter in looks) - monotonic()))
 
-    signal(SIGALRM, look)
+    signal(_SIGALRM, look)
     look()
 
 

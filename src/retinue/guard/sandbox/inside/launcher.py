@@ -20,18 +20,9 @@ from time import time_ns
 from .namespaces import (
     FAILED,
     HAND,
-    PR_CAP_AMBIENT,
-    PR_CAP_AMBIENT_CLEAR_ALL,
-    PR_CAPBSET_DROP,
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
-    PR_SET_SECCOMP,
     SIG_DFL,
     SIGKILL,
-    SIGPIPE,
-    SIGXFSZ,
-    Companion,
     WallError,
     address,
     attempt,
@@ -61,6 +52,9 @@ NOT_FOUND = 127
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
 _SYS_ADMIN = 1 << 21
 _RLIMIT_FSIZE = 1
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 24, 36, 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_SIGPIPE, _SIGXFSZ = 13, 25
 _SOCK_STREAM = 1
 _NO_RULES = "Landlock does not take the rules of this sandbox"
 _MAP_IDS, _DONE, _FAILED = b"i", b"x", b"-"
@@ -103,7 +97,7 @@ def become(argv: "list[str]") -> "NoReturn":
 
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
-    companion = Watcher(plan)
+    watcher = Watcher(plan)
     # When memory runs out, this goes first.
     attempt_put("/proc/self/oom_score_adj", "800")
     # Which has arranged everything before it starts this.
@@ -113,7 +107,7 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
         if entered is None and plan["namespaces"] == "must":
             raise WallError("namespaces are not available here. See: retinue doctor")
         if entered is not None:
-            opened, companion.void = entered
+            opened, watcher.void = entered
     inside = opened is not None
     enter_folder(folder)
     check_quota(plan)
@@ -123,10 +117,10 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     # Before any fork, after which each page that is written is copied.
     rules = landlock_rules(plan, where, opened or {})
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
-        companion.alone = True
-        divide(plan, companion)
-    elif companion.needed:
-        stay_behind(companion)
+        watcher.alone = True
+        divide(plan, watcher)
+    elif watcher.needed:
+        stay_behind(watcher)
     restrict(plan, rules, plan["seccomp"]["inside" if inside else "outside"])
 
 
@@ -139,7 +133,7 @@ def end_with_parent() -> None:
         posix._exit(FAILED)
 
 
-class Watcher(Companion):
+class Watcher:
     """Stays outside while a program runs: keeps masks in their places and the program within its bounds, and puts
     out of the way what it has left for git to run.
 
@@ -174,15 +168,17 @@ class Watcher(Companion):
         return bool(self._keeper or self._bounds or self._plan["workspaces"])
 
     def join(self) -> None:
+        """Called in the child, before it does anything else."""
         if self._group is not None:
             self._group.join()
 
     def begin(self, child: int) -> None:
+        """Called once, before this process waits for the child."""
         self._child = child
         plan = self._plan
         if not self.alone:
             # So that whatever the program leaves running becomes a child of this process.
-            call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if self._bounds is not None:
             taken = plan["scratch"], counted_scratch(plan), plan["memory_bytes"]
             self._bounds.watch(*taken, self.alone, self._group, self.stop)
@@ -198,6 +194,7 @@ class Watcher(Companion):
         self._stopped = True
 
     def finish(self) -> None:
+        """Called once the child, and in a process namespace everything else, has ended."""
         if self._group is not None:
             sentence = self._group.close()
             if sentence and not self._stopped:
@@ -228,7 +225,7 @@ def check_quota(plan: "dict[str, Any]") -> None:
         say(f"nothing can be written. {complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
         # A program that writes gets the error that a file is too large, and goes on.
-        plan["default_signals"] = (SIGPIPE,)
+        plan["default_signals"] = (_SIGPIPE,)
         plan["scratch_bytes"] = None
 
 
@@ -248,16 +245,16 @@ def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, words(most, most), 0)
     # Which Python ignores.
-    set_actions(plan.get("default_signals", (SIGPIPE, SIGXFSZ)), SIG_DFL)
+    set_actions(plan.get("default_signals", (_SIGPIPE, _SIGXFSZ)), SIG_DFL)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
-    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     try:
         call("landlock_restrict_self", rules, 0)
     except OSError as error:
         raise WallError(_NO_RULES) from error
     posix.close(rules)
     program = (len(code) // 8).to_bytes(8, "little") + address(code)
-    call("prctl", PR_SET_SECCOMP, 2, program, 0, 0)
+    call("prctl", _PR_SET_SECCOMP, 2, program, 0, 0)
 
 
 def drop_capabilities(remaining: int) -> None:
@@ -272,10 +269,10 @@ def drop_capabilities(remaining: int) -> None:
 
 
 def drop_from_bounds(surplus: int) -> None:
-    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    attempt("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(surplus.bit_length()):
         if surplus >> capability & 1:
-            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+            attempt("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def capability_sets(allowed: int) -> bytes:
@@ -330,24 +327,24 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
     has no right to mount, and in a user namespace that it makes itself these mounts are locked.
     Processes outside belong to another user namespace, so their view of the files is closed to it."""
     if plan["namespaces"] == "bubblewrap":
-        companion = Watcher(plan)
+        watcher = Watcher(plan)
         check_mounts(plan)
         enter_folder(folder)
-        if companion.needed:
-            stay_behind(companion)
+        if watcher.needed:
+            stay_behind(watcher)
         scope_sockets(plan["scope"])
         return
-    companion = OutsideWatcher(plan)
-    if companion.needed or posix.geteuid() == 0:
-        stay_behind(companion)
-    alone = mask_paths(plan, companion.map_ids)
+    watcher = OutsideWatcher(plan)
+    if watcher.needed or posix.geteuid() == 0:
+        stay_behind(watcher)
+    alone = mask_paths(plan, watcher.map_ids)
     enter_folder(folder)
     scope_sockets(plan["scope"])
     if alone:
-        divide(plan, Companion())
+        divide(plan, None)
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
-    companion.release()
-    set_actions((SIGPIPE, SIGXFSZ), SIG_DFL)
+    watcher.release()
+    set_actions((_SIGPIPE, _SIGXFSZ), SIG_DFL)
 
 
 class OutsideWatcher(Watcher):

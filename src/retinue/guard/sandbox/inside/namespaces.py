@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .launcher import Watcher
+
 AT_CWD = -100
 O_PATH = 0x200000
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
-PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 47, 4
-SIGHUP, SIGINT, SIGKILL, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXFSZ = 1, 2, 9, 12, 13, 14, 15, 25
+PR_SET_PDEATHSIG = 1
+SIGHUP, SIGINT, SIGKILL, SIGUSR2, SIGTERM = 1, 2, 9, 12, 15
 SIG_DFL, SIG_IGN = bytes(32), b"\1" + bytes(31)
 """Structures of rt_sigaction."""
 
@@ -373,20 +374,7 @@ def hand_over(port: int) -> None:
     listener.close()
 
 
-class Companion:
-    """The tasks of the process that stays outside while the program runs."""
-
-    def begin(self, child: int) -> None:
-        """Called once, before it waits for the child."""
-
-    def join(self) -> None:
-        """Called in the child, before it does anything else."""
-
-    def finish(self) -> None:
-        """Called once the child, and in a process namespace everything else, has ended."""
-
-
-def divide(plan: "dict[str, Any]", companion: Companion) -> None:
+def divide(plan: "dict[str, Any]", watcher: "Watcher | None") -> None:
     """Go on in the program's process only, in a process namespace with a /proc of its own.
     Whatever the program leaves running ends with it, because the first process of the namespace
     does."""
@@ -394,7 +382,7 @@ def divide(plan: "dict[str, Any]", companion: Companion) -> None:
         call("unshare", NEWPID)
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
-    stay_behind(companion)
+    stay_behind(watcher)
     # The first process of a namespace must not end before the program.
     set_actions(_ASKING, SIG_IGN)
     try:
@@ -413,7 +401,7 @@ def divide(plan: "dict[str, Any]", companion: Companion) -> None:
     set_actions(_ASKING, SIG_DFL)
 
 
-def stay_behind(companion: Companion) -> None:
+def stay_behind(watcher: "Watcher | None") -> None:
     """Go on in a child. This process waits for it and ends as it did. What
     asks a program to end is meant for the child, which gets it too."""
     set_actions(_ASKING, SIG_IGN)
@@ -422,11 +410,14 @@ def stay_behind(companion: Companion) -> None:
         signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
         # When Retinue is killed, there is still this to do.
         call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)
-        companion.begin(child)
+        if watcher is not None:
+            watcher.begin(child)
         code = ending(child)
-        companion.finish()
+        if watcher is not None:
+            watcher.finish()
         posix._exit(code)
-    companion.join()
+    if watcher is not None:
+        watcher.join()
     set_actions(_ASKING, SIG_DFL)
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
