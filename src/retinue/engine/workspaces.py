@@ -22,7 +22,7 @@ from msgspec import Struct
 from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord
 from retinue.capabilities.worktree.repository import (
     commit_tree,
-    copy_index,
+    copied_index,
     guarded_git,
     open_git,
     tree_of,
@@ -60,7 +60,8 @@ def snapshot(
             theirs, committed = source.git.text("rev-parse", "--git-path", "index", f"{source.head}^{{tree}}").split(
                 "\n"
             )
-            tree = tree_of(git, copy_index(source.git.folder / theirs, Path(temporary) / "index"))
+            with copied_index(source.git.folder / theirs, Path(temporary) / "index") as index:
+                tree = tree_of(git, index)
             commit = source.head
             if tree != committed:
                 commit = commit_tree(git, tree, source.head, "retinue: uncommitted changes of the main checkout")
@@ -132,11 +133,8 @@ def save(
             GIT_OBJECT_DIRECTORY=str(Path(record.common) / "objects"),
             GIT_ALTERNATE_OBJECT_DIRECTORIES=str(record.git / "objects"),
         )
-        index = copy_index(record.git / "index", record.path.with_name(f"{record.run}.travel"))
-        try:
+        with copied_index(record.git / "index", record.path.with_name(f"{record.run}.travel")) as index:
             tree = tree_of(git, index, record.included)
-        finally:
-            index.unlink(missing_ok=True)
         head = open_git(record, environment).text("rev-parse", "HEAD")
         if (
             git.text("rev-parse", f"{last}^{{tree}}") == tree

@@ -12,7 +12,7 @@ import pytest
 
 from retinue.capabilities.schedule import scheduler as scheduler_module
 from retinue.capabilities.schedule.scheduler import Scheduler
-from retinue.capabilities.schedule.times import TOLERANCE, next_after, parse_schedule
+from retinue.capabilities.schedule.times import TOLERANCE_SECONDS, next_after, parse_schedule
 from retinue.log import schedules
 from retinue.testing import FakeClock
 from tests.capabilities.schedule.test_scheduler import look, posts
@@ -45,7 +45,7 @@ async def test_a_month_with_two_daemons(tmp_path: Path, monkeypatch: pytest.Monk
         while now < start + 30 * 86_400:
             asleep = rng.random() < 0.05
             due = min(job.next_at for job in processes[0].scheduler.jobs() if job.next_at is not None)
-            until = now + rng.uniform(600, 50_000) if asleep else max(due, now) + rng.uniform(0, TOLERANCE - 1)
+            until = now + rng.uniform(600, 50_000) if asleep else max(due, now) + rng.uniform(0, TOLERANCE_SECONDS - 1)
             scene.clock._passed += until - now
             if not asleep:
                 awake.append((now, until))
@@ -65,7 +65,7 @@ def _judge(scheduler: Scheduler, start: float, end: float, awake: list[tuple[flo
         fired = Counter(slot for slot, result, _ in slots if result == "fired")
         assert all(count == 1 for count in fired.values()), job.name
         when, slot = parse_schedule(job.text, start, "Europe/Berlin"), start
-        while (slot := next_after(when, slot, job.anchor) or end) < end - TOLERANCE:
+        while (slot := next_after(when, slot, job.anchor) or end) < end - TOLERANCE_SECONDS:
             if any(begin < slot <= over for begin, over in awake):
                 assert slot in fired, (job.name, datetime.fromtimestamp(slot, BERLIN))
 

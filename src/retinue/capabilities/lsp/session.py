@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -255,16 +255,13 @@ class LspSession:
             return None
         if self.busy:
             await self._settled(give_up - asyncio.get_running_loop().time())
-        seen = None
+        newest = None
         # Some servers send what is quick to find first, and the rest later.
-        while seen is not self._pushed.get(path):
-            seen = self._pushed.get(path)
+        while self._pushed.get(path) is not newest:
+            newest = self._pushed.get(path)
             remaining = give_up - asyncio.get_running_loop().time()
-            await self._until(partial(self._has_other, path, seen), min(QUIET_SECONDS, remaining))
-        return self._pushed.get(path)
-
-    def _has_other(self, path: str, than: list[types.Diagnostic] | None) -> bool:
-        return self._pushed.get(path) is not than
+            await self._until(lambda: self._pushed.get(path) is not newest, min(QUIET_SECONDS, remaining))  # noqa: B023
+        return newest
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         try:

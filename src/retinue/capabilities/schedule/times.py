@@ -8,7 +8,7 @@
 Cron slots follow the zone's clock through daylight-saving changes: a slot that a change skips
 fires once after it, one that comes twice fires once.
 
-A slot that is at most `TOLERANCE` late is on time. Earlier ones were missed: no process ran, the
+A slot that is at most `TOLERANCE_SECONDS` late is on time. Earlier ones were missed: no process ran, the
 machine slept, or its clock was set. By the job's policy they are counted and skipped, or together
 made up for by one run. Nothing here reads a clock or the store.
 """
@@ -160,7 +160,7 @@ def _invalid(text: str) -> UsageError:
     return UsageError(f'Invalid schedule "{text}".', remedy=FORMS)
 
 
-TOLERANCE = 30.0
+TOLERANCE_SECONDS = 30.0
 MAX_COUNTED_SLOTS = 10_000
 """Missed slots are counted up to here; a machine may have been off for years."""
 
@@ -186,7 +186,7 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
             return NextSlot("wait", newest, job.next_at)
         # Jitter still holds the newest slot back: decide the older ones first.
         due, following, newest = due[:-1], newest, due[-2]
-    if now - newest - jitter(job, newest) <= TOLERANCE or job.missed == "catch-up":
+    if now - newest - jitter(job, newest) <= TOLERANCE_SECONDS or job.missed == "catch-up":
         return NextSlot("fire", newest, following, len(due) - 1)
     return NextSlot("pass", newest, following, len(due))
 

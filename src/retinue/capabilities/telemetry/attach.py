@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "TRACEPARENT"
-BATCH = 256
+BATCH_SPANS = 256
 MAX_WAITING_SPANS = 8_192
 SEND_EVERY_SECONDS = 5.0
 
@@ -80,8 +81,8 @@ class Tracing:
     async def _send_waiting(self) -> None:
         batches, sent = 0, self._collector.sent
         while self._waiting:
-            batch = self._waiting[:BATCH]
-            del self._waiting[:BATCH]
+            batch = self._waiting[:BATCH_SPANS]
+            del self._waiting[:BATCH_SPANS]
             await self._collector.send_spans(batch)
             batches += 1
             if self._over.is_set() and self._collector.sent == sent:
@@ -175,7 +176,7 @@ def say_failure(node: Run) -> None:
             node.end_notes.append(failure)
 
 
-EXPORT_BATCH = 512
+EXPORT_BATCH_SPANS = 512
 
 
 class SentTrace(Struct, frozen=True):
@@ -202,17 +203,10 @@ async def send_past(
     """Send the spans of past runs. Stop at the first failure: the rest would fail as well."""
     transport = Transport()
     collector = TraceCollector(environment, transport)
-    batch: list[TraceSpan] = []
+    spans = spans_of(reader, run_ids, content=content)
     trace_id = 0
-    for span in spans_of(reader, run_ids, content=content):
-        trace_id = span.trace_id
-        batch.append(span)
-        if len(batch) == EXPORT_BATCH:
-            await collector.send_spans(batch)
-            batch = []
-        if collector.failure:
-            break
-    if batch and not collector.failure:
+    while not collector.failure and (batch := list(islice(spans, EXPORT_BATCH_SPANS))):
+        trace_id = batch[-1].trace_id
         await collector.send_spans(batch)
     await transport.close()
     return SentTrace(collector.sent, collector.endpoint, f"{trace_id:032x}", collector.failure)

@@ -38,7 +38,7 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 INPUT_VALUE = "input.value"
 OUTPUT_VALUE = "output.value"
-MOST_CONTENT = 60_000
+MAX_CONTENT_LENGTH = 60_000
 """Characters of one attribute."""
 
 SPAN_KIND = "openinference.span.kind"
@@ -209,7 +209,7 @@ def _part(piece: Text | Thinking | ToolCall) -> dict[str, Any]:
     """Return a part of an answer as the conventions write it."""
     if isinstance(piece, ToolCall):
         text = _encode(piece.arguments)
-        arguments = piece.arguments if len(text) <= MOST_CONTENT else _cut(text)
+        arguments = piece.arguments if len(text) <= MAX_CONTENT_LENGTH else _cut(text)
         return {"type": "tool_call", "id": piece.id, "name": piece.name, "arguments": arguments}
     kind = "reasoning" if isinstance(piece, Thinking) else "text"
     return {"type": kind, "content": _cut(piece.text)}
@@ -220,4 +220,4 @@ def _encode(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    return text[:MOST_CONTENT]
+    return text[:MAX_CONTENT_LENGTH]

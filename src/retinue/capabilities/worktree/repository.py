@@ -243,8 +243,10 @@ def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
         return git.having(**identity(git))(*command, given=text).decode().strip()
 
 
-def copy_index(source: Path, target: Path) -> Path:
-    """Return a copy of an index to work with; without a source git starts with an empty one."""
+@contextlib.contextmanager
+def copied_index(source: Path, target: Path) -> Iterator[Path]:
+    """Yield a copy of an index to work with, which is removed at the end; without a source git starts with an empty
+    one."""
     target.unlink(missing_ok=True)
     if source.is_file() and not source.is_symlink():
         with source.open("rb") as theirs, target.open("wb") as ours:
@@ -253,7 +255,11 @@ def copy_index(source: Path, target: Path) -> Path:
         # Git compares the time of the index with those of files: what was changed in the same instant, it reads again.
         # A copy with a newer time would let such a change pass for none.
         os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
-    return target
+    try:
+        yield target
+    finally:
+        target.unlink(missing_ok=True)
+        target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
 
 
 def commit_subject(description: str) -> str:

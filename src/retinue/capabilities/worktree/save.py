@@ -37,7 +37,7 @@ from retinue.capabilities.worktree.repository import (
     BESIDE,
     commit_subject,
     commit_tree,
-    copy_index,
+    copied_index,
     discard,
     distrust,
     guarded_git,
@@ -148,8 +148,7 @@ def finish(
             return SavedWork(record.branch, record.path, (note,))
         if record.phase in ("making", "removing"):
             discard(record, environment)
-            remains = record.path if record.path.exists() else None
-            return SavedWork(record.branch, remains)
+            return SavedWork(record.branch, record.path if record.path.exists() else None)
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
@@ -208,18 +207,15 @@ def _keep(
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
     """Commit what is not committed, as `git commit` would but for hooks and signatures. Return the
     commit it stands at then; `committed` is the tree of `head`."""
-    index = copy_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
-    try:
+    own = record.git / "index"
+    with copied_index(own, record.path.with_name(f"{record.run}.index")) as index:
         with guarded_git(record, git.environment) as filing:
             tree = tree_of(filing, index, record.included.keys())
             if tree == committed:
                 return head
             commit = commit_tree(filing, tree, head, commit_subject(record.description or record.agent))
         git("update-ref", "-m", "retinue: saved", "HEAD", commit, head)
-        index.replace(record.git / "index")
-    finally:
-        index.unlink(missing_ok=True)
-        index.with_suffix(".index.lock").unlink(missing_ok=True)
+        index.replace(own)
     return commit
 
 

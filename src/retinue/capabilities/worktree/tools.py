@@ -155,7 +155,7 @@ def _git(step: Step, call: JudgedCall) -> Iterator[str]:
 
 _HARMLESS = frozenset({"read", "ask", "spawn"})
 _PATH_NAME = re.compile(r"(?i)(?:^|_)(?:path|paths|file|files|filename|filepath|dir|directory|folder|cwd|root)s?$")
-_DEEPEST = 6
+MAX_ARGUMENT_DEPTH = 6
 
 
 def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[Tool, ...]:
@@ -193,7 +193,7 @@ def _inside(path: str, folder: str) -> bool:
 def _texts(name: str, value: object, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield name, value
-    elif depth > _DEEPEST:
+    elif depth > MAX_ARGUMENT_DEPTH:
         return
     elif isinstance(value, Mapping):
         for key, inner in value.items():

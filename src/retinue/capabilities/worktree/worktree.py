@@ -23,7 +23,7 @@ from retinue.capabilities.worktree.repository import (
     above_of,
     commit_tree,
     configuration,
-    copy_index,
+    copied_index,
     create,
     discard,
     entries_of,
@@ -148,11 +148,9 @@ def reopen(state: Path, run: str) -> Worktree | None:
     """Return the worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
     with hold_lock(state, run):
         record = load(worktrees_folder(state) / f"{run}.json")
-        if (
-            record is None
-            or record.phase in ("making", "removing")
-            or not (record.work.is_dir() and record.git.is_dir())
-        ):
+        if record is None or record.phase in ("making", "removing"):
+            return None
+        if not record.work.is_dir() or not record.git.is_dir():
             return None
         unlock(record)
         return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
@@ -185,9 +183,7 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
             f"A worktree was asked for, but the repository {top} has no commits.",
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
         )
-    below = os.path.relpath(cwd, top)
-    if below == ".":
-        below = ""
+    below = "" if cwd == top else os.path.relpath(cwd, top)
     return Checkout(git.at(top), top, common, lines[3], below)
 
 
@@ -270,19 +266,13 @@ def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes
     if base != head:
         notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
         return base
-    theirs = main.text("rev-parse", "--git-path", "index")
-    index = copy_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
+    theirs = main.folder / main.text("rev-parse", "--git-path", "index")
     above = above_of(record)
-    try:
-        source = contextlib.nullcontext(main) if above is None else guarded_git(above, main.environment)
-        with source as git:
-            git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
-            tree = tree_of(git, index)
-            if tree == open_git(record, main.environment, consented=main.consented).text(
-                "rev-parse", f"{head}^{{tree}}"
-            ):
-                return base
-            return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
-    finally:
-        index.unlink(missing_ok=True)
-        index.with_suffix(".index.lock").unlink(missing_ok=True)
+    source = contextlib.nullcontext(main) if above is None else guarded_git(above, main.environment)
+    with copied_index(theirs, record.path.with_name(f"{record.run}.index")) as index, source as git:
+        git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
+        tree = tree_of(git, index)
+        own = open_git(record, main.environment, consented=main.consented)
+        if tree == own.text("rev-parse", f"{head}^{{tree}}"):
+            return base
+        return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
