@@ -13,22 +13,30 @@ import shutil
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from retinue.agents.catalog import Catalog
+from retinue.app.doctor_checks import (
+    Grade,
+    Row,
+    converter,
+    language_servers,
+    layers,
+    pages,
+    results_folder,
+    search,
+    walls,
+)
+from retinue.app.doctor_checks import Installation as Installation
 from retinue.app.text import clean, plural
 from retinue.capabilities.permissions import project_rules
 from retinue.capabilities.plugins import PluginExtensions
 from retinue.core.programs import prepare, run
 from retinue.engine import open_project
 from retinue.errors import RetinueError, UsageError
-from retinue.guard.trust import settings_in_effect
 from retinue.http.transport import Transport
 from retinue.log.database import backend_of, log_file
 from retinue.log.query import LogReader
@@ -39,35 +47,7 @@ from retinue.models.select import select_model
 from retinue.settings.places import retinue_home, state_folder
 from retinue.tools.grep import find_ripgrep
 
-if TYPE_CHECKING:
-    from retinue.settings.load import Loaded
-
-Grade = Literal["ok", "info", "warning", "failure"]
-# What a check yields: grade, name, detail, and a remedy for every warning and failure.
-Row = tuple[str, ...]
 _GIT = (2, 31)
-
-# Category, and `module:function` in this package. A new check is one row here: its function takes an `Installation`
-# and yields rows. It is imported when the doctor runs, may take its time, and changes nothing.
-CHECKS: list[tuple[str, str]] = [
-    ("system", "doctor:python"),
-    ("system", "doctor:terminal"),
-    ("programs", "doctor:git"),
-    ("programs", "doctor:ripgrep"),
-    ("sandbox", "doctor_checks:layers"),
-    ("sandbox", "doctor_checks:walls"),
-    ("settings", "doctor:settings"),
-    ("agents", "doctor:agents"),
-    ("plugins", "doctor:plugins"),
-    ("log", "doctor:log"),
-    ("models", "doctor:models"),
-    ("web", "doctor_checks:search"),
-    ("web", "doctor_checks:pages"),
-    ("convert", "doctor_checks:converter"),
-    ("lsp", "doctor_checks:language_servers"),
-    ("permissions", "doctor_checks:results_folder"),
-]
-CATEGORIES = tuple(dict(CHECKS))
 
 
 class DoctorFinding(Struct, frozen=True):
@@ -87,18 +67,6 @@ class DoctorReport(Struct, frozen=True):
     findings: list[DoctorFinding]
 
 
-class Installation:
-    """The installation as seen from one folder."""
-
-    def __init__(self, cwd: Path, environment: Mapping[str, str]) -> None:
-        self.cwd = cwd
-        self.environment = environment
-
-    @cached_property
-    def loaded(self) -> Loaded:
-        return settings_in_effect(self.cwd, self.environment)
-
-
 def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
     """Return everything found; only `categories`, if any are named. Raise UsageError for one that there is not."""
     for category in categories:
@@ -112,18 +80,18 @@ def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
 
 def examine(installation: Installation, categories: Iterable[str] = ()) -> Iterator[DoctorFinding]:
     """Yield everything found, check by check; only `categories`, if any are named."""
-    wanted = set(categories)
-    for category, place in CHECKS:
-        if wanted and category not in wanted:
+    chosen = set(categories)
+    for category, check in CHECKS:
+        if chosen and category not in chosen:
             continue
-        module, _, function = place.partition(":")
         try:
-            check = getattr(import_module(f"retinue.app.{module}"), function)
             for grade, name, detail, *remedy in check(installation):
-                yield DoctorFinding(category, name, grade, detail, *remedy)
+                yield DoctorFinding(category, name, grade, detail, remedy[0] if remedy else None)
         except Exception as error:  # noqa: BLE001 - a broken part must not hide the others
-            said = f"could not be checked: {type(error).__name__}: {error}"
-            yield DoctorFinding(category, function, "failure", said, "Please report this, with the output of --json.")
+            detail = f"could not be checked: {type(error).__name__}: {error}"
+            yield DoctorFinding(
+                category, check.__name__, "failure", detail, "Please report this, with the output of --json."
+            )
 
 
 # Checks
@@ -290,3 +258,25 @@ def plugins(installation: Installation) -> Iterator[Row]:
     if not found.problems:
         number = f"{len(found.found)} found" if found.found else "none"
         yield "ok", "plugins", number
+
+
+# A new check is one row here: its function yields rows, may take its time, and changes nothing.
+CHECKS: list[tuple[str, Callable[[Installation], Iterator[Row]]]] = [
+    ("system", python),
+    ("system", terminal),
+    ("programs", git),
+    ("programs", ripgrep),
+    ("sandbox", layers),
+    ("sandbox", walls),
+    ("settings", settings),
+    ("agents", agents),
+    ("plugins", plugins),
+    ("log", log),
+    ("models", models),
+    ("web", search),
+    ("web", pages),
+    ("convert", converter),
+    ("lsp", language_servers),
+    ("permissions", results_folder),
+]
+CATEGORIES = tuple(dict(CHECKS))

@@ -9,11 +9,12 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 
-from retinue.app.doctor import Installation, Row
 from retinue.app.text import optional
 from retinue.capabilities.lsp.catalog import find_projects, server_kinds
 from retinue.capabilities.web.base import WebError
@@ -32,9 +33,14 @@ from retinue.guard.sandbox.policy import (
     run_inside,
     uncovered,
 )
+from retinue.guard.trust import settings_in_effect
 from retinue.http.transport import Transport
+from retinue.settings.load import Loaded
 from retinue.settings.places import retinue_home, state_folder
 
+Grade = Literal["ok", "info", "warning", "failure"]
+Row = tuple[Grade, str, str] | tuple[Grade, str, str, str]
+"""What a check yields: grade, name, detail, and a remedy for every warning and failure."""
 _LATEST_NEEDED = 6
 _KERNEL = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
 
@@ -67,6 +73,18 @@ _MEANING = {
     "command-line": "read the command line of a process outside",
     "tcp": "connect to a port of this machine",
 }
+
+
+class Installation:
+    """The installation as seen from one folder."""
+
+    def __init__(self, cwd: Path, environment: Mapping[str, str]) -> None:
+        self.cwd = cwd
+        self.environment = environment
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        return settings_in_effect(self.cwd, self.environment)
 
 
 def layers(installation: Installation) -> Iterator[Row]:

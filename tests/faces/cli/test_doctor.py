@@ -111,7 +111,10 @@ def test_an_unknown_category_is_refused(project: Path, capsys: Any):
 
 
 def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [("broken", "retinue.app.doctor:nonsense"), *CHECKS]
+    def nonsense(installation: Installation) -> None:
+        raise RuntimeError("nonsense")
+
+    rows = [("broken", nonsense), *CHECKS]
     monkeypatch.setattr(doctor, "CHECKS", rows)
     found = list(examine(Installation(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]

@@ -42,18 +42,15 @@ ALLOWED = {
     # The streams that the writer is put around.
     "__main__.py": {"open(1)", "open(2)", "sys.stdout =", "sys.stderr ="},
     # The protocols take the streams for themselves; later output of the program goes to the writer of stderr.
-    "faces/acp/pipes.py": {"os.dup(1)", "sys.stdout ="},
-    "faces/mcp/stdio.py": {"os.dup(1)"},
+    "app/process.py": {"os.dup(1)", "sys.stdout ="},
     # Becomes the server in the next moment; its stderr is a pipe of ours.
     "tools/server_launcher.py": {"os.write(2)"},
     # Runs inside the sandbox, where the output is a pipe of ours.
     "capabilities/convert/inside/retinue_convert.py": {"os.dup(1)"},
     # Reads the numbers of a style that Rich has made; the writer makes the sequence.
     "faces/cli/console/markdown_stream.py": {"escape character", "Console()"},
-    # Takes escape sequences out.
-    "app/rich_text.py": {"escape character"},
-    # Measures lines; it is quiet.
-    "app/markdown.py": {"Console()"},
+    # Takes escape sequences out, and measures lines with a console that is quiet.
+    "app/rich_text.py": {"escape character", "Console()"},
     # The stream is the writer of stderr, or a test's.
     "faces/cli/console/questions.py": {"print(file=self._out)"},
 }

@@ -243,7 +243,7 @@ def test_stdout_carries_the_protocol_and_nothing_else(project: Project, serve: A
 def test_what_prints_to_stdout_prints_to_stderr(project: Project) -> None:
     program = (
         "import os, sys\n"
-        "from retinue.faces.mcp.stdio import claim_streams\n"
+        "from retinue.faces.mcp import claim_streams\n"
         "streams = claim_streams()\n"
         "print('printed', flush=True)\n"
         "os.write(1, b'written\\n')\n"

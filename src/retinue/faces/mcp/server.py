@@ -87,9 +87,9 @@ _TEMPLATES = (
 class McpServer(Server[Any]):
     """Serves one project to any number of hosts. The feed is the caller's to close."""
 
-    def __init__(self, feed: Feed, offer: Offer) -> None:
+    def __init__(self, feed: Feed, offer: Offer | None = None) -> None:
         self._feed = feed
-        self._offer = offer
+        self._offer = offer or Offer()
         self._bus = InMemorySubscriptionBus()
         self._known: Catalog | None = None
         self._older: dict[int, ServerSession] = {}

@@ -1,8 +1,5 @@
 """The server as a process that talks over stdin and stdout.
 
-The two streams belong to the protocol from the first line on: they are moved to other descriptors before anything else
-is imported, stdin becomes empty, and whatever prints to stdout prints to stderr. They are never given back.
-
 When the host goes away, runs that it has started go on until they end; nothing is read or written any more. SIGTERM and
 SIGINT end the process at once. Its runs are recorded as stopped by the program then, and the next server that the host
 asks for one of its tasks goes on with it.
@@ -11,47 +8,28 @@ asks for one of its tasks goes on with it.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
-from msgspec import Struct
+import anyio
+from mcp.server.stdio import stdio_server
 
-from retinue.app.process import claim_standard_streams, on_end
-from retinue.errors import UsageError
-
-if TYPE_CHECKING:
-    from retinue.app.feed import Feed
-    from retinue.faces.mcp.offer import Offer
-
-
-class WireStreams(Struct, frozen=True):
-    """Where the host is."""
-
-    source: BinaryIO
-    sink: BinaryIO
+from retinue.app.feed import Feed
+from retinue.app.process import on_end
+from retinue.faces.mcp import WireStreams
+from retinue.faces.mcp.offer import Offer
+from retinue.faces.mcp.server import McpServer
 
 
-def claim_streams() -> WireStreams:
-    """Take stdin and stdout for the protocol. Raise UsageError where one of them is closed."""
-    try:
-        reading, writing = claim_standard_streams()
-    except OSError:
-        raise UsageError(
-            "Stdin or stdout is closed.", remedy="A host starts this program: retinue mcp install"
-        ) from None
-    if os.isatty(reading):
-        sys.stderr.write("Waiting for a host on stdin. What to write into its configuration: retinue mcp install\n")
-    return WireStreams(os.fdopen(reading, "rb"), os.fdopen(writing, "wb"))
-
-
-async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended: bool = True) -> int:
-    """Serve until the host goes away and the runs that were started here have ended. Return the exit code. Not
-    `attended`: runs that ask a person are answered by the headless policy."""
-    from retinue.app.feed import Feed
-
-    feed = Feed(cwd, attended=attended)
+async def serve_stdio(
+    streams: WireStreams, cwd: Path, names: tuple[str, ...], *, tool_each: bool, attended: bool
+) -> int:
+    """Serve until the host goes away and the runs that were started here have ended. Return the exit code.
+    `names` and `tool_each` are those of `Offer`. Not `attended`: runs that ask a person are answered by the headless
+    policy."""
+    feed, offer = Feed(cwd, attended=attended), Offer(names, tool_each)
     ending = asyncio.Event()
     serving = asyncio.create_task(_serve(streams, feed, offer))
     checking = asyncio.create_task(_check_names(feed, offer))
@@ -71,13 +49,6 @@ async def serve_stdio(streams: WireStreams, cwd: Path, offer: Offer, *, attended
 
 
 async def _serve(streams: WireStreams, feed: Feed, offer: Offer) -> None:
-    import io
-
-    import anyio
-    from mcp.server.stdio import stdio_server
-
-    from retinue.faces.mcp.server import McpServer
-
     server = McpServer(feed, offer)
     source = anyio.wrap_file(io.TextIOWrapper(streams.source, encoding="utf-8", errors="replace"))
     sink = anyio.wrap_file(io.TextIOWrapper(streams.sink, encoding="utf-8", newline="\n"))
