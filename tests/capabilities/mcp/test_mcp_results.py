@@ -249,7 +249,7 @@ def test_C7_late_and_resumed_tools() -> None:
     tools.recall(("mcp__a__two", "mcp__a__gone"))
     assert [each.spec.name for each in tools.loaded] == ["mcp__a__two"]
     tools.keep(frozenset({"mcp__a__one"}))
-    assert tools.load("second").tools == ()
+    assert tools.load("second") == ([], 0)
 
 
 @given(st.text(max_size=60))
