@@ -1,8 +1,8 @@
 """The base of built-in tools: how they read arguments, a spec with its prompt beside it, failure as a result.
 
 The loop has already put a call into the tool's own form (`loop/arguments.py`). For a tool that a
-program calls, `Arguments` accepts the canonical name and its other spellings. A value that cannot be
-understood raises a `ToolError` that tells what to send; outside this package it is a failed result.
+program calls, `Arguments` also accepts the other names of a parameter. A value of another type
+raises a `ToolError` that tells what to send; outside this package it is a failed result.
 
 A tool is two files and a line: `tools/NAME.py` with a subclass of `BuiltinTool` whose `name` is NAME,
 `tools/prompts/NAME.md`, the description that models see, and an entry in the tables of `core/tool_names.py`: the
@@ -19,7 +19,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from math import isfinite, nan
+from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,10 +58,6 @@ def explain(error: OSError, what: str) -> str:
 PATH_NAMES = ("file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file", "notebook_path")
 FOLDER_NAMES = ("directory", "dir", "dir_path", "folder", "cwd", "root", *PATH_NAMES)
 
-_TRUE = frozenset({"true", "yes", "1", "on"})
-# An empty text is what some models send for a flag they leave out.
-_FALSE = frozenset({"false", "no", "0", "off", ""})
-
 
 class Arguments:
     """The arguments of one call of `tool`. None and absent are the same everywhere."""
@@ -96,59 +92,40 @@ class Arguments:
         return value or None
 
     def whole(self, name: str, *others: str, least: int = 0) -> int | None:
-        """A whole number that is at least `least`; strings and 3.0 count."""
+        """A whole number that is at least `least`; 3.0 is one."""
         value = self.number(name, *others)
-        if value is None:
-            return None
-        if value != int(value) or value < least:
+        if value is not None and (value != int(value) or value < least):
             raise self.wrong(name, f"a whole number of at least {least}", int(value) if value == int(value) else value)
-        return int(value)
+        return None if value is None else int(value)
 
     def number(self, name: str, *others: str) -> float | None:
         value = self.find(name, *others)
-        if value is None or value == "":
-            return None
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = nan
         # True is a number to Python, but never to a model.
-        if isinstance(value, bool) or not isfinite(number):
+        if value is not None and (type(value) not in (int, float) or not isfinite(value)):
             raise self.wrong(name, "a number", value)
-        return number
+        return None if value is None else float(value)
 
     def flag(self, name: str, *others: str) -> bool:
         value = self.find(name, *others)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        word = str(value).strip().lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        raise self.wrong(name, "true or false", value)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(name, "true or false", value)
+        return bool(value)
 
     def choice(self, name: str, *others: str, allowed: Mapping[str, str], default: str) -> str:
         """One of the words in `allowed`, which maps every accepted spelling to its meaning."""
-        value = self.find(name, *others)
-        if value is None or value == "":
-            return default
-        word = str(value).strip().lower()
-        if word not in allowed:
-            raise self.wrong(name, "one of " + ", ".join(dict.fromkeys(allowed.values())), value)
-        return allowed[word]
+        word = (self.optional_text(name, *others) or "").strip().lower()
+        if word and word not in allowed:
+            raise self.wrong(name, "one of " + ", ".join(dict.fromkeys(allowed.values())), word)
+        return allowed[word] if word else default
 
     def items(self, name: str) -> list[Any] | None:
-        """A list; a JSON string of one counts, and a lone object is a list of one."""
+        """A list; a lone object is a list of one."""
         value = self.find(name)
-        if isinstance(value, str) and value.strip():
-            try:
-                value = json.loads(value)
-            except ValueError:
-                raise self.wrong(name, "a list", value) from None
-        if value is None or isinstance(value, list):
-            return value
         if isinstance(value, Mapping):
             return [value]
-        raise self.wrong(name, "a list", value)
+        if value is not None and not isinstance(value, list):
+            raise self.wrong(name, "a list", value)
+        return value
 
     def wrong(self, name: str, wanted: str, value: Any) -> ToolError:
         shown = json.dumps(value, default=str, ensure_ascii=False)

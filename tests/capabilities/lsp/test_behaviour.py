@@ -122,7 +122,7 @@ async def test_bad_input_is_named(bench: Make, arguments: dict[str, object]) -> 
 async def test_other_spellings_are_understood(bench: Make) -> None:
     made = faking(bench, "ok")
     tool = made.tool("lsp")
-    said = await tool.run("c", {"operation": "hover", "filePath": "a.fake", "line": "3", "character": 3}, made.context)
+    said = await tool.run("c", {"operation": "hover", "filePath": "a.fake", "line": 3, "character": 3}, made.context)
     assert "hover 2:3" in said.text, "the emoji before it takes two units of UTF-16"
 
 
