@@ -31,7 +31,7 @@ from retinue.core.tool_names import (
 )
 
 _EVERY = frozenset({"*", "all"})
-_SHOWN = 5
+_MAX_NAMED = 5
 _NOT_FOR_SUBAGENTS = frozenset(
     "askuserquestion endconversation enterplanmode exitplanmode schedulewakeup taskoutput waitformcpservers"
     " workflow".split()
@@ -127,14 +127,19 @@ def select_tools(
     work here."""
     asked = _Asked(policy.allow, available)
     above = _denied(denied_above, available)[0]
-    rights = _Rights(readonly, above, shell_sandbox, allow_spawn)
     denied, denied_patterns = _denied(policy.deny, available, _named(policy, asked, available))
     permitted: dict[str, Tool] = {}
     notes: list[str] = []
     withheld: list[str] = []
     unlisted: dict[str, list[str]] = {}
     for name in asked.names:
-        reason = rights.why_not(available[name].spec)
+        spec = available[name].spec
+        if spec.name in above:
+            reason: str | None = _DENIED_ABOVE
+        elif "spawn" in spec.effects and not allow_spawn:
+            reason = "this run may not start agents"
+        else:
+            reason = _why_not(spec, readonly=readonly, shell_sandbox=shell_sandbox)
         if reason is None:
             permitted[name] = available[name]
         elif name not in denied and not asked.listed and (name not in TOOLS or reason == _DENIED_ABOVE):
@@ -149,9 +154,8 @@ def select_tools(
     refusal = None
     if asked.listed and not permitted and not policy.selectors:
         refusal = _refusal(asked, notes)
-    unreadable = None
-    for entry in (*policy.deny, *denied_above):
-        unreadable = unreadable or _unreadable_denial(entry, available)
+    problems = (_unreadable_denial(entry, available) for entry in (*policy.deny, *denied_above))
+    unreadable = next(filter(None, problems), None)
     denies_unreadably = refusal is None and unreadable is not None
     refusal = refusal or unreadable
     if refusal is not None:
@@ -174,18 +178,15 @@ def select_tools(
 
 def _some(names: Sequence[str]) -> str:
     """Return a few names for a sentence; a server may have hundreds of tools."""
-    shown = ", ".join(names[:_SHOWN])
-    if len(names) > _SHOWN:
-        return f"{shown} and {len(names) - _SHOWN} more tools are"
-    if len(names) == 1:
-        return f"{shown} is"
-    return f"{shown} are"
+    shown = ", ".join(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        return f"{shown} and {len(names) - _MAX_NAMED} more tools are"
+    return f"{shown} {'is' if len(names) == 1 else 'are'}"
 
 
 def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:
     """Return what an agent with a memory folder still needs: to read it, and to write it if it may."""
-    wanted = ["read"] if readonly else ["read", "write", "edit"]
-    return tuple(name for name in wanted if name not in present)
+    return tuple(name for name in ("read", "write", "edit")[: 1 if readonly else 3] if name not in present)
 
 
 class _Asked:
@@ -256,33 +257,18 @@ _DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
 
 
-class _Rights(Struct, frozen=True):
-    readonly: bool
-    denied_above: frozenset[str]
-    shell_sandbox: bool
-    allow_spawn: bool
-
-    def why_not(self, spec: ToolSpec) -> str | None:
-        """Return why the run may not have a tool; None if it may."""
-        if spec.name in self.denied_above:
-            return _DENIED_ABOVE
-        if "spawn" in spec.effects and not self.allow_spawn:
-            return "this run may not start agents"
-        if not self.readonly or spec.effects <= READ_ONLY or _starts_readonly(spec):
-            return None
-        # Only a shell can be confined; a tool that writes is simply not for this run.
-        if "execute" not in spec.effects:
-            return "the agent is read-only"
-        if not spec.confinable or "spawn" in spec.effects:
-            return "the agent is read-only, and this tool starts programs outside of any sandbox"
-        if self.shell_sandbox:
-            return None
-        return _NO_SANDBOX
-
-
-def _starts_readonly(spec: ToolSpec) -> bool:
-    """Return whether a tool only starts agents, in the way that makes those of a read-only run read-only."""
-    return spec.name in TOOLS and spec.effects <= READ_ONLY | {"spawn"}
+def _why_not(spec: ToolSpec, *, readonly: bool, shell_sandbox: bool) -> str | None:
+    """Return why a run may not have a tool; None if it may."""
+    # A tool of ours that only starts agents makes those of a read-only run read-only.
+    starts_readonly = spec.name in TOOLS and spec.effects <= READ_ONLY | {"spawn"}
+    if not readonly or spec.effects <= READ_ONLY or starts_readonly:
+        return None
+    # Only a shell can be confined; a tool that writes is simply not for this run.
+    if "execute" not in spec.effects:
+        return "the agent is read-only"
+    if not spec.confinable or "spawn" in spec.effects:
+        return "the agent is read-only, and this tool starts programs outside of any sandbox"
+    return None if shell_sandbox else _NO_SANDBOX
 
 
 def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:

@@ -225,20 +225,16 @@ class ReadTool(BuiltinTool):
         path = given.text("path")
         first = given.whole("offset") or 1
         last = given.whole("end_line")
-        limit = given.whole("limit", least=1)
-        if limit is None and last is not None:
-            limit = max(last - first + 1, 1)
-        limit = min(limit or LINES, LINES)
+        limit = given.whole("limit", least=1) or (LINES if last is None else max(last - first + 1, 1))
+        limit = min(limit, LINES)
         little = _little(path, context)
         if little is not None:
             confined, data = little
-            found = _content(confined, data, BytesIO(), len(data), first, limit, context)
+            output = _content(confined, data, BytesIO(), len(data), first, limit, context)
         else:
             confined, stop = confine(path, context), Event()
-            found = await in_thread(lambda: _read(confined, first, limit, context, stop.is_set), stop)
-        if found is None:
-            return await _read_converted(confined, path, call_id, first, limit, context)
-        return found
+            output = await in_thread(lambda: _read(confined, first, limit, context, stop.is_set), stop)
+        return output or await _read_converted(confined, path, call_id, first, limit, context)
 
 
 def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
@@ -340,11 +336,8 @@ def _image(
 def _document(confined: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
     context.seen[confined.real] = content_hash(data)
     pages = len(re.findall(rb"/Type\s*/Page\b", data))
-    text = f"{confined.shown}: PDF, {format_bytes(len(data))}"
-    if pages:
-        text += f", {pages} page"
-    if pages > 1:
-        text += "s"
+    count = f", {pages} page{'s' if pages > 1 else ''}" if pages else ""
+    text = f"{confined.shown}: PDF, {format_bytes(len(data))}{count}"
     document = Document("application/pdf", base64.b64encode(data).decode(), confined.path.name, pages)
     return ToolOutput((Text(text), document), effect=effect)
 
@@ -384,9 +377,7 @@ def _render(confined: Confined, found: LineWindow, codec: str | None) -> str:
     for index, length in found.cut.items():
         lines[index] += f" [... cut: the line has {length:,} bytes]"
     if found.full:
-        more = "more lines follow"
-        if found.total is not None:
-            more = f"{found.total - found.next + 1:,} more lines"
+        more = "more lines follow" if found.total is None else f"{found.total - found.next + 1:,} more lines"
         notes.append(f"[{more}; continue with offset={found.next}]")
     numbered = [f"{number}\t{line}" for number, line in enumerate(lines, found.first)]
     return "\n".join([*numbered, *notes])

@@ -95,11 +95,9 @@ class SafeDir(Struct, frozen=True):
 
     def exists(self) -> bool:
         """Return whether it is a folder that can be used."""
-        try:
-            with open_dir(self):
-                return True
-        except OSError:
-            return False
+        with suppress(OSError), open_dir(self):
+            return True
+        return False
 
     def obstacle(self) -> str | None:
         """Return why it could not be made or used; None where nothing is in the way."""
@@ -182,20 +180,16 @@ def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
         except OSError as error:
             raise _explain(error, inside.path / names[-1]) from error
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         # Reading a pipe or a device could wait forever.
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise LinkedError(inside.path / names[-1], "is not a regular file")
-        return _whole(descriptor, min(most, found.st_size + 1), most)
+        data = os.read(descriptor, min(most, status.st_size + 1))
+        while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
+            data += more
+        return data
     finally:
         os.close(descriptor)
-
-
-def _whole(descriptor: int, expected: int, most: int) -> bytes:
-    data = os.read(descriptor, expected)
-    while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
-        data += more
-    return data
 
 
 class ChangedError(OSError):
@@ -243,25 +237,23 @@ def _lock(folder: int) -> Iterator[None]:
 def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
     """Return every regular file below the folder, as names, in order. Links, dot files and what is not a file are left
     out. Bounded in number and depth."""
-    found: list[tuple[str, ...]] = []
+    listed: list[tuple[str, ...]] = []
     pending: list[tuple[str, ...]] = [()]
-    while pending and len(found) < MOST_FILES:
+    while pending and len(listed) < MOST_FILES:
         names = pending.pop()
-        try:
-            with open_dir(directory.inside(*names)) as folder:
-                listed = folder if BY_DESCRIPTOR else directory.path.joinpath(*names)
-                with os.scandir(listed) as entries:
-                    for entry in entries:
-                        if entry.name.startswith("."):
-                            continue
-                        if entry.is_dir(follow_symlinks=False):
-                            if len(names) < DEEPEST:
-                                pending.append((*names, entry.name))
-                        elif entry.is_file(follow_symlinks=False):
-                            found.append((*names, entry.name))
-        except OSError:
-            continue
-    return tuple(sorted(found)[:MOST_FILES])
+        with (
+            suppress(OSError),
+            open_dir(directory.inside(*names)) as folder,
+            os.scandir(folder if BY_DESCRIPTOR else directory.path.joinpath(*names)) as entries,
+        ):
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    listed.append((*names, entry.name))
+                elif entry.is_dir(follow_symlinks=False) and len(names) < DEEPEST:
+                    pending.append((*names, entry.name))
+    return tuple(sorted(listed)[:MOST_FILES])
 
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

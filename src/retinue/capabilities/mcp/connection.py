@@ -37,43 +37,35 @@ if TYPE_CHECKING:
 
 
 class Patience:
-    """Use with `async with`, once: TimeoutError is raised inside when it is over."""
+    """How long a call may go without a sign of life: TimeoutError is raised inside of `timeout` when that is over."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        self._timeout = asyncio.timeout(seconds)
-        self._paused = 0
-        self._over = False
-
-    async def __aenter__(self) -> Patience:
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._over = True
-        await self._timeout.__aexit__(kind, error, None)
+        self.timeout = asyncio.timeout(seconds)
+        self._pauses = 0
 
     def again(self) -> None:
         """Begin to wait anew: there was a sign of life."""
-        if self.seconds is not None and not self._paused:
-            self._set(asyncio.get_running_loop().time() + self.seconds)
+        if self.seconds is not None and not self._pauses:
+            self._reschedule(asyncio.get_running_loop().time() + self.seconds)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        self._paused += 1
-        self._set(None)
+        self._pauses += 1
+        self._reschedule(None)
         try:
             yield
         finally:
-            self._paused -= 1
+            self._pauses -= 1
             self.again()
 
-    def _set(self, when: float | None) -> None:
-        if not self._over and not self._timeout.expired():
-            self._timeout.reschedule(when)
+    def _reschedule(self, when: float | None) -> None:
+        # The call may be over by now.
+        with suppress(RuntimeError):
+            self.timeout.reschedule(when)
 
 
-_LIST_PAGES = 100
+_MAX_LIST_PAGES = 100
 _CLOSE_SECONDS = 4.0
 _PING_SECONDS = 5.0
 Progress = Callable[[str], None]
@@ -200,7 +192,7 @@ class McpConnection:
             # The type has only some of the keys that the protocol reserves.
             meta = cast("RequestParamsMeta", {"traceparent": traceparent})
         try:
-            async with patience:
+            async with patience.timeout:
                 return await client.call_tool(name, dict(arguments), progress_callback=on_progress, meta=meta)
         except TimeoutError:
             # Must not reach the clause for OSError below, of which it is a kind.
@@ -313,17 +305,17 @@ class McpConnection:
 
     async def _list(self, client: Client) -> Listing:
         """Return every page of its tools; none for a server that has no tools."""
-        found: list[Any] = []
+        tools: list[Any] = []
         self._left_out.clear()
         if client.server_capabilities.tools is not None:
             cursor: str | None = None
-            for _ in range(_LIST_PAGES):
+            for _ in range(_MAX_LIST_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                found += page.tools
+                tools += page.tools
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        return listing(found, uses_roots=self.uses_roots, left_out=self._left_out)
+        return listing(tools, uses_roots=self.uses_roots, left_out=self._left_out)
 
     # What the server asks and tells
 
@@ -363,9 +355,8 @@ class McpConnection:
         self._log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
 
     def _why_gone(self) -> str:
-        if self._process is None or self._process.code is None:
-            return f"it has ended{self._said()}"
-        return f"it has ended (exit code {self._process.code}){self._said()}"
+        code = None if self._process is None else self._process.code
+        return f"it has ended{'' if code is None else f' (exit code {code})'}{self._said()}"
 
     def _said(self) -> str:
         last = self._log.tail.strip().splitlines()[-3:]

@@ -40,10 +40,10 @@ _START_SECONDS = 120.0
 
 def project_servers(project: Project) -> Configured:
     """Return every server that is configured in the project."""
-    found: Configured | None = project.round.get("servers")
-    if found is None:
+    configured: Configured | None = project.round.get("servers")
+    if configured is None:
         settings = project.settings.settings
-        found = configured_servers(
+        configured = configured_servers(
             project.cwd,
             project.environment,
             settings=settings.mcp_servers,
@@ -52,8 +52,8 @@ def project_servers(project: Project) -> Configured:
             extra=project.extensions.servers(),
             foreign_environment=_foreign_environment(project),
         )
-        project.round.keep("servers", found)
-    return found
+        project.round.keep("servers", configured)
+    return configured
 
 
 def _foreign_environment(project: Project) -> Mapping[str, str] | None:
@@ -70,21 +70,14 @@ def choose_servers(
     # Said once for a tree of runs.
     if request.parent_id is None:
         notes += configured.problems
-    chosen: dict[str, ServerConfig] = {}
-    for name, config in configured.servers.items():
-        if scope.wants(name):
-            chosen[name] = config
+    chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
     for server in spec.servers or ():
         if server.config is not None:
-            where = spec.path or f"agent {spec.name}"
             foreign = None if spec.provenance == "person" else _foreign_environment(project)
+            variables = project.environment if foreign is None else foreign
+            origin, provenance = spec.path or f"agent {spec.name}", spec.provenance
             inline = read_server(
-                server.name,
-                server.config,
-                project.environment if foreign is None else foreign,
-                origin=where,
-                provenance=spec.provenance,
-                inline=True,
+                server.name, server.config, variables, origin=origin, provenance=provenance, inline=True
             )
             # What the definition of an agent may not bring was taken out before.
             if inline is not None and project.trust.trusts(spec, "servers"):
@@ -132,14 +125,10 @@ def server_subjects(project: Project) -> list[TrustSubject]:
 def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each server of a file with all that the file has on it, also for one that another file
     shadows now. The file only names values of the environment, so none of them is shown."""
-    shown = {}
-    for key in ("mcpServers", "servers"):
-        table = data.get(key)
-        for name, entry in table.items() if isinstance(table, Mapping) else ():
-            if isinstance(entry, Mapping):
-                shown[str(name), key] = describe_program(entry)
-    names = {name for name, _ in shown}
-    lines = [f"MCP server {name}: {text}" for (name, _), text in shown.items()]
+    tables = [table for key in ("mcpServers", "servers") if isinstance(table := data.get(key), Mapping)]
+    entries = [(str(name), entry) for table in tables for name, entry in table.items() if isinstance(entry, Mapping)]
+    names = {name for name, _ in entries}
+    lines = [f"MCP server {name}: {describe_program(entry)}" for name, entry in entries]
     lines += [f"MCP server {config.name}: {config.target}" for config in servers if config.name not in names]
     return tuple(lines)
 
@@ -202,11 +191,8 @@ class ServerLint:
         if self._project is None:
             self._project = self._open_project()
         configured = project_servers(self._project)
-        known = set(configured.servers)
-        for server in spec.servers or ():
-            if server.config is not None:
-                known.add(server.name)
-        for name in ServerScope(spec, None).missing(known):
+        inline = [server.name for server in spec.servers or () if server.config is not None]
+        for name in ServerScope(spec, None).missing((*configured.servers, *inline)):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             yield subject.report(
                 "server-not-configured", reason, _ADD, field="required_servers", word=name, severity="error"
@@ -219,23 +205,18 @@ class ServerLint:
     ) -> Iterator[CheckResult]:
         key = subject.key_for("servers")
         if server.config is not None:
-            where = subject.parsed.file
+            file, environment = subject.parsed.file, project.environment
             config = read_server(
-                server.name,
-                server.config,
-                project.environment,
-                origin=where,
-                provenance="project",
-                inline=True,
+                server.name, server.config, environment, origin=file, provenance="project", inline=True
             )
         else:
             config = configured.servers.get(server.name)
+        if config is None and server.config is None:
+            reason = f"The MCP server '{server.name}' is not configured here: it is left out."
+            meant = nearest(server.name, configured.servers)
+            remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
+            yield subject.report("server-not-configured", reason, remedy, key=key, word=server.name)
         if config is None:
-            if server.config is None:
-                reason = f"The MCP server '{server.name}' is not configured here: it is left out."
-                meant = nearest(server.name, configured.servers)
-                remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
-                yield subject.report("server-not-configured", reason, remedy, key=key, word=server.name)
             return
         why = config.problem
         if why is None and config.transport == "stdio":
