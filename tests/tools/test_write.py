@@ -166,3 +166,20 @@ async def test_cancelling_a_write_leaves_the_old_or_the_new_file(use, root):
         await asyncio.gather(task, return_exceptions=True)
         assert (root / "a.txt").read_text() in ("old", "new" * 100_000)
         assert leftovers(root) == []
+
+
+async def test_a_preview_is_the_change_that_the_call_would_make(bench, root):
+    write, edit = bench.tool("write"), bench.tool("edit")
+    (root / "a.txt").write_text("one\ntwo\n")
+    whole = {"path": "a.txt", "content": "one\n2\n"}
+    assert "was not read here" in await write.preview(whole, bench.context)
+    await bench.tool("read").run("c", {"path": "a.txt"}, bench.context)
+    diff = "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
+    assert await write.preview(whole, bench.context) == diff
+    assert await edit.preview({"path": "a.txt", "old_string": "two", "new_string": "2"}, bench.context) == diff
+    gone = await write.preview({"path": "a.txt", "delete": True}, bench.context)
+    assert gone.startswith("(The file would be deleted.)\n")
+    fresh = await write.preview({"path": "new/b.txt", "content": "x\n"}, bench.context)
+    assert fresh == "--- /dev/null\n+++ new/b.txt\n@@ -0,0 +1,1 @@\n+x"
+    assert (root / "a.txt").read_text() == "one\ntwo\n"
+    assert not (root / "new").exists()
