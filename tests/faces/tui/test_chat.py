@@ -30,6 +30,7 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
+from retinue.core.story import Entry
 from retinue.faces.tui.board.calls import heading
 from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, report
@@ -321,5 +322,5 @@ def test_cleaned_text_has_nothing_that_moves_the_cursor(text: str) -> None:
 def test_a_heading_is_one_line_whatever_the_arguments() -> None:
     assert heading(ToolCall("c", "bash", {"command": "a\nb\x1b[31m"})) == "bash a b"
     assert len(heading(ToolCall("c", "bash", {"command": "x" * 1_000}))) < 120
-    block = ToolBlock(ToolCall("c", "odd", {"deep": {"a": [1, 2]}}))
+    block = ToolBlock(Entry("call", call=ToolCall("c", "odd", {"deep": {"a": [1, 2]}})))
     Console(quiet=True).print(block.body())

@@ -134,7 +134,7 @@ async def test_A14_an_agent_in_the_background_says_so_and_is_not_drawn_again() -
         told = "Agent started in the background.\nAgent ID: a\nType: Explore\n\nYou will be notified when it ends."
         app.push(ToolStarted(call), result(call, told))
         await until(pilot, lambda: "⎿ works in the background" in picture(app))
-        assert not app.query_one(AgentBlock).at_work
+        assert app.query_one(AgentBlock).result is not None
 
 
 async def test_A14_a_long_change_shows_its_first_lines_until_it_is_opened() -> None:

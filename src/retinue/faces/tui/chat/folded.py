@@ -17,10 +17,10 @@ from textual.widgets import Static
 from retinue.app.call_text import SPAWNING
 from retinue.app.markdown import markdown_lines
 from retinue.app.rich_text import STYLES, changes_files, clean, cut_lines, diff_of, ends, styled
-from retinue.app.text import optional
+from retinue.app.text import ASKING_MARK, CALL_MARKS, Mark, optional
 from retinue.core.format import format_duration
-from retinue.core.messages import ToolCall, ToolResult
-from retinue.core.permission import ToolEffect
+from retinue.core.messages import ToolResult
+from retinue.core.story import Entry
 from retinue.core.tool import Todo
 from retinue.faces.tui.board.calls import (
     agent_lines,
@@ -116,23 +116,31 @@ class Thinking(Folded):
 
 
 class ToolBlock(Folded):
-    """One call: what it is about, how it went; open with its arguments or diff, and its result."""
+    """One call, as its entry in the story has it: what it is about, how it went; open with its arguments or diff, and
+    its result."""
 
-    def __init__(self, call: ToolCall) -> None:
+    shows_time: ClassVar[bool] = True
+
+    def __init__(self, entry: Entry) -> None:
         super().__init__("tool")
-        self.call = call
-        self._result: ToolResult | None = None
-        self._effect = ToolEffect()
-        self._duration = 0
+        assert entry.call is not None, "the entry is a call"
+        self.entry, self.call = entry, entry.call
         self._progress = ""
-        self._asking = False
-        self._was_cut = False
         self._whole = False
+
+    @property
+    def result(self) -> ToolResult | None:
+        return self.entry.result
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the result may show what the call changed."""
+        return self.result is not None and "\n" in self.result.text and not self.result.is_error
 
     def action_flip(self) -> None:
         """Open or fold. A long report of an agent opens with its two ends, and then whole."""
-        is_report = self._result is not None and self.call.name in _REPORTS
-        is_long = is_report and self._result is not None and self._result.text.count("\n") >= REPORT_LINES
+        is_report = self.result is not None and self.call.name in _REPORTS
+        is_long = is_report and self.result is not None and self.result.text.count("\n") >= REPORT_LINES
         self._whole = self.unfolded and not self._whole and is_long
         if self._whole:
             self.redraw()
@@ -144,24 +152,14 @@ class ToolBlock(Folded):
         if self.unfolded:
             self.redraw()
 
-    def asking(self, asks: bool) -> None:
-        """It waits for a person, or does not any more."""
-        self._asking = asks
-        self.redraw()
-
-    def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
-        self._result, self._effect, self._duration = result, effect or ToolEffect(), duration_ms
-        self._asking, self._progress = False, ""
-        self.redraw()
-
-    def cut_off(self) -> None:
-        """Its process was killed before it had a result; the run has gone on without one."""
-        self._was_cut, self._asking, self._progress = True, False, ""
+    def end(self) -> None:
+        """Show how the call has ended."""
+        self._progress = ""
         self.redraw()
 
     def head(self) -> Text:
-        mark, style = self._mark()
-        line = Text.assemble((f"{mark} ", STYLES[style]), heading(self.call))
+        sign, tone, _ = self._mark()
+        line = Text.assemble((f"{sign} ", STYLES[tone]), heading(self.call))
         notes = self._notes()
         if notes:
             line.append(f" · {' · '.join(notes)}", STYLES["dim"])
@@ -169,7 +167,7 @@ class ToolBlock(Folded):
 
     def preview(self) -> Sequence[Text]:
         """Return the beginning of a change."""
-        if not changes_files(self.call) or (self._result is not None and self._result.is_error):
+        if not changes_files(self.call) or (self.result is not None and self.result.is_error):
             return ()
         change = self._change()
         if change is None:
@@ -186,11 +184,11 @@ class ToolBlock(Folded):
             return Group(change, *self._said_beside())
         asked = arguments(self.call)
         parts: list[RenderableType] = [asked] if asked else []
-        if self._result is None:
+        if self.result is None:
             if self._progress:
                 parts.append(Text(clean(self._progress)))
         elif self.call.name in _REPORTS and not self._whole:
-            parts.append(report(clean(result_for_people(self._result.text))))
+            parts.append(report(clean(result_for_people(self.result.text))))
         else:
             parts.append(self._shown_result())
         return Group(*parts)
@@ -198,56 +196,42 @@ class ToolBlock(Folded):
     def _change(self) -> Text | None:
         """Return the diff of a call that changes files. A result that shows it has more context than the call."""
         asked = diff_of(self.call)
-        if asked is None or self._result is None or "\n" not in self._result.text or self._result.is_error:
+        if asked is None or self.result is None or not self.is_changed:
             return asked
-        shown = cut_lines(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)[0]
+        shown = cut_lines(clean(self.result.text), SHOWN_LINES, SHOWN_CHARACTERS)[0]
         # The sentence before the diff says what the heading says.
         first, _, rest = shown.partition("\n")
         return styled(rest if first.endswith(":") and rest.startswith("@@") else shown)
 
     def _said_beside(self) -> list[Text]:
-        if self._result is None or ("\n" in self._result.text and not self._result.is_error):
-            return []
-        return [self._shown_result()]
+        return [] if self.result is None or self.is_changed else [self._shown_result()]
 
     def _shown_result(self) -> Text:
-        text = self._result.text if self._result is not None else ""
+        text = self.result.text if self.result is not None else ""
         if self.call.name in _REPORTS:
             text = result_for_people(text)
         shown, missing = cut_lines(clean(text), SHOWN_LINES, SHOWN_CHARACTERS)
         return Text(f"{shown}{optional(chr(10) + '… {:,} more lines', max(missing, 0))}", STYLES["dim"])
 
-    def _mark(self) -> tuple[str, str]:
-        if self._asking:
-            return "?", "warning"
-        if self._was_cut:
-            return "■", "warning"
-        if self._result is None:
-            return "●", "accent"
-        if self._effect.denied is not None:
-            return "⊘", "warning"
-        if self._result.is_error:
-            return "✗", "error"
-        if self.call.name == "get_subagent_result" and _AT_WORK.match(self._result.text):
-            return "●", "accent"
-        return "✓", "success"
+    def _mark(self) -> Mark:
+        if self.entry.asks:
+            return ASKING_MARK
+        if self.call.name == "get_subagent_result" and self.result is not None and _AT_WORK.match(self.result.text):
+            return CALL_MARKS["running"]
+        return CALL_MARKS[self.entry.state]
 
     def _notes(self) -> list[str]:
-        notes = []
-        if self._asking:
-            notes.append("waits for your answer")
-        if self._was_cut:
-            notes.append("cut off")
-        if self._effect.denied is not None:
-            notes.append("denied")
-        elif self._effect.exit_code:
-            notes.append(f"exit {self._effect.exit_code}")
+        notes = [ASKING_MARK.word] if self.entry.asks else []
+        if self.entry.state in ("cut", "denied"):
+            notes.append(CALL_MARKS[self.entry.state].word)
+        elif self.entry.effect.exit_code:
+            notes.append(f"exit {self.entry.effect.exit_code}")
         if changes_files(self.call):
             notes += self._counts()
-        if self._duration >= 1_000:
-            notes.append(format_duration(self._duration))
-        if self._result is not None and not self.unfolded and not changes_files(self.call):
-            lines = self._result.text.count("\n") + 1
+        if self.shows_time and self.entry.duration_ms >= 1_000:
+            notes.append(format_duration(self.entry.duration_ms))
+        if self.result is not None and not self.unfolded and not changes_files(self.call):
+            lines = self.result.text.count("\n") + 1
             notes += [f"{lines:,} lines"] if lines > 1 else []
         return notes
 
@@ -264,14 +248,10 @@ class ToolBlock(Folded):
 class AgentBlock(ToolBlock):
     """A call that starts an agent: how the agent stands while the call waits for it, and how it ended."""
 
-    def __init__(self, call: ToolCall) -> None:
-        super().__init__(call)
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry)
         self._lines: list[Text] = []
         self._text = ""
-
-    @property
-    def at_work(self) -> bool:
-        return self._result is None
 
     def paint(self, card: RunCard, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
         """Show the agent as it stands. What looks the same is not drawn again."""
@@ -282,17 +262,17 @@ class AgentBlock(ToolBlock):
             self._lines = lines
             self.redraw()
 
-    def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
-        if not result.is_error and is_in_background(result.text):
+    def end(self) -> None:
+        if self.result is not None and not self.result.is_error and is_in_background(self.result.text):
             self._lines = [Text("⎿ works in the background", STYLES["dim"])]
-        super().finish(result, effect, duration_ms)
+        super().end()
 
     def head(self) -> Text:
         if not self._lines:
             return super().head()
         line = Text(heading(self.call), "bold")
-        if self._asking:
-            line.append(" · waits for your answer", STYLES["warning"])
+        if self.entry.asks:
+            line.append(f" · {ASKING_MARK.word}", STYLES[ASKING_MARK.tone])
         return line
 
     def preview(self) -> Sequence[Text]:
@@ -301,8 +281,8 @@ class AgentBlock(ToolBlock):
     def body(self) -> RenderableType:
         """Return how it stands, what it was asked, and what it found."""
         parts: list[RenderableType] = [*self.preview(), arguments(self.call)]
-        if self._result is not None:
-            text = clean((self._text or result_for_people(self._result.text))[:SHOWN_CHARACTERS])
+        if self.result is not None:
+            text = clean((self._text or result_for_people(self.result.text))[:SHOWN_CHARACTERS])
             found = markdown_lines(text, max(self.content_size.width - 2, 20))
             if not self._whole and len(found) > REPORT_LINES:
                 missing = len(found) - REPORT_LINES

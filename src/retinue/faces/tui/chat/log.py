@@ -13,7 +13,7 @@ from textual.widget import AwaitMount, Widget
 
 from retinue.app.call_text import SPAWNING, tool_of
 from retinue.core.events import Event, TextDelta
-from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, ToolCall, UserMessage
+from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.core.run_state import ActiveRun
 from retinue.core.story import Entry, Step, Story, Topic
@@ -312,7 +312,7 @@ class ChatLog(VerticalScroll, can_focus=False):
     def _take_call(self, step: Step) -> None:
         entry = step.entry
         if step.change == "began" and entry.call is not None:
-            block = self._tools[entry] = _block(entry.call)
+            block = self._tools[entry] = _block(entry)
             # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
             if tool_of(entry.call) != "todo":
                 self._add_folded(block)
@@ -320,27 +320,17 @@ class ChatLog(VerticalScroll, can_focus=False):
         shown = self._tools.get(entry)
         if shown is None:
             return
-        match step.change:
-            case "asked" | "answered":
-                shown.asking(step.change == "asked")
-            case "ended":
-                del self._tools[entry]
-                self._finish_call(shown, entry)
-            case _:
-                pass
-
-    def _finish_call(self, block: ToolBlock, entry: Entry) -> None:
-        if entry.result is None:
-            # Its process was killed, or the run ended: no answer reaches the call any more.
-            block.cut_off()
+        if step.change != "ended":
+            shown.redraw()
             return
-        if isinstance(block, AgentBlock):
-            card = self._card_of(block.call.id)
+        del self._tools[entry]
+        if isinstance(shown, AgentBlock) and entry.result is not None:
+            card = self._card_of(shown.call.id)
             if card is not None and not card.live:
-                block.paint(card, card.ended_at or 0.0, self._window)
-        block.finish(entry.result, entry.effect, entry.duration_ms)
-        if entry.result.is_error and tool_of(block.call) == "todo":
-            self._add_folded(block)
+                shown.paint(card, card.ended_at or 0.0, self._window)
+        shown.end()
+        if entry.state == "failed" and tool_of(shown.call) == "todo":
+            self._add_folded(shown)
 
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification":
@@ -378,9 +368,10 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Notice(f"{outcome.failure.message} {outcome.failure.remedy}".strip(), "error"))
 
 
-def _block(call: ToolCall) -> ToolBlock:
-    if call.name in SPAWNING:
-        return AgentBlock(call)
-    if tool_of(call) == "ask_user":
-        return QuestionBlock(call)
-    return ToolBlock(call)
+def _block(entry: Entry) -> ToolBlock:
+    assert entry.call is not None, "the entry is a call"
+    if entry.call.name in SPAWNING:
+        return AgentBlock(entry)
+    if tool_of(entry.call) == "ask_user":
+        return QuestionBlock(entry)
+    return ToolBlock(entry)

@@ -9,8 +9,8 @@ from rich.text import Text
 from textual.widgets import Static
 
 from retinue.app.rich_text import STYLES, clean, one_line
-from retinue.core.messages import ToolCall, ToolResult
-from retinue.core.permission import ToolEffect
+from retinue.app.text import CALL_MARKS
+from retinue.core.story import Entry
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.questions import (
     AskedQuestion,
@@ -62,25 +62,28 @@ class QuestionBox(Static):
 class QuestionBlock(ToolBlock):
     """A call with which the main agent asks the person: its questions, and below them the answer."""
 
-    def __init__(self, call: ToolCall) -> None:
-        super().__init__(call)
-        self._questions = questions_of(call)
+    # How long a person thought is nobody's business.
+    shows_time = False
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry)
+        self._questions = questions_of(self.call)
 
     def head(self) -> Text:
-        if self._result is not None and self._result.is_error:
+        if self.result is not None and self.result.is_error:
             return super().head()
-        mark, style = self._mark()
+        sign, tone, _ = self._mark()
         count = f" · {len(self._questions)} questions" if len(self._questions) > 1 else ""
-        cut = " · cut off" if self._was_cut else ""
-        return Text.assemble((f"{mark} ", STYLES[style]), "question for you", (f"{count}{cut}", STYLES["dim"]))
+        cut = f" · {CALL_MARKS['cut'].word}" if self.entry.state == "cut" else ""
+        return Text.assemble((f"{sign} ", STYLES[tone]), "question for you", (f"{count}{cut}", STYLES["dim"]))
 
     def preview(self) -> Sequence[Text]:
-        if self._result is not None:
+        if self.result is not None:
             return self._answers()
         lines: list[Text] = []
         for asked in self._questions:
             lines += question_lines(asked)
-        if self._asking:
+        if self.entry.asks:
             lines.append(hint_line(["F2 to answer"]))
         return lines
 
@@ -88,18 +91,14 @@ class QuestionBlock(ToolBlock):
         lines: list[Text] = []
         for asked in self._questions:
             lines += question_lines(asked)
-        if self._result is not None:
+        if self.result is not None:
             lines += self._answers()
         return Group(*lines)
 
-    def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
-        # How long a person thought is nobody's business.
-        super().finish(result, effect, 0)
-
     def _answers(self) -> list[Text]:
-        if self._result is None or self._result.is_error:
+        if self.result is None or self.result.is_error:
             return []
-        said = clean(answers_of(self._result.text)).strip().split("\n")
+        said = clean(answers_of(self.result.text)).strip().split("\n")
         if len(self._questions) == 1 and not self.unfolded:
             return [*question_lines(self._questions[0])[:1], settled_line(said[0])]
         return [settled_line(row) for row in said if row]

@@ -189,7 +189,7 @@ class AgentsScreen(ListSheet[None]):
         jobs = None
         if retinue.supervisor.settings.scheduling_enabled and retinue.schedules.active:
             jobs = len(retinue.schedules.jobs())
-        self.query_one(Rows).fill(menu_rows(self.host.board.agents(), retinue.agents, jobs, self.room))
+        self.rows.fill(menu_rows(self.host.board.agents(), retinue.agents, jobs, self.room))
 
 
 class RunningScreen(ListSheet[None]):
@@ -207,7 +207,7 @@ class RunningScreen(ListSheet[None]):
     def draw(self) -> None:
         cards = list(self.host.board.agents())
         self.head(f"Running agents · {counted(cards)}")
-        self.query_one(Rows).fill(running_rows(cards, self.room))
+        self.rows.fill(running_rows(cards, self.room))
 
 
 class TypesScreen(ListSheet[None]):
@@ -262,7 +262,7 @@ class TypesScreen(ListSheet[None]):
 
     @property
     def _entry(self) -> LoadedAgent | None:
-        chosen = self.query_one(Rows).chosen
+        chosen = self.chosen
         for entry in self._catalog.winners:
             if entry.name == chosen:
                 return entry
@@ -270,7 +270,7 @@ class TypesScreen(ListSheet[None]):
 
     @property
     def _failed(self) -> FailedFile | None:
-        chosen = self.query_one(Rows).chosen
+        chosen = self.chosen
         for each in self._catalog.failed:
             if FAILED + each.path == chosen:
                 return each
@@ -281,7 +281,7 @@ class TypesScreen(ListSheet[None]):
         there = len(self._catalog.winners)
         disabled = there - len(self._catalog.agents)
         self.head(f"Agent types · {there}{optional(' · {} disabled', disabled)}")
-        self.query_one(Rows).fill(type_rows(self._catalog, self._label, self.room))
+        self.rows.fill(type_rows(self._catalog, self._label, self.room))
 
     def about(self) -> Text | str:
         entry, failed = self._entry, self._failed
@@ -298,9 +298,7 @@ class TypesScreen(ListSheet[None]):
         if entry is None:
             await self._perform("edit")
             return
-        action = await self.app.push_screen_wait(
-            Pick(entry.name, actions(entry, self._catalog), detail=self.near(entry.path))
-        )
+        action = await self.ask(Pick(entry.name, actions(entry, self._catalog), detail=self.near(entry.path)))
         if action is not None:
             await self._perform(action)
 
@@ -347,7 +345,7 @@ class TypesScreen(ListSheet[None]):
             self.say(f"{done.name} was {state} already.")
 
     async def _eject(self, entry: LoadedAgent) -> None:
-        where = await self.app.push_screen_wait(Pick(f"Eject {entry.name} to", PLACES))
+        where = await self.ask(Pick(f"Eject {entry.name} to", PLACES))
         if where is None:
             return
         user = where == "user"

@@ -218,7 +218,7 @@ class InboxScreen(Sheet[None]):
         yield LongText(id="reading")
 
     def on_mount(self) -> None:
-        self.query_one(Rows).focus()
+        self.rows.focus()
         self._look()
         self._leave = self.retinue.inbox.listen(self._look)
         self.host.beat.subscribe(self, self._beat)
@@ -295,7 +295,7 @@ class InboxScreen(Sheet[None]):
 
     @property
     def _item(self) -> InboxItem | None:
-        each = self._listed.get(self.query_one(Rows).chosen or "")
+        each = self._listed.get(self.chosen)
         if each is None:
             return None
         return each.item
@@ -332,11 +332,11 @@ class InboxScreen(Sheet[None]):
 
     def _draw(self) -> None:
         now = self.now()
-        self.query_one(Rows).fill([(key, row(each, now, self.room)) for key, each in self._listed.items()])
+        self.rows.fill([(key, row(each, now, self.room)) for key, each in self._listed.items()])
         self._read()
 
     def _read(self) -> None:
-        each = self._listed.get(self.query_one(Rows).chosen or "")
+        each = self._listed.get(self.chosen)
         if each is None:
             self.query_one("#about", Static).update("")
             self._show(None)
@@ -372,10 +372,10 @@ class InboxScreen(Sheet[None]):
         if item.kind != "question":
             offered = answers(item).items()
             choices = [(option, each.key, each.label) for option, each in offered if self._may_choose(option)]
-            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, choices))
+            chosen = await self.ask(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]
-            chosen = await self.app.push_screen_wait(Pick(item.title, [*rows, (OTHER, "Other words…")]))
+            chosen = await self.ask(Pick(item.title, [*rows, (OTHER, "Other words…")]))
             if chosen == OTHER and OTHER not in item.options:
                 chosen = await self._ask_for_words(item)
         else:
@@ -384,14 +384,14 @@ class InboxScreen(Sheet[None]):
             await self._give(item, chosen)
 
     async def _ask_for_words(self, item: InboxItem) -> str | None:
-        return await self.app.push_screen_wait(Ask(item.title, detail="Your answer goes to the agent as it is."))
+        return await self.ask(Ask(item.title, detail="Your answer goes to the agent as it is."))
 
     async def _give(self, item: InboxItem, choice: str) -> None:
         self._answering = True
         try:
             message = ""
             if choice == MESSAGE:
-                said = await self.app.push_screen_wait(Ask("Deny, and tell the agent", detail=item.title))
+                said = await self.ask(Ask("Deny, and tell the agent", detail=item.title))
                 if said is None:
                     return
                 choice, message = "deny", said

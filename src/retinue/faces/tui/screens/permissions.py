@@ -16,7 +16,7 @@ from retinue.app.text import plural
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
 from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
-from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns
+from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, columns
 
 # Where a rule is from, as people say it.
 Origin = Callable[[Rule], str]
@@ -84,12 +84,12 @@ class PermissionsScreen(ListSheet[None]):
 
     @property
     def _mode(self) -> ModeEntry | None:
-        chosen = self.query_one(Rows).chosen or ""
+        chosen = self.chosen
         return BY_MODE.get(cast("PermissionMode", chosen.removeprefix(_MODE)))
 
     @property
     def _rule(self) -> Rule | None:
-        chosen = self.query_one(Rows).chosen or ""
+        chosen = self.chosen
         if not chosen.startswith(_RULE):
             return None
         return self._rules[int(chosen.removeprefix(_RULE))]
@@ -98,7 +98,7 @@ class PermissionsScreen(ListSheet[None]):
         self._rules = rules_of(self.project)
         mode = self.host.session.mode
         self.head(f"Permissions · {BY_MODE[mode].words} · {plural(len(self._rules), 'rule')}")
-        self.query_one(Rows).fill(permission_rows(mode, self._rules, self.room, self._origin))
+        self.rows.fill(permission_rows(mode, self._rules, self.room, self._origin))
 
     def _origin(self, rule: Rule) -> str:
         target = target_of(rule, self.project)
@@ -135,13 +135,13 @@ class PermissionsScreen(ListSheet[None]):
 
     async def _add(self) -> None:
         """Ask for a new rule step by step, and write it. Esc at any step adds nothing."""
-        kind = await self.app.push_screen_wait(Pick("What kind of rule?", _KINDS))
+        kind = await self.ask(Pick("What kind of rule?", _KINDS))
         if kind is None:
             return
-        text = await self.app.push_screen_wait(Ask(f"Which calls to {kind}?", detail=_FORMS, check=rule_problem))
+        text = await self.ask(Ask(f"Which calls to {kind}?", detail=_FORMS, check=rule_problem))
         if text is None:
             return
-        target = await self.app.push_screen_wait(Pick("For whom?", _TARGETS))
+        target = await self.ask(Pick("For whom?", _TARGETS))
         if target is None:
             return
         await asyncio.to_thread(add_rule, self.retinue, cast("Kind", kind), text, cast("Target", target))

@@ -16,7 +16,7 @@ from retinue.app.text import optional, relative
 from retinue.errors import LaunchError, UnknownJobError
 from retinue.faces.tui.screens.dialogs import Ask, Pick, confirm
 from retinue.faces.tui.screens.external_editor import Write
-from retinue.faces.tui.screens.sheet import ListSheet, Row, Rows, columns
+from retinue.faces.tui.screens.sheet import ListSheet, Row, columns
 
 Status = Callable[[ScheduledJob], str | None]
 
@@ -114,7 +114,7 @@ class SchedulesScreen(ListSheet[None]):
 
     @property
     def _job(self) -> ScheduledJob | None:
-        return self._jobs.get(self.query_one(Rows).chosen or "")
+        return self._jobs.get(self.chosen)
 
     def _status(self, job: ScheduledJob) -> str | None:
         return last_status(self.retinue.supervisor.project.log.reader, job)
@@ -124,7 +124,7 @@ class SchedulesScreen(ListSheet[None]):
         self._jobs = {job.id: job for job in schedules.jobs()}
         firing = "" if schedules.active else " · not fired from this session (schedulingEnabled)"
         self.head(f"Scheduled jobs · {len(self._jobs)}{firing}")
-        self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room))
+        self.rows.fill(job_rows(self._jobs.values(), self._status, self.now(), self.room))
 
     def about(self) -> Text | str:
         job = self._job
@@ -138,24 +138,24 @@ class SchedulesScreen(ListSheet[None]):
         """Ask for a new job step by step, and add it. Esc at any step adds nothing."""
         entries = sorted(self.retinue.agents.agents, key=lambda entry: entry.name.casefold())
         rows = [(entry.name, f"{entry.name} — {entry.spec.description}") for entry in entries]
-        agent = await self.app.push_screen_wait(Pick("Which agent?", rows))
+        agent = await self.ask(Pick("Which agent?", rows))
         if agent is None:
             return
-        task = await self.app.push_screen_wait(Write(f"What is {agent} to do?"))
+        task = await self.ask(Write(f"What is {agent} to do?"))
         if task is None or not task.strip():
             return
         now = self.now()
-        when = await self.app.push_screen_wait(Ask("When?", detail=FORMS, check=lambda text: when_problem(text, now)))
+        when = await self.ask(Ask("When?", detail=FORMS, check=lambda text: when_problem(text, now)))
         if when is None:
             return
-        name = await self.app.push_screen_wait(Ask("What is the job called?", detail="Empty: by its agent", empty=True))
+        name = await self.ask(Ask("What is the job called?", detail="Empty: by its agent", empty=True))
         if name is None:
             return
         job = await self.retinue.schedules.add(
             agent, task.strip(), when, name=name, session_id=self.host.session.main_id
         )
         self.redraw()
-        self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room), job.id)
+        self.rows.fill(job_rows(self._jobs.values(), self._status, self.now(), self.room), job.id)
         self.say(f"{job.name}: next {relative(job.next_at, self.now())}.", "success")
 
     async def _run(self, job: ScheduledJob) -> None:

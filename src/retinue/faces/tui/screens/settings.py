@@ -35,7 +35,7 @@ from retinue.app.settings import (
 from retinue.app.text import optional
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.external_editor import Feedback, Write
-from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
+from retinue.faces.tui.screens.sheet import HEADING, ListSheet, Row, columns, near
 
 TARGETS: tuple[Target, ...] = ("project", "local", "user")
 WHERE = {
@@ -130,12 +130,12 @@ class SettingsScreen(ListSheet[None]):
 
     @property
     def _field(self) -> Field | None:
-        return fields().get(self.query_one(Rows).chosen or "")
+        return fields().get(self.chosen)
 
     def draw(self) -> None:
         narrowed = optional(" · find: {}", " ".join(self._words))
         self.head(f"Settings{narrowed} · writing to {WHERE[self._target]}")
-        self.query_one(Rows).fill(setting_rows(self._loaded, self._words, self.room))
+        self.rows.fill(setting_rows(self._loaded, self._words, self.room))
 
     def about(self) -> Text | str:
         field = self._field
@@ -146,7 +146,7 @@ class SettingsScreen(ListSheet[None]):
     # What is done
 
     async def _narrow(self) -> None:
-        said = await self.app.push_screen_wait(
+        said = await self.ask(
             Ask("Find settings", detail="Words of a name, a meaning or a section; none shows all.", empty=True)
         )
         if said is not None:
@@ -167,13 +167,13 @@ class SettingsScreen(ListSheet[None]):
         about_it = f"{field.doc}\nIt must be {field.kind.accepts}.\nWritten to: {WHERE[self._target]}"
         few = choices(field)
         if few is not None:
-            return await self.app.push_screen_wait(Pick(field.name, few, detail=about_it, start=start.strip('"')))
+            return await self.ask(Pick(field.name, few, detail=about_it, start=start.strip('"')))
         if is_line(field):
             ask = Ask(field.name, detail=about_it, value=start, check=lambda text: problem(field, text))
-            return await self.app.push_screen_wait(ask)
+            return await self.ask(ask)
         wrong, said = "", start
         while True:
-            answer = await self.app.push_screen_wait(Write(field.name, said, detail=wrong or f"{about_it} As JSON."))
+            answer = await self.ask(Write(field.name, said, detail=wrong or f"{about_it} As JSON."))
             if answer is None:
                 return None
             wrong, said = problem(field, answer), answer

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Project, Retinue
 
 Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 # What is given when it is chosen, and the line that is shown.
 Row = tuple[str, Text]
 
@@ -113,6 +114,19 @@ class Sheet(Screen[Result]):
         """Return how many cells a line of a list may have."""
         return max(self.app.size.width - 5, 10)
 
+    @property
+    def rows(self) -> Rows:
+        return self.query_one(Rows)
+
+    @property
+    def chosen(self) -> str:
+        """Return the key of the row that is chosen; empty where none is."""
+        return self.rows.chosen or ""
+
+    async def ask(self, dialog: ModalScreen[Answer]) -> Answer:
+        """Return the answer to a question over this sheet. From a worker only."""
+        return await self.app.push_screen_wait(dialog)
+
     def near(self, path: Path | str) -> str:
         return near(path, self.project.cwd)
 
@@ -170,7 +184,7 @@ class ListSheet(Sheet[Result]):
         return ""
 
     def on_mount(self) -> None:
-        self.query_one(Rows).focus()
+        self.rows.focus()
         self.redraw()
         if self.look_seconds:
             self.host.beat.subscribe(self, self._beat)
