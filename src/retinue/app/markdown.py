@@ -20,7 +20,7 @@ from rich.text import Text
 from retinue.app.rich_text import DIFF_STYLES, STYLES, chop, wrap_text
 
 # A table whose columns would be narrower than this is shown as a list.
-LEAST_COLUMN = 6
+MIN_COLUMN_CELLS = 6
 CODE_MARGIN = "  "
 _GAP = " │ "
 _TASK = re.compile(r"\[([ xX])\]\s+")
@@ -240,7 +240,7 @@ def _column_sizes(natural: Sequence[int], room: int) -> list[int] | None:
         share = left // (len(columns) - done)
         sizes[at] = min(max(natural[at], 1), share)
         left -= sizes[at]
-        if share < LEAST_COLUMN and natural[at] > share:
+        if share < MIN_COLUMN_CELLS and natural[at] > share:
             return None
     return sizes
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from retinue.settings.places import private_folder
 
-MOST = 1_000
-LONGEST = 100_000
-MOST_BYTES = 4_000_000
+MAX_ENTRIES = 1_000
+MAX_ENTRY_CHARACTERS = 100_000
+MAX_HISTORY_BYTES = 4_000_000
 
 
 class History:
@@ -39,10 +39,10 @@ class History:
 
     def add(self, text: str) -> None:
         self.leave()
-        if not text.strip() or len(text) > LONGEST or (self.entries and self.entries[-1] == text):
+        if not text.strip() or len(text) > MAX_ENTRY_CHARACTERS or (self.entries and self.entries[-1] == text):
             return
         self.entries.append(text)
-        del self.entries[:-MOST]
+        del self.entries[:-MAX_ENTRIES]
         with contextlib.suppress(OSError):
             _append(self._path, self._redact(text))
 
@@ -94,12 +94,12 @@ def _read(path: Path) -> list[str]:
         lines = path.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return found
-    for line in lines[-MOST * 2 :]:
+    for line in lines[-MAX_ENTRIES * 2 :]:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             text = json.loads(line)["text"]
             if isinstance(text, str) and (not found or found[-1] != text):
                 found.append(text)
-    return found[-MOST:]
+    return found[-MAX_ENTRIES:]
 
 
 def _append(path: Path, text: str) -> None:
@@ -108,7 +108,7 @@ def _append(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, data)
-        too_long = os.fstat(descriptor).st_size > MOST_BYTES
+        too_long = os.fstat(descriptor).st_size > MAX_HISTORY_BYTES
     finally:
         os.close(descriptor)
     if too_long:
@@ -123,7 +123,7 @@ def _shorten(path: Path) -> None:
     for text in reversed(_read(path)):
         kept.append(json.dumps({"text": text}, ensure_ascii=True) + "\n")
         size += len(kept[-1])
-        if size > MOST_BYTES // 2:
+        if size > MAX_HISTORY_BYTES // 2:
             break
     fresh.write_text("".join(reversed(kept)), "utf-8")
     fresh.chmod(0o600)

@@ -26,7 +26,7 @@ _UNSEEN = re.compile(
 )
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
-TAB = 4
+TAB_CELLS = 4
 # By meaning. The app replaces them by those of its theme.
 STYLES = {
     "accent": "bold cyan",
@@ -73,7 +73,7 @@ def clean_lines(text: str) -> list[str]:
     found = []
     for line in _NEW_LINE.split(text):
         if not (line.isascii() and line.isprintable()):
-            line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB)))
+            line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB_CELLS)))
         found.append(line.rstrip())
     return found
 
@@ -140,7 +140,7 @@ def clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    return _UNSAFE.sub("", text).expandtabs(TAB)
+    return _UNSAFE.sub("", text).expandtabs(TAB_CELLS)
 
 
 def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
@@ -164,7 +164,7 @@ def ends(text: str, most: int) -> tuple[str, int, str]:
 _OLD = ("old", "old_string", "oldText", "old_text", "old_str")
 _NEW = ("new", "new_string", "newText", "new_text", "new_str")
 _CONTENT = ("content", "file_text", "text")
-MOST_LINES = 400
+MAX_DIFF_LINES = 400
 
 
 def changes_files(call: ToolCall) -> bool:
@@ -195,12 +195,12 @@ def styled(text: str) -> Text:
     """Return the lines of a diff in the colours of their signs; other lines as they are."""
     rows = clean(text).split("\n")
     drawn = Text()
-    for number, row in enumerate(rows[:MOST_LINES]):
+    for number, row in enumerate(rows[:MAX_DIFF_LINES]):
         if number:
             row = f"\n{row}"
         drawn.append(row, STYLES[DIFF_STYLES.get(row.strip("\n")[:1], "dim")])
-    if len(rows) > MOST_LINES:
-        drawn.append(f"\n… {len(rows) - MOST_LINES:,} more lines", STYLES["dim"])
+    if len(rows) > MAX_DIFF_LINES:
+        drawn.append(f"\n… {len(rows) - MAX_DIFF_LINES:,} more lines", STYLES["dim"])
     return drawn
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from retinue.core.events import MessageAdded
 from retinue.core.messages import user
 from retinue.faces.tui.board.panel_lines import (
-    MOST_LINES,
+    MAX_LIST_ROWS,
     AgentSelection,
     Look,
     agent_lines,
@@ -79,7 +79,7 @@ def test_W01_the_queue_is_one_row_before_the_hidden_count() -> None:
     for number in range(7):
         story.create(f"q{number}")
     lines = drawn(story)
-    assert len(lines) == MOST_LINES
+    assert len(lines) == MAX_LIST_ROWS
     assert "20 running · 7 queued" in lines[0]
     assert "7 queued" in lines[-2]
     assert "+11 more (11 running)" in lines[-1]
@@ -259,7 +259,7 @@ def test_W04_the_selected_one_is_visible_however_many_there_are() -> None:
         story.now += 1
     assert not any("task-17" in line for line in drawn(story))
     lines = drawn(story, selected="r17")
-    assert any("❯" in line and "task-17" in line for line in lines) and len(lines) <= MOST_LINES
+    assert any("❯" in line and "task-17" in line for line in lines) and len(lines) <= MAX_LIST_ROWS
 
 
 def test_W04_the_next_one_is_selected_where_the_selected_one_has_gone() -> None:
@@ -330,9 +330,9 @@ def test_W03_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, displ
             story.end(run, "error" if number % 2 else "completed")
         story.now += 0.5
     lines = drawn(story, width=width, display=display)
-    assert len(lines) <= MOST_LINES
+    assert len(lines) <= MAX_LIST_ROWS
     chosen = drawn(story, width=width, display=display, selected="r7", hint="enter opens · esc back")
-    assert len(chosen) <= MOST_LINES
+    assert len(chosen) <= MAX_LIST_ROWS
     for line in [*lines, *chosen]:
         assert cell_len(line) <= width
         assert not re.search(r"[\x00-\x1f\x7f]", line)

@@ -34,7 +34,7 @@ from retinue.core.story import Entry
 from retinue.faces.tui.board.calls import heading
 from retinue.faces.tui.chat.answer import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, report
-from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, ChatLog
+from retinue.faces.tui.chat.log import CUT_BLOCKS, MAX_BLOCKS, ChatLog
 
 
 class Page(App[None]):
@@ -273,10 +273,10 @@ async def test_the_end_of_a_run_says_why_it_failed() -> None:
 async def test_a_long_conversation_keeps_the_screen_small() -> None:
     app = Page()
     async with app.run_test() as pilot:
-        for number in range(MOST_BLOCKS + CUT + 50):
+        for number in range(MAX_BLOCKS + CUT_BLOCKS + 50):
             app.push(MessageAdded(user(f"message {number}")))
-        await until(pilot, lambda: f"message {MOST_BLOCKS + CUT + 49}" in picture(app))
-        await until(pilot, lambda: len(app.chat.children) <= MOST_BLOCKS + CUT)
+        await until(pilot, lambda: f"message {MAX_BLOCKS + CUT_BLOCKS + 49}" in picture(app))
+        await until(pilot, lambda: len(app.chat.children) <= MAX_BLOCKS + CUT_BLOCKS)
         assert any(isinstance(child, Notice) for child in app.chat.children)
 
 

@@ -11,8 +11,15 @@ from retinue.app.markdown import markdown_lines, plain_text
 from retinue.app.rich_text import clean
 from retinue.core.events import AssistantEnded, MessageAdded, TextDelta
 from retinue.core.messages import AssistantMessage, Text, user
-from retinue.faces.tui.chat.answer import LONGEST_BLOCK, LONGEST_TABLE, MOST_CHARACTERS, STEP, Answer, Draft
-from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS
+from retinue.faces.tui.chat.answer import (
+    MAX_ANSWER_CHARACTERS,
+    MAX_OPEN_CHARACTERS,
+    MAX_TABLE_CHARACTERS,
+    STEP_CHARACTERS,
+    Answer,
+    Draft,
+)
+from retinue.faces.tui.chat.log import CUT_BLOCKS, MAX_BLOCKS
 from tests.faces.tui.test_chat import Page, answered, picture, until
 
 
@@ -111,12 +118,12 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 def test_G3_a_long_answer_is_parsed_a_few_times_at_most_and_never_as_a_whole(text: str) -> None:
     draft = Draft(80)
-    draft.write(text[:MOST_CHARACTERS])
+    draft.write(text[:MAX_ANSWER_CHARACTERS])
     while draft.behind:
         before = draft.parsed
         draft.step()
         # What a step parses does not depend on how long the answer is already.
-        assert draft.parsed - before <= 2 * (max(LONGEST_TABLE, LONGEST_BLOCK) + STEP)
+        assert draft.parsed - before <= 2 * (max(MAX_TABLE_CHARACTERS, MAX_OPEN_CHARACTERS) + STEP_CHARACTERS)
     assert draft.parsed <= 8 * len(text)
 
 
@@ -140,10 +147,10 @@ async def test_G3_of_an_answer_of_ten_megabytes_the_beginning_is_shown_and_the_r
         app.push(AssistantEnded(1, AssistantMessage((Text(text),))), MessageAdded(user("next")))
         await until(pilot, lambda: "❯ next" in picture(app))
         answer = app.query_one(Answer)
-        assert len(answer.source) <= MOST_CHARACTERS and answer.hidden == len(text) - MOST_CHARACTERS
+        assert len(answer.source) <= MAX_ANSWER_CHARACTERS and answer.hidden == len(text) - MAX_ANSWER_CHARACTERS
         assert len(app.chat.children) == 2 and not answer.children
         assert "… 10.0MB more: /copy or retinue runs show" in picture(app)
-        assert answer._draft is not None and answer._draft.parsed <= 4 * MOST_CHARACTERS
+        assert answer._draft is not None and answer._draft.parsed <= 4 * MAX_ANSWER_CHARACTERS
 
 
 async def test_G3_a_conversation_of_two_thousand_turns_is_a_few_hundred_widgets() -> None:
@@ -154,7 +161,7 @@ async def test_G3_a_conversation_of_two_thousand_turns_is_a_few_hundred_widgets(
             bodies += [MessageAdded(user(f"question {number}")), answered(f"# Answer\n\n- {number}\n- more")]
         await app.chat.show([app.event(body) for body in bodies])
         await until(pilot, lambda: "• 1999" in picture(app))
-        assert len(list(app.chat.walk_children())) <= MOST_BLOCKS * 3 + CUT
+        assert len(list(app.chat.walk_children())) <= MAX_BLOCKS * 3 + CUT_BLOCKS
         assert all(not answer.children for answer in app.query(Answer))
 
 

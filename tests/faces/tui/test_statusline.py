@@ -108,7 +108,7 @@ async def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path,
 
 async def test_a_flood_is_bounded(tmp_path: Path) -> None:
     line = await output_of("head -c 300000 /dev/zero | tr '\\0' x", FULL, os.environ, tmp_path)
-    assert len(line.plain) <= statusline.MOST_OUTPUT
+    assert len(line.plain) <= statusline.MAX_OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(("where", "counts"), [("user", True), ("project", False), ("local", False)])

@@ -12,14 +12,14 @@ from textual.app import App
 from retinue.app.text import plural
 
 # Terminals drop longer sequences, some of them in silence.
-MOST_BYTES = 74_000
+MAX_COPY_BYTES = 74_000
 
 
 def copy_text(app: App[Any], text: str) -> str:
     """Send `text` to the clipboard and return a sentence about it."""
     size = len(text.encode("utf-8"))
-    if size > MOST_BYTES:
-        return f"Not copied: {size:,} bytes are more than terminals take ({MOST_BYTES:,}). /export writes a file."
+    if size > MAX_COPY_BYTES:
+        return f"Not copied: {size:,} bytes are more than terminals take ({MAX_COPY_BYTES:,}). /export writes a file."
     app.copy_to_clipboard(text)
     return f"Copied {plural(len(text), 'character')} to the clipboard."
 

@@ -178,7 +178,7 @@ def choose_keys(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tu
 
 
 Leaving = Literal["quit", "keep"]
-SHOWN = 8
+MAX_LISTED_RUNS = 8
 
 
 def sentence(error: RetinueError) -> str:
@@ -229,12 +229,12 @@ async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -
     if not live:
         return "quit"
     rows = []
-    for each in live[:SHOWN]:
+    for each in live[:MAX_LISTED_RUNS]:
         # The main agent has no description: it is known by what it was asked.
         about = each.state.description or each.launch.request.task
         rows.append(fit(one_line(f"{each.state.name or each.agent}: {about}"), 60))
-    if len(live) > SHOWN:
-        rows.append(f"… and {len(live) - SHOWN} more")
+    if len(live) > MAX_LISTED_RUNS:
+        rows.append(f"… and {len(live) - MAX_LISTED_RUNS} more")
     choices = [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
     if may_keep:
         choices.insert(0, ("keep", "k", "let them go on without the app"))

@@ -153,7 +153,7 @@ _MOVES = {"up": -1, "down": 1}
 # Lines that the conversation keeps where the terminal has them, and those of the prompt, the status and working lines.
 CONVERSATION_LINES = 14
 _OTHER_LINES = 5
-LEAST_LINES = 3
+MIN_LIST_ROWS = 3
 
 
 class AgentsPanel(LinesPanel):
@@ -179,7 +179,7 @@ class AgentsPanel(LinesPanel):
 
     def paint(self, board: Board, now: float, frame: int, look: Look) -> None:
         height = self.app.size.height
-        room = max(height - CONVERSATION_LINES - _OTHER_LINES, min(LEAST_LINES, height // 4))
+        room = max(height - CONVERSATION_LINES - _OTHER_LINES, min(MIN_LIST_ROWS, height // 4))
         cards = listed_agents(board, now, replace(look, pinned=self.selection.pinned))
         self._rows = selectable(board, cards)
         if not self._rows and self.selection.selected is not None:

@@ -24,7 +24,7 @@ from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.frame import Frame, command
 
-BAR = 24
+BAR_CELLS = 24
 
 
 def context_lines(sizes: Mapping[str, int], model: str, window: int | None, counted: int = 0) -> list[str]:
@@ -50,7 +50,7 @@ def context_lines(sizes: Mapping[str, int], model: str, window: int | None, coun
 
 
 def _bar(size: int, whole: int) -> str:
-    full = round(size / whole * BAR)
+    full = round(size / whole * BAR_CELLS)
     return "█" * full or "▏"
 
 

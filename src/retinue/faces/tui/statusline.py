@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 TEMPLATE = "{mode}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
 TIMEOUT_SECONDS = 5.0
 THROTTLE_SECONDS = 0.3
-MOST_OUTPUT = 8_192
+MAX_OUTPUT_BYTES = 8_192
 # Which part goes first where there is no room for all; facts that are not named go before these.
 _SPARE = ("version", "tokens", "session", "provider", "cwd", "cost", "context", "branch", "folder", "model", "state")
 _KEPT = ("agents", "mode", "inbox")
@@ -197,9 +197,9 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
     finally:
         _end(process)
     if process.returncode and not out.strip():
-        reason = clean(err[:MOST_OUTPUT].decode("utf-8", "replace")).strip().split("\n")[-1]
+        reason = clean(err[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")).strip().split("\n")[-1]
         return Text(f"status line: exit {process.returncode}{optional(': {}', reason)}")
-    line = out[:MOST_OUTPUT].decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0]
+    line = out[:MAX_OUTPUT_BYTES].decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0]
     return Text.from_ansi(_CONTROL.sub("", line.replace("\t", " ")))
 
 

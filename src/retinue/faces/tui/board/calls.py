@@ -21,7 +21,7 @@ from retinue.runs.notifications import LABELS
 
 ARGUMENT_LINES = 200
 ARGUMENT_CHARACTERS = 20_000
-MOST_TODOS = 12
+MAX_TODOS = 12
 # Arguments that the heading says, or that only the harness needs.
 _IN_HEADING: Mapping[str, tuple[str, ...]] = {
     "read": ("offset", "limit"),
@@ -142,15 +142,15 @@ def todo_lines(todos: Sequence[Todo], width: int) -> list[Text]:
     lines = [Text.assemble(("To do", "bold"), (f" · {done} of {len(todos)} done", STYLES["dim"]))]
     shown = list(todos)
     hidden = 0
-    while len(shown) > MOST_TODOS and shown[0].status == "completed":
+    while len(shown) > MAX_TODOS and shown[0].status == "completed":
         del shown[0]
         hidden += 1
     if hidden:
         lines.append(Text(f"  ☑ {hidden} done before", STYLES["dim"]))
-    for todo in shown[:MOST_TODOS]:
+    for todo in shown[:MAX_TODOS]:
         lines.append(_todo_line(todo, width))
-    if len(shown) > MOST_TODOS:
-        lines.append(Text(f"  … {len(shown) - MOST_TODOS} more", STYLES["dim"]))
+    if len(shown) > MAX_TODOS:
+        lines.append(Text(f"  … {len(shown) - MAX_TODOS} more", STYLES["dim"]))
     return lines
 
 

@@ -10,7 +10,7 @@ from retinue.core.format import context_percent
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool_names import canonical
 
-LONGEST = 60
+ACTIVITY_CHARACTERS = 60
 
 # What an agent does with a tool, and with several calls of it to what.
 _VERBS: dict[str, tuple[str, str]] = {
@@ -52,7 +52,7 @@ def describe(tools: Iterable[str], text: str = "") -> str:
         phrases.append(phrase)
     if phrases:
         return ", ".join(phrases) + "…"
-    return clip(first_line(text), LONGEST) or "thinking…"
+    return clip(first_line(text), ACTIVITY_CHARACTERS) or "thinking…"
 
 
 # How large the context of a model is, by its full name; None when that is not known.

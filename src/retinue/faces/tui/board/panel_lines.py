@@ -22,10 +22,10 @@ from retinue.faces.tui.board.marks import badge, icon, stats
 if TYPE_CHECKING:
     from retinue.app.settings import Settings
 
-MOST_LINES = 12
+MAX_LIST_ROWS = 12
 RICH_WIDTH = 88
-NARROWEST = 6
-LEAST_DESCRIPTION = 10
+MIN_WIDTH = 6
+MIN_DESCRIPTION_CELLS = 10
 Mode = Literal["all", "background", "off"]
 Display = Literal["auto", "rich", "compact"]
 
@@ -40,7 +40,7 @@ class Look:
     show_cost: bool = False
     motion: bool = True
     max_depth: int = 3
-    most: int = MOST_LINES
+    most: int = MAX_LIST_ROWS
     selected: str | None = None
     pinned: str | None = None
     hint: str = ""
@@ -61,7 +61,7 @@ class Look:
 
 def listed_agents(board: Board, now: float, look: Look) -> list[RunCard]:
     """Return the agents that the list has to show: those that live, and finished ones for a while."""
-    if look.mode == "off" or look.width < NARROWEST:
+    if look.mode == "off" or look.width < MIN_WIDTH:
         return []
     cards = board.shown(now, background_only=look.mode == "background")
     pinned = board.cards.get(look.pinned or "")
@@ -215,7 +215,7 @@ class _Rows:
         room = look.width - line.cell_len - ending.cell_len
         least = 0
         if described:
-            least = min(len(described), LEAST_DESCRIPTION) + 2
+            least = min(len(described), MIN_DESCRIPTION_CELLS) + 2
         numbers = stats(card, self.now, look.window, cost=look.show_cost, room=room - least - 3)
         if numbers:
             numbers = Text.assemble((" · ", STYLES["dim"]), numbers)

@@ -14,7 +14,7 @@ from retinue.app.rich_text import STYLES, clean, fit, one_line
 from retinue.core.messages import ChildAsked, ToolCall
 
 _TAG = re.compile(r"</?[a-z][a-z_-]*>")
-LONGEST = 400
+OPTION_CELLS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ def _question(given: Mapping[str, Any]) -> AskedQuestion:
     )
 
 
-def question_lines(asked: AskedQuestion, *, numbered: bool = True) -> list[Text]:
+def question_lines(asked: AskedQuestion) -> list[Text]:
     """Return the question and its options, one a line."""
     lines = [Text(row, "bold") for row in clean(plain_text(asked.text[:4_000])).split("\n")]
     for number, option in enumerate(asked.options, 1):
         sign = "☐" if asked.several else f"{number}."
-        line = Text(f"  {sign} {fit(one_line(option), LONGEST)}" if numbered else fit(one_line(option), LONGEST))
+        line = Text(f"  {sign} {fit(one_line(option), OPTION_CELLS)}")
         note = asked.notes[number - 1] if number <= len(asked.notes) else ""
         if note:
-            line.append(f"  {fit(one_line(note), LONGEST)}", STYLES["dim"])
+            line.append(f"  {fit(one_line(note), OPTION_CELLS)}", STYLES["dim"])
         lines.append(line)
     return lines
 
@@ -106,7 +106,7 @@ def unescape(text: str) -> str:
 
 def settled_line(answer: str) -> Text:
     """Return the line below a question that has its answer."""
-    return Text.assemble(("→ ", STYLES["success"]), fit(one_line(answer), LONGEST))
+    return Text.assemble(("→ ", STYLES["success"]), fit(one_line(answer), OPTION_CELLS))
 
 
 def hint_line(words: Sequence[str]) -> Text:

@@ -14,7 +14,7 @@ from retinue.faces.tui.board.cards import RunCard
 # Characters of a result that are shown.
 RESULT_CHARACTERS = 500
 # Characters of an unfinished answer that are shown: its end is what one watches.
-MOST_LIVE = 20_000
+MAX_LIVE_CHARACTERS = 20_000
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class RunStory:
 
     def _writing(self, kind: str) -> str:
         texts = [entry.text for entry in self._story.writing if entry.kind == kind]
-        return texts[-1][-MOST_LIVE:] if texts else ""
+        return texts[-1][-MAX_LIVE_CHARACTERS:] if texts else ""
 
     def _show(self, step: Step) -> None:
         entry = step.entry

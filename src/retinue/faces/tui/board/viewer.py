@@ -20,7 +20,7 @@ from retinue.app.rich_text import STYLES, Row, exact, fit, fit_line, one_line, p
 from retinue.app.text import optional, status_word
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import icon, stats
-from retinue.faces.tui.board.panel_lines import NARROWEST, description_of, name_of
+from retinue.faces.tui.board.panel_lines import MIN_WIDTH, description_of, name_of
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.viewer_pages import Transcript, effects_lines, info_lines, output_lines, prompt_lines
 
@@ -231,7 +231,7 @@ class Viewer:
 
 
 # The fewest lines of content that a box shows.
-LEAST_ROWS = 3
+MIN_CONTENT_ROWS = 3
 # Borders, header, the row of views, the row of keys.
 FRAME_ROWS = 6
 
@@ -300,14 +300,14 @@ def content_width(width: int) -> int:
 
 
 def content_height(card: RunCard, height: int) -> int:
-    return max(height - FRAME_ROWS - bool(card.tags), LEAST_ROWS)
+    return max(height - FRAME_ROWS - bool(card.tags), MIN_CONTENT_ROWS)
 
 
 def box_rows(
     card: RunCard, viewer: Viewer, lines: Sequence[Row], width: int, moment: Moment, note: str = ""
 ) -> list[Text]:
     """Return the whole box; nothing where it could not be read anyway."""
-    if width < NARROWEST:
+    if width < MIN_WIDTH:
         return []
     inner = width - 4
     shown = [_content(line, viewer) for line in lines[viewer.top : viewer.top + viewer.height]]

@@ -26,13 +26,13 @@ from retinue.faces.tui.board.questions import without_frames
 from retinue.faces.tui.board.story import RunStory
 
 # Of one block: more is in the log and in the transcript file.
-MOST_CHARACTERS = 40_000
-ARGUMENT_CHARACTERS = 2_000
+MAX_BLOCK_CHARACTERS = 40_000
+SHOWN_ARGUMENT_CHARACTERS = 2_000
 SLICE_ENTRIES = 50
 # What is drawn in one go: a few milliseconds, so that keys are heard meanwhile.
 SLICE_CHARACTERS = 20_000
 RULE = "───"
-LABEL = 12
+LABEL_CELLS = 12
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ def head(word: str, note: str = "", style: str = "accent") -> Text:
     return line
 
 
-def _text(text: str, width: int, style: str = "", most: int = MOST_CHARACTERS) -> list[Row]:
+def _text(text: str, width: int, style: str = "", most: int = MAX_BLOCK_CHARACTERS) -> list[Row]:
     lines: list[Row] = [(line, STYLES[style]) for line in wrap(text[:most], width)]
     if len(text) > most:
         lines.append((f"… {len(text) - most:,} more characters", STYLES["dim"]))
@@ -167,12 +167,12 @@ def _text(text: str, width: int, style: str = "", most: int = MOST_CHARACTERS) -
 def _tool_call(call: ToolCall, width: int) -> list[Row]:
     line = Text.assemble((f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}"))
     if call.broken is not None:
-        return [line, *_text(call.broken[:ARGUMENT_CHARACTERS], width, "error")]
+        return [line, *_text(call.broken[:SHOWN_ARGUMENT_CHARACTERS], width, "error")]
     line.append(f" {one_line(subject(call))}".rstrip())
     changes = diff_of(call)
     if changes is not None:
         return [line, *_diff(changes, width)]
-    asked = clip(arguments(call).plain, ARGUMENT_CHARACTERS)
+    asked = clip(arguments(call).plain, SHOWN_ARGUMENT_CHARACTERS)
     if not asked:
         return [line]
     return [line, *_text(asked, width, "dim")]
@@ -356,10 +356,10 @@ def _fact(name: str, value: str, width: int, style: str = "") -> list[Text]:
     label = one_line(name)
     if name.startswith(" "):
         label = f"  {label}"
-    label = fit(label, LABEL)
-    blank = " " * (LABEL + 1)
+    label = fit(label, LABEL_CELLS)
+    blank = " " * (LABEL_CELLS + 1)
     lines = []
-    for piece in wrap(value, max(width - LABEL - 1, 8)):
+    for piece in wrap(value, max(width - LABEL_CELLS - 1, 8)):
         lines.append(Text.assemble((label + blank[cell_len(label) :], STYLES["dim"]), (piece, STYLES[style])))
         label = ""
     return lines

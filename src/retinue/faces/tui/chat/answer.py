@@ -32,11 +32,11 @@ from retinue.core.format import format_bytes
 from retinue.core.person_prompt import describe_blocks, words_of
 
 # Characters that one step takes: a few milliseconds, so that keys are heard meanwhile.
-STEP = 1_000
+STEP_CHARACTERS = 1_000
 # The longest block that is drawn again while it grows.
-LONGEST_BLOCK = 3_000
+MAX_OPEN_CHARACTERS = 3_000
 # The columns of a table depend on all its rows, so it may be longer.
-LONGEST_TABLE = 6_000
+MAX_TABLE_CHARACTERS = 6_000
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class Draft:
 
     def step(self) -> None:
         """Draw a part of what waits."""
-        self._open += self._waiting[:STEP]
-        self._waiting = self._waiting[STEP:]
+        self._open += self._waiting[:STEP_CHARACTERS]
+        self._waiting = self._waiting[STEP_CHARACTERS:]
         tokens = parse(self._open)
         self.parsed += len(self._open)
         at, line = _last_block(tokens, self._open)
@@ -134,7 +134,7 @@ def _from_line(text: str, line: int) -> str:
 
 
 def _longest(first: Token) -> int:
-    return LONGEST_TABLE if first.type == "table_open" else LONGEST_BLOCK
+    return MAX_TABLE_CHARACTERS if first.type == "table_open" else MAX_OPEN_CHARACTERS
 
 
 def _cut_place(text: str) -> int:
@@ -156,14 +156,14 @@ SAID_LINES = 40
 SAID_CHARACTERS = 8_000
 FLUSH_SECONDS = 0.05
 # Drawing streamed text may take one part of this many of the time: the rest is for the keys.
-SHARE = 4
-LEAST_PAUSE = 0.005
+DRAWING_SHARE = 4
+MIN_PAUSE_SECONDS = 0.005
 # Of one answer on the screen: 1,500 lines or so. The log has all of it.
-MOST_CHARACTERS = 100_000
+MAX_ANSWER_CHARACTERS = 100_000
 # Lines of one answer that are kept as Textual draws them.
-MOST_STRIPS = 300
+MAX_CACHED_STRIPS = 300
 # What is drawn at once, before anything else happens: most answers are shorter.
-AT_ONCE = 4_000
+MAX_IMMEDIATE_CHARACTERS = 4_000
 
 
 class Said(Static):
@@ -232,8 +232,8 @@ class Answer(Widget):
         self._hurry.set()
         if text is not None:
             # Of a very long text only what is shown is looked at.
-            shown = clean(text[:MOST_CHARACTERS])
-            if (self._before + shown)[:MOST_CHARACTERS] != self.source:
+            shown = clean(text[:MAX_ANSWER_CHARACTERS])
+            if (self._before + shown)[:MAX_ANSWER_CHARACTERS] != self.source:
                 self.source, self.hidden = self._before, 0
                 self._keep(text)
                 self.redraw()
@@ -248,7 +248,7 @@ class Answer(Widget):
 
     def _keep(self, text: str) -> str:
         """Add to the text, and return what of it is shown."""
-        room = MOST_CHARACTERS - len(self.source)
+        room = MAX_ANSWER_CHARACTERS - len(self.source)
         kept = clean(text[:room])[:room]
         self.source += kept
         self.hidden += max(len(text) - room, 0)
@@ -260,7 +260,7 @@ class Answer(Widget):
         self._strips.clear()
         self._draft = Draft(width)
         self._draft.write(self.source)
-        if len(self.source) <= AT_ONCE:
+        if len(self.source) <= MAX_IMMEDIATE_CHARACTERS:
             while self._draft.behind:
                 self._draft.step()
             self._shown = None
@@ -281,10 +281,10 @@ class Answer(Widget):
             self.refresh(layout=self._height != height)
             # The longer drawing takes, the longer the pause: neither keys nor other runs wait for it.
             spent = time.perf_counter() - began
-            pause = max(FLUSH_SECONDS, spent * (SHARE - 1))
+            pause = max(FLUSH_SECONDS, spent * (DRAWING_SHARE - 1))
             if self._hurry.is_set():
                 # A key goes through several tasks before it is seen: all of them get their turn.
-                await asyncio.sleep(max(spent, LEAST_PAUSE))
+                await asyncio.sleep(max(spent, MIN_PAUSE_SECONDS))
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -319,7 +319,7 @@ class Answer(Widget):
             line.stylize(style, start, len(line) if end == -1 else end)
         strip = strip_of(line, self.app.console, self.content_size.width, self.rich_style).apply_offsets(0, y)
         if is_finished:
-            if len(self._strips) >= MOST_STRIPS:
+            if len(self._strips) >= MAX_CACHED_STRIPS:
                 self._strips.clear()
             self._strips[y] = strip
         return strip

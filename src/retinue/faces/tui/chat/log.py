@@ -29,11 +29,11 @@ from retinue.runs.notifications import ending
 from retinue.runs.record import RESUME_PROMPT
 
 # Parts that are kept on the screen; older ones are in the log, and in the viewer.
-MOST_BLOCKS = 300
-CUT = 100
+MAX_BLOCKS = 300
+CUT_BLOCKS = 100
 # Parts that are put on the screen in one go.
-AT_ONCE = 20
-MOUNT_PAUSE = 0.02
+BLOCKS_PER_MOUNT = 20
+MOUNT_PAUSE_SECONDS = 0.02
 # The notes that are shown, each with its kind.
 NOTES: Mapping[Topic | None, str] = {
     "compacted": "info",
@@ -123,21 +123,21 @@ class ChatLog(VerticalScroll, can_focus=False):
                 await self.take(event)
         finally:
             self._collected = None
-        shown = blocks[-MOST_BLOCKS:]
-        if len(blocks) > MOST_BLOCKS or any(event.seq > 1 for event in events[:1]):
+        shown = blocks[-MAX_BLOCKS:]
+        if len(blocks) > MAX_BLOCKS or any(event.seq > 1 for event in events[:1]):
             shown.insert(0, Notice(EARLIER))
-        await self.mount(*shown[-AT_ONCE:])
+        await self.mount(*shown[-BLOCKS_PER_MOUNT:])
         self.anchor()
-        if len(shown) > AT_ONCE:
-            self._mount_earlier(shown[:-AT_ONCE])
+        if len(shown) > BLOCKS_PER_MOUNT:
+            self._mount_earlier(shown[:-BLOCKS_PER_MOUNT])
 
     @work(group="earlier", exclusive=True)
     async def _mount_earlier(self, blocks: list[Widget]) -> None:
         """Put what is above the screen there, a few parts at a time: keys are heard meanwhile."""
         while blocks:
-            await self.mount(*blocks[-AT_ONCE:], before=0)
-            del blocks[-AT_ONCE:]
-            await asyncio.sleep(MOUNT_PAUSE)
+            await self.mount(*blocks[-BLOCKS_PER_MOUNT:], before=0)
+            del blocks[-BLOCKS_PER_MOUNT:]
+            await asyncio.sleep(MOUNT_PAUSE_SECONDS)
 
     def push(self, event: Event) -> None:
         """Take an event later, and in order: for callers that must not wait."""
@@ -151,7 +151,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._collected.append(block)
             return AwaitMount(self, [])
         mounted = self.mount(block)
-        if len(self.children) > MOST_BLOCKS + CUT and not self._cutting:
+        if len(self.children) > MAX_BLOCKS + CUT_BLOCKS and not self._cutting:
             self._cut()
         return mounted
 
@@ -212,7 +212,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             # What is still at work stays: its next event must find it.
             at_work = {*self._answers.values(), *self._thoughts.values(), *self._tools.values()}
             with self.app.batch_update():
-                await self.remove_children([each for each in self.children[:-MOST_BLOCKS] if each not in at_work])
+                await self.remove_children([each for each in self.children[:-MAX_BLOCKS] if each not in at_work])
                 await self.mount(Notice(EARLIER), before=0)
         finally:
             self._cutting = False

@@ -19,7 +19,7 @@ from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, stats
 from retinue.faces.tui.chat.folded import Folded
 
-PREVIEW = 80
+PREVIEW_CELLS = 80
 EXPANDED_LINES = 30
 # Characters of a result that are looked at for its preview, and for all that is shown of it.
 PREVIEW_SOURCE = 2_000
@@ -87,7 +87,7 @@ def _result_lines(text: str, expanded: bool, width: int) -> list[Text]:
         source = text[:PREVIEW_SOURCE]
         # Nothing is left of text that is only a sign of Markdown, such as a lone dash.
         first, *others = [line for line in plain_text(source).split("\n") if line.strip()] or [source]
-        cut = fit(one_line(first), PREVIEW)
+        cut = fit(one_line(first), PREVIEW_CELLS)
         if others and cut == one_line(first):
             cut += " …"
         return [Text(f"  ⎿ {cut}", STYLES["dim"])]
@@ -169,7 +169,7 @@ class NotificationBox(Folded):
         return lines
 
 
-MOST = 3
+MAX_WAITING_ROWS = 3
 
 
 class Waiting(Static):
@@ -191,7 +191,7 @@ class Waiting(Static):
 
 
 def lines(queue: Sequence[str], resend_key: str, width: int) -> list[Text]:
-    rows = [Text(fit(f"◦ {one_line(words)}", width), STYLES["dim"]) for words in queue[:MOST]]
-    more = optional("+{} more · ", max(len(queue) - MOST, 0))
+    rows = [Text(fit(f"◦ {one_line(words)}", width), STYLES["dim"]) for words in queue[:MAX_WAITING_ROWS]]
+    more = optional("+{} more · ", max(len(queue) - MAX_WAITING_ROWS, 0))
     hint = f"  {more}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
     return [*rows, Text(fit(hint, width), STYLES["dim"])]

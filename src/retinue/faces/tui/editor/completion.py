@@ -29,7 +29,7 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompletionPlace:
     """`word` is what was typed of it, `start` where it begins in the line. `first` says that the
     whole text begins here: only there an agent can be addressed."""
 
@@ -47,52 +47,52 @@ class Candidate:
     note: str = ""
 
 
-def wanted(line: str, column: int, *, first_line: bool) -> Wanted | None:
+def place_of(line: str, column: int, *, first_line: bool) -> CompletionPlace | None:
     """Return what the cursor at `column` of `line` stands behind; None for plain words."""
     before = line[:column]
-    found = _COMMAND.fullmatch(before)
-    if found and first_line:
-        return Wanted("command", found[1], 0, first=True)
+    command = _COMMAND.fullmatch(before)
+    if command and first_line:
+        return CompletionPlace("command", command[1], 0, first=True)
     model = _MODEL.fullmatch(before)
     if model and first_line:
-        return Wanted("model", model[1], model.start(1), first=False)
+        return CompletionPlace("model", model[1], model.start(1), first=False)
     mention = _MENTION.search(before)
     if mention is None:
         return None
-    return Wanted("mention", mention[1], mention.start(), first=first_line and mention.start() == 0)
+    return CompletionPlace("mention", mention[1], mention.start(), first=first_line and mention.start() == 0)
 
 
 @dataclass(slots=True)
 class Choices:
     """The list that is open, and what is chosen in it."""
 
-    found: Sequence[Candidate] = ()
-    place: Wanted | None = None
+    candidates: Sequence[Candidate] = ()
+    place: CompletionPlace | None = None
     at: int = 0
     moved: bool = False
     """The person went to a row of it: before, the first row is only an offer."""
 
     @property
     def open(self) -> bool:
-        return bool(self.found)
+        return bool(self.candidates)
 
     @property
     def chosen(self) -> Candidate | None:
-        return self.found[self.at] if self.found else None
+        return self.candidates[self.at] if self.candidates else None
 
-    def show(self, place: Wanted, found: Sequence[Candidate]) -> None:
+    def show(self, place: CompletionPlace, candidates: Sequence[Candidate]) -> None:
         kept = self.chosen if self.moved else None
-        self.place, self.found = place, found
-        self.moved = kept in found
-        self.at = found.index(kept) if kept in found else 0
+        self.place, self.candidates = place, candidates
+        self.moved = kept in candidates
+        self.at = candidates.index(kept) if kept in candidates else 0
 
     def move(self, step: int) -> None:
-        if self.found:
-            self.at = (self.at + step) % len(self.found)
+        if self.candidates:
+            self.at = (self.at + step) % len(self.candidates)
             self.moved = True
 
     def close(self) -> None:
-        self.found, self.place, self.at, self.moved = (), None, 0, False
+        self.candidates, self.place, self.at, self.moved = (), None, 0, False
 
 
 class Completer:
@@ -105,13 +105,13 @@ class Completer:
         self._model_names: dict[str, str] | None = None
         self._models_at = 0.0
 
-    async def __call__(self, wanted: Wanted) -> Sequence[Candidate]:
-        if wanted.kind == "command":
-            return self._command_names(wanted.word)
-        if wanted.kind == "model":
-            return await self._models(wanted.word)
-        agents = self._agents(wanted.word) if wanted.first else []
-        files = await self._files.like(wanted.word, MOST - len(agents))
+    async def __call__(self, place: CompletionPlace) -> Sequence[Candidate]:
+        if place.kind == "command":
+            return self._command_names(place.word)
+        if place.kind == "model":
+            return await self._models(place.word)
+        agents = self._agents(place.word) if place.first else []
+        files = await self._files.like(place.word, MOST - len(agents))
         return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
 
     def _command_names(self, word: str) -> list[Candidate]:

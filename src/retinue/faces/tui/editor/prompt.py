@@ -24,7 +24,7 @@ from textual.widgets.text_area import Selection
 from retinue.app.project_files import is_image_file
 from retinue.app.prompt_history import History
 from retinue.app.rich_text import STYLES, fit, one_line
-from retinue.faces.tui.editor.completion import Candidate, Choices, Wanted, wanted
+from retinue.faces.tui.editor.completion import Candidate, Choices, CompletionPlace, place_of
 
 LONG_LINES = 10
 LONG_CHARACTERS = 1_000
@@ -110,9 +110,9 @@ class Popup(Static):
 
 
 def lines(choices: Choices, width: int) -> list[Text]:
-    column = min(max((len(each.text) for each in choices.found), default=0), max(width - 20, width // 2))
+    column = min(max((len(each.text) for each in choices.candidates), default=0), max(width - 20, width // 2))
     drawn = []
-    for number, each in enumerate(choices.found):
+    for number, each in enumerate(choices.candidates):
         chosen = number == choices.at
         line = Text(no_wrap=True)
         line.append("❯ " if chosen else "  ", STYLES["accent"])
@@ -124,7 +124,7 @@ def lines(choices: Choices, width: int) -> list[Text]:
     return drawn
 
 
-Complete = Callable[[Wanted], Awaitable[Sequence[Candidate]]]
+Complete = Callable[[CompletionPlace], Awaitable[Sequence[Candidate]]]
 # Takes a draft to another editor and returns it as it was left there.
 Edit = Callable[[str], Awaitable[str]]
 NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
@@ -263,7 +263,7 @@ class Prompt(TextArea):
         if not found:
             found = [Candidate(self.text, "nothing that was said before has these words")]
         self._searching = True
-        self.choices.show(Wanted("history", self.text, 0, first=True), found)
+        self.choices.show(CompletionPlace("history", self.text, 0, first=True), found)
         self.popup.paint(self.choices)
 
     def _take_found(self) -> bool:
@@ -283,13 +283,13 @@ class Prompt(TextArea):
     def _accept(self, *, by_enter: bool) -> bool:
         chosen, place = self.choices.chosen, self.choices.place
         moved = self.choices.moved
-        decided = moved or len(self.choices.found) == 1
+        decided = moved or len(self.choices.candidates) == 1
         self.close_choices()
         if chosen is None or place is None:
             return False
         row, column = self.cursor_location
         # Someone who types fast is ahead of the list: what it offers then is for other words.
-        if wanted(self.document.get_line(row), column, first_line=row == 0) != place:
+        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
             return False
         typed = self.document.get_line(row)[place.start : column]
         if by_enter and place.kind == "command" and typed == chosen.text:
@@ -343,7 +343,7 @@ class Prompt(TextArea):
             self.action_search()
             return
         row, column = self.cursor_location
-        place = wanted(self.document.get_line(row), column, first_line=row == 0)
+        place = place_of(self.document.get_line(row), column, first_line=row == 0)
         recalled = self.past is not None and self.past.recalled == self.text
         if place is None or self._complete is None or recalled:
             self.close_choices()
@@ -351,11 +351,11 @@ class Prompt(TextArea):
             self._find(place)
 
     @work(exclusive=True, group="completion")
-    async def _find(self, place: Wanted) -> None:
+    async def _find(self, place: CompletionPlace) -> None:
         assert self._complete is not None
         found = await self._complete(place)
         row, column = self.cursor_location
-        if wanted(self.document.get_line(row), column, first_line=row == 0) != place:
+        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
             # Typed on meanwhile.
             return
         if found:

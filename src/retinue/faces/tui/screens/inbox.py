@@ -161,15 +161,15 @@ def _style(line: str) -> str:
 
 
 BY = "terminal app"
-OTHER = "other"
+OTHER_WORDS = "other"
 # How often what an item says of its run is read again, if nothing else changes.
 READ_SECONDS = 5.0
 # From this height on the conversation stays in view above the inbox, which takes half of the rows at most: its list,
 # who asks, its heading and its keys take the others of them.
-HIGH = 32
+BOX_MIN_HEIGHT = 32
 OTHER_ROWS = 9
 # Items that are listed; others follow as these are answered.
-MOST = 60
+MAX_LISTED_ITEMS = 60
 
 
 class InboxScreen(Sheet[None]):
@@ -318,7 +318,7 @@ class InboxScreen(Sheet[None]):
         self._second = second
         if ids != self._ids or time.monotonic() - self._read_at >= READ_SECONDS:
             self._ids, self._read_at = ids, time.monotonic()
-            found = inbox.rows(MOST, everything=self._everything)
+            found = inbox.rows(MAX_LISTED_ITEMS, everything=self._everything)
             self._listed = {each.item.id: each for each in found}
         waiting = len(ids)
         # Nothing is left to do here; what is typed next is meant for the conversation.
@@ -358,8 +358,8 @@ class InboxScreen(Sheet[None]):
     def _fit(self) -> None:
         """Leave the conversation in view where the terminal is high enough: the text takes the rows it needs."""
         height, reading = self.app.size.height, self.query_one(LongText)
-        self.set_class(height >= HIGH, "box")
-        if height < HIGH:
+        self.set_class(height >= BOX_MIN_HEIGHT, "box")
+        if height < BOX_MIN_HEIGHT:
             reading.styles.height = "1fr"
             return
         width = max(self.app.size.width - 3, 10)
@@ -375,8 +375,8 @@ class InboxScreen(Sheet[None]):
             chosen = await self.ask(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]
-            chosen = await self.ask(Pick(item.title, [*rows, (OTHER, "Other words…")]))
-            if chosen == OTHER and OTHER not in item.options:
+            chosen = await self.ask(Pick(item.title, [*rows, (OTHER_WORDS, "Other words…")]))
+            if chosen == OTHER_WORDS and OTHER_WORDS not in item.options:
                 chosen = await self._ask_for_words(item)
         else:
             chosen = await self._ask_for_words(item)

@@ -26,7 +26,7 @@ from retinue.faces.tui.screens.sheet import ListPage
 
 ADD = "add"
 HINT = "Enter uses it from your next message on · Ctrl+D for good · Esc closes"
-MOST = 400
+MAX_LISTED_MODELS = 400
 
 
 class ModelsScreen(ListPage[str | None]):
@@ -91,7 +91,7 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
         if all(word in text.lower() for word in words):
             mark = "*" if info.full_name == now else " "
             rows.append((info.full_name, Text(fit(f"{mark} {one_line(text)}", width), no_wrap=True)))
-    rows = rows[:MOST]
+    rows = rows[:MAX_LISTED_MODELS]
     rows.append((ADD, Text("  Set up another: a key, a server, an address", no_wrap=True)))
     return rows
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 Line = tuple[str, str]
 Make = Callable[["Project", list[str]], Awaitable[list[Line]]]
 
-PATIENCE_SECONDS = 30.0
-MOST_LINES = 500
+REPORT_TIMEOUT_SECONDS = 30.0
+MAX_REPORT_LINES = 500
 _GRADES = {"ok": ("[PASS]", "success"), "info": ("[INFO]", "dim"), "warning": ("[WARN]", "warning")}
 _ORDER = ("policy", "flag", "project", "user", "plugin", "builtin")
 
@@ -153,7 +153,7 @@ def program(word: str, *usual: str) -> Make:
             cwd=Path(sys.prefix),
         )
         try:
-            done = await asyncio.to_thread(run, program, seconds=PATIENCE_SECONDS)
+            done = await asyncio.to_thread(run, program, seconds=REPORT_TIMEOUT_SECONDS)
         except TimeoutExpired:
             return [(f"retinue {word} takes too long; run it in a terminal of its own.", "warning")]
         meaning = "error" if done.returncode else "dim"
@@ -210,9 +210,9 @@ async def make_report(report: Report, project: Project, words: list[str]) -> lis
         return [(sentence(error), "error")]
     except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
         return [(f"Toolkit command failed: {type(error).__name__}: {error}", "error")]
-    more = len(lines) - MOST_LINES
+    more = len(lines) - MAX_REPORT_LINES
     if more > 0:
-        lines[MOST_LINES:] = [(f"… {more} more lines: run it in a terminal", "dim")]
+        lines[MAX_REPORT_LINES:] = [(f"… {more} more lines: run it in a terminal", "dim")]
     return lines
 
 
