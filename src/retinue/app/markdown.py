@@ -125,10 +125,10 @@ def _task(children: Sequence[SyntaxTreeNode]) -> bool | None:
     """Return whether the entry of a task list is done; None for any other entry."""
     if not children or children[0].type != "paragraph":
         return None
-    found = _TASK.match(children[0].children[0].content)
-    if found is None:
+    match = _TASK.match(children[0].children[0].content)
+    if match is None:
         return None
-    return found[1] != " "
+    return match[1] != " "
 
 
 def _prefixed(lines: Iterable[Text], first: str, others: str, style: str) -> list[Text]:
@@ -215,8 +215,8 @@ def _token_style(kind: Any) -> str:
 def _table(node: SyntaxTreeNode, width: int) -> list[Text]:
     rows: list[list[Text]] = []
     sides: list[str] = []
-    for part in node.children:
-        for row in part.children:
+    for section in node.children:
+        for row in section.children:
             rows.append([_inline(cell.children[0]) if cell.children else Text() for cell in row.children])
             sides = sides or [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in row.children]
     natural = [max(row[at].cell_len for row in rows) for at in range(len(sides))]
@@ -235,11 +235,11 @@ def _column_sizes(natural: Sequence[int], room: int) -> list[int] | None:
     """Return the width of each column: what it needs, or an equal share of what is left where that is less. None
     where there is no room for a table."""
     sizes = [0] * len(natural)
-    left, columns = room, sorted(range(len(natural)), key=lambda at: natural[at])
+    free, columns = room, sorted(range(len(natural)), key=lambda at: natural[at])
     for done, at in enumerate(columns):
-        share = left // (len(columns) - done)
+        share = free // (len(columns) - done)
         sizes[at] = min(max(natural[at], 1), share)
-        left -= sizes[at]
+        free -= sizes[at]
         if share < MIN_COLUMN_CELLS and natural[at] > share:
             return None
     return sizes
@@ -251,12 +251,12 @@ def _table_row(cells: Sequence[Text], sizes: Sequence[int], sides: Sequence[str]
     for at in range(max(map(len, columns), default=0)):
         line = Text()
         for column, size, side in zip(columns, sizes, sides, strict=False):
-            part = column[at].copy() if at < len(column) else Text()
-            missing = size - part.cell_len
+            text = column[at].copy() if at < len(column) else Text()
+            missing = size - text.cell_len
             before = {"right": missing, "center": missing // 2}.get(side, 0)
             if line:
                 line.append(_GAP, STYLES["dim"])
-            line.append(" " * before).append_text(part).append(" " * (missing - before))
+            line.append(" " * before).append_text(text).append(" " * (missing - before))
         lines.append(line)
     return lines
 

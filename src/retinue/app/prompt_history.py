@@ -73,15 +73,15 @@ class History:
 
     def find(self, words: str, most: int = 8) -> list[str]:
         """Return entries that have all of these words somewhere, newest first and each once."""
-        wanted = words.lower().split()
-        found: dict[str, None] = {}
+        needles = words.lower().split()
+        matches: dict[str, None] = {}
         for entry in reversed(self.entries):
             low = entry.lower()
-            if all(word in low for word in wanted):
-                found[entry] = None
-            if len(found) == most:
+            if all(word in low for word in needles):
+                matches[entry] = None
+            if len(matches) == most:
                 break
-        return list(found)
+        return list(matches)
 
     def leave(self) -> None:
         """Typing goes on from where one is."""
@@ -89,17 +89,17 @@ class History:
 
 
 def _read(path: Path) -> list[str]:
-    found: list[str] = []
+    entries: list[str] = []
     try:
         lines = path.read_text("utf-8", errors="replace").splitlines()
     except OSError:
-        return found
+        return entries
     for line in lines[-MAX_ENTRIES * 2 :]:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             text = json.loads(line)["text"]
-            if isinstance(text, str) and (not found or found[-1] != text):
-                found.append(text)
-    return found[-MAX_ENTRIES:]
+            if isinstance(text, str) and (not entries or entries[-1] != text):
+                entries.append(text)
+    return entries[-MAX_ENTRIES:]
 
 
 def _append(path: Path, text: str) -> None:
@@ -118,13 +118,13 @@ def _append(path: Path, text: str) -> None:
 def _shorten(path: Path) -> None:
     """Return the newest entries, up to half of what is allowed."""
     fresh = path.with_suffix(f".{os.getpid()}.new")
-    kept: list[str] = []
+    newest: list[str] = []
     size = 0
     for text in reversed(_read(path)):
-        kept.append(json.dumps({"text": text}, ensure_ascii=True) + "\n")
-        size += len(kept[-1])
+        newest.append(json.dumps({"text": text}, ensure_ascii=True) + "\n")
+        size += len(newest[-1])
         if size > MAX_HISTORY_BYTES // 2:
             break
-    fresh.write_text("".join(reversed(kept)), "utf-8")
+    fresh.write_text("".join(reversed(newest)), "utf-8")
     fresh.chmod(0o600)
     fresh.replace(path)

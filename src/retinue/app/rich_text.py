@@ -70,12 +70,12 @@ def clean_lines(text: str) -> list[str]:
     """Return the lines of a text, each of which draws nothing but itself; indentation stays."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    found = []
+    lines = []
     for line in _NEW_LINE.split(text):
         if not (line.isascii() and line.isprintable()):
             line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB_CELLS)))
-        found.append(line.rstrip())
-    return found
+        lines.append(line.rstrip())
+    return lines
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -89,7 +89,7 @@ def wrap(text: str, width: int) -> list[str]:
             # Many times as quick as Rich, and of an ordinary transcript nearly all lines.
             lines += textwrap.wrap(line, width, break_on_hyphens=False, expand_tabs=False)
         else:
-            lines += [part.plain.rstrip() for part in wrap_text(Text(line), width)]
+            lines += [piece.plain.rstrip() for piece in wrap_text(Text(line), width)]
     return lines
 
 
@@ -214,9 +214,9 @@ def _pairs(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     edits = arguments.get("edits")
     if not isinstance(edits, list):
         edits = [arguments]
-    for each in edits:
-        if isinstance(each, Mapping):
-            old, new = _first(each, _OLD), _first(each, _NEW)
+    for edit in edits:
+        if isinstance(edit, Mapping):
+            old, new = _first(edit, _OLD), _first(edit, _NEW)
             if old is not None and new is not None:
                 yield old, new
 

@@ -103,11 +103,11 @@ async def test_names_are_offered_behind_the_command_and_what_was_typed_is_used(h
             prompt = app.query_one(Prompt)
             prompt.insert("/model qwen3")
             offered = ["ollama/qwen3:8b", "ollama/qwen3:32b"]
-            await until(pilot, lambda: [each.text for each in prompt.choices.found] == offered)
+            await until(pilot, lambda: [each.text for each in prompt.choices.candidates] == offered)
             await press(pilot, "down", "enter")
             await until(pilot, lambda: app.session.model == "ollama/qwen3:32b")
             prompt.insert("/model llama3.2")
-            await until(pilot, lambda: len(prompt.choices.found) == 1)
+            await until(pilot, lambda: len(prompt.choices.candidates) == 1)
             await press(pilot, "enter")
             await until(pilot, lambda: app.session.model == "ollama/llama3.2:latest")
 

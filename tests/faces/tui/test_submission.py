@@ -123,7 +123,7 @@ async def test_files_agents_and_types_are_in_one_list_that_says_which_is_which(t
         await until(pilot, lambda: any(card.name == "expert" for card in app.board.agents()))
         app._prompt.put("@exp")
         await until(pilot, lambda: "@explain/" in picture(app))
-        notes = {each.text: each.note.split(" ·")[0] for each in app._prompt.choices.found}
+        notes = {each.text: each.note.split(" ·")[0] for each in app._prompt.choices.candidates}
         assert notes["@expert"].startswith("agent ")
         assert notes["@Explore"] == "starts an agent"
         assert "@explore" not in notes

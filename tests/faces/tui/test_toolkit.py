@@ -135,7 +135,7 @@ async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch,
     assert ("5", "") in lines
     lines = await make_report(Report("settings", "", program("settings")), project, ["get", "nonsense-9"])
     assert lines[-1][1] == "error" and any("nonsense-9" in line for line, _ in lines)
-    monkeypatch.setattr(toolkit_reports, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(toolkit_reports, "REPORT_TIMEOUT_SECONDS", 0.001)
     ((line, kind),) = await make_report(Report("settings", "", program("settings")), project, ["list"])
     assert kind == "warning" and "too long" in line
     assert capfd.readouterr() == ("", "")

@@ -288,8 +288,8 @@ class RetinueApp(Frame):
             self._status.show("Press Ctrl+C again to quit.")
 
     @work
-    async def run_command(self, name: str, rest: str) -> None:
-        await self._guarded(COMMANDS[name].handler(self, rest))
+    async def run_command(self, name: str, words: str) -> None:
+        await self._guarded(COMMANDS[name].handler(self, words))
 
     @work
     async def say(self, text: str) -> None:

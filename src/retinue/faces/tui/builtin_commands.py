@@ -14,17 +14,17 @@ from retinue.faces.tui.frame import Frame, command, live_runs
 
 
 @command("clear", "begin a new conversation; the old one stays in the log")
-async def clear(app: Frame, rest: str) -> None:
+async def clear(app: Frame, words: str) -> None:
     if not app.is_busy():
         await app.new_conversation()
 
 
 @command("model", "choose a model from a list, by its name, or set one up", "[NAME|add]")
-async def model(app: Frame, rest: str) -> None:
-    if rest == "add":
+async def model(app: Frame, words: str) -> None:
+    if words == "add":
         await app.open_screen("first_model")
-    elif rest:
-        await use_model(app, rest)
+    elif words:
+        await use_model(app, words)
     else:
         await app.open_screen("models")
 
@@ -43,43 +43,43 @@ async def use_model(app: Frame, name: str, *, always: bool = False) -> bool:
         app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
         return False
     app.session.model = chosen.info.full_name
-    kept = " It is your default now." if always else ""
-    app.tell(f"From your next message on: {chosen.info.full_name}.{kept}")
+    note = " It is your default now." if always else ""
+    app.tell(f"From your next message on: {chosen.info.full_name}.{note}")
     return True
 
 
 @command("plan", "plan mode: nothing is changed until you approve a plan", "[TASK]")
-async def plan(app: Frame, rest: str) -> None:
+async def plan(app: Frame, words: str) -> None:
     if app.talk is not app.session:
         app.tell("This conversation belongs to another process: its mode cannot be changed from here.", "warning")
         return
     await app.session.change_mode("plan")
-    if rest:
-        await app.session.say(rest)
+    if words:
+        await app.session.say(words)
         app.board.main_id = app.session.main_id
     else:
         app.tell("Plan mode: say what to plan. Shift+Tab leaves it.")
 
 
 @command("theme", "light or dark colours", "[light|dark|auto]")
-async def choose_theme(app: Frame, rest: str) -> None:
-    if rest not in ("light", "dark", "auto", ""):
-        app.tell(f"There is no theme '{rest}': light, dark or auto.", "warning")
+async def choose_theme(app: Frame, words: str) -> None:
+    if words not in ("light", "dark", "auto", ""):
+        app.tell(f"There is no theme '{words}': light, dark or auto.", "warning")
         return
-    if not rest:
-        rest = "light" if app.current_theme.dark else "dark"
-    saved = save_setting(app.project, "theme", rest, "user")
+    if not words:
+        words = "light" if app.current_theme.dark else "dark"
+    saved = save_setting(app.project, "theme", words, "user")
     app.retinue.supervisor.reload_settings(persisted=saved.persisted)
-    app.use_theme(rest)
+    app.use_theme(words)
 
 
 @command("stop", "stop a run of this conversation, by its @name; without one all agents", "[@NAME]")
-async def stop(app: Frame, rest: str) -> None:
+async def stop(app: Frame, words: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell(await app.talk.stop())
         return
     supervisor = app.retinue.supervisor
-    name = rest.removeprefix("@").lower()
+    name = words.removeprefix("@").lower()
     count = 0
     for node in live_runs(supervisor):
         # A run of the list may have been stopped together with one before it.
@@ -94,8 +94,8 @@ async def stop(app: Frame, rest: str) -> None:
 
 
 @command("statusline", "let an agent set up the status line; say what it should show", "[WISH]")
-async def statusline(app: Frame, rest: str) -> None:
-    wish = rest or "Show what is useful; follow my shell's prompt (PS1) if I have one."
+async def statusline(app: Frame, words: str) -> None:
+    wish = words or "Show what is useful; follow my shell's prompt (PS1) if I have one."
     run = await app.retinue.spawn("statusline-setup", wish)
     app.tell(f"The agent {run.agent} works on it; you will see it in the list of agents.")
     outcome = await run.wait()
@@ -105,7 +105,7 @@ async def statusline(app: Frame, rest: str) -> None:
 
 
 @command("quit", "leave")
-async def leave(app: Frame, rest: str) -> None:
+async def leave(app: Frame, words: str) -> None:
     await app.leave()
 
 
@@ -124,20 +124,20 @@ async def edit_draft(app: Frame, text: str) -> str:
 
 
 @command("copy", "the last answer to the clipboard, the one N before it, or its last code block", "[N|code]")
-async def copy(app: Frame, rest: str) -> None:
-    if rest and rest != "code" and not rest.isdecimal():
+async def copy(app: Frame, words: str) -> None:
+    if words and words != "code" and not words.isdecimal():
         app.tell("Say /copy, /copy 2 for the answer before the last one, or /copy code.", "warning")
         return
     await app.project.log.flush()
-    number = int(rest) if rest.isdecimal() else 1
-    found: list[str] = []
+    number = int(words) if words.isdecimal() else 1
+    texts: list[str] = []
     if app.talk.main_id is not None:
-        found = await app.project.log.read(partial(answers, run_id=app.talk.main_id, most=number))
-    if not 1 <= number <= len(found):
-        app.tell(f"There are {plural(len(found), 'answer')} to copy.", "warning")
+        texts = await app.project.log.read(partial(answers, run_id=app.talk.main_id, most=number))
+    if not 1 <= number <= len(texts):
+        app.tell(f"There are {plural(len(texts), 'answer')} to copy.", "warning")
         return
-    text = found[number - 1]
-    if rest == "code":
+    text = texts[number - 1]
+    if words == "code":
         blocks = code_blocks(text)
         if not blocks:
             app.tell("The last answer has no code block. /copy copies all of it.", "warning")
@@ -147,7 +147,7 @@ async def copy(app: Frame, rest: str) -> None:
 
 
 @command("undo", "put back the files that were changed since your last message")
-async def undo(app: Frame, rest: str) -> None:
+async def undo(app: Frame, words: str) -> None:
     from retinue.app.rewind import Rewinder
     from retinue.faces.tui.screens.rewind import go_back, why_not
 
@@ -155,8 +155,8 @@ async def undo(app: Frame, rest: str) -> None:
     if refusal:
         app.tell(refusal, "warning")
         return
-    points = [each for each in await Rewinder(app.project, app.talk.main_id or "").points() if not each.is_left]
-    changed = [each for each in points if each.files]
+    points = [point for point in await Rewinder(app.project, app.talk.main_id or "").points() if not point.is_left]
+    changed = [point for point in points if point.files]
     if not changed:
         app.tell("No file was changed in this conversation.")
     elif not points[-1].files:

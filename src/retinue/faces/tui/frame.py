@@ -82,8 +82,8 @@ class ScreenEntry(NamedTuple):
 
     def screen(self, *arguments: Any) -> Screen[Any]:
         module, _, name = self.home.partition(":")
-        made: Screen[Any] = getattr(importlib.import_module(f"retinue.faces.tui.screens.{module}"), name)(*arguments)
-        return made
+        screen: Screen[Any] = getattr(importlib.import_module(f"retinue.faces.tui.screens.{module}"), name)(*arguments)
+        return screen
 
 
 SCREENS: dict[str, ScreenEntry] = {
@@ -158,22 +158,22 @@ SIGNS: tuple[tuple[str, str], ...] = (
 
 def choose_keys(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
     """Return the table with the user's keys in it, and what was wrong with those."""
-    known = {each.name for each in KEYS}
+    names = {entry.name for entry in KEYS}
     problems = []
     for name in settings:
         # A name with a dot belongs to a screen, which looks after its own keys.
-        if "." not in name and name not in known:
+        if "." not in name and name not in names:
             problems.append(f"keys.{name}: there is no action of that name")
-    wanted = {"resend": abort_resend_key, **settings}
+    chosen = {"resend": abort_resend_key, **settings}
     table: list[Key] = []
     taken: dict[str, str] = {}
-    for each in KEYS:
-        key = wanted.get(each.name, each.key).strip().lower() or each.key
+    for entry in KEYS:
+        key = chosen.get(entry.name, entry.key).strip().lower() or entry.key
         if key in taken:
-            problems.append(f"keys.{each.name}: {key} is already the key for {taken[key]}")
-            key = each.key
-        taken[key] = each.name
-        table.append(each._replace(key=key))
+            problems.append(f"keys.{entry.name}: {key} is already the key for {taken[key]}")
+            key = entry.key
+        taken[key] = entry.name
+        table.append(entry._replace(key=key))
     return tuple(table), problems
 
 
@@ -229,10 +229,10 @@ async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -
     if not live:
         return "quit"
     rows = []
-    for each in live[:MAX_LISTED_RUNS]:
+    for run in live[:MAX_LISTED_RUNS]:
         # The main agent has no description: it is known by what it was asked.
-        about = each.state.description or each.launch.request.task
-        rows.append(fit(one_line(f"{each.state.name or each.agent}: {about}"), 60))
+        about = run.state.description or run.launch.request.task
+        rows.append(fit(one_line(f"{run.state.name or run.agent}: {about}"), 60))
     if len(live) > MAX_LISTED_RUNS:
         rows.append(f"… and {len(live) - MAX_LISTED_RUNS} more")
     choices = [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
@@ -265,7 +265,7 @@ class Frame(App[Leaving]):
         super().__init__()
         if self.no_color:
             # Textual itself would leave shades of grey.
-            self._filters[:] = [each for each in self._filters if not isinstance(each, Monochrome)]
+            self._filters[:] = [line_filter for line_filter in self._filters if not isinstance(line_filter, Monochrome)]
             self._filters.append(NoColor())
         self.retinue = retinue
         self.project = retinue.supervisor.project
@@ -274,7 +274,7 @@ class Frame(App[Leaving]):
         self.motion = wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
         self.keys, self.key_problems = choose_keys(settings.keys, settings.abort_resend_key)
-        key = next(each.key for each in self.keys if each.name == "interrupt")
+        key = next(entry.key for entry in self.keys if entry.name == "interrupt")
         self.interrupt_key = key.replace("escape", "esc")
         self.facts: dict[str, Any] = {}
         self.beat: Signal[float] = Signal(self, "beat")
@@ -284,8 +284,8 @@ class Frame(App[Leaving]):
 
     def set_up(self) -> None:
         """Set up colours, keys and screens, once the app is on the terminal."""
-        for each in THEMES:
-            self.register_theme(each)
+        for theme in THEMES:
+            self.register_theme(theme)
         self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
             # Not in BINDINGS: a person may have changed the keys.
@@ -316,7 +316,7 @@ class Frame(App[Leaving]):
         """Send words of the person to where they belong."""
         raise NotImplementedError
 
-    def run_command(self, name: str, rest: str) -> Worker[None]:
+    def run_command(self, name: str, words: str) -> Worker[None]:
         raise NotImplementedError
 
     def is_busy(self) -> bool:
@@ -354,9 +354,9 @@ class Frame(App[Leaving]):
             self.bind(entry.key, f"open_screen('{name}')", description=entry.help, show=False)
         if entry.command:
 
-            async def go(app: Frame, rest: str) -> None:
-                words = (rest,) if rest else ()
-                await app.open_screen(name, *words)
+            async def go(app: Frame, words: str) -> None:
+                arguments = (words,) if words else ()
+                await app.open_screen(name, *arguments)
 
             COMMANDS[entry.command] = SlashCommand(entry.command, entry.help, go, entry.arguments)
 

@@ -86,7 +86,7 @@ class Banner(Static):
             self._topics.pop(topic, None)
         self.display = bool(self._topics)
         width = max(self.app.size.width - 2, 0)
-        self.update(Text("\n").join(Text(fit(one_line(each), width)) for each in self._topics.values()))
+        self.update(Text("\n").join(Text(fit(one_line(topic_text), width)) for topic_text in self._topics.values()))
 
 
 HINT_SECONDS = 2.0

@@ -37,25 +37,25 @@ def context_lines(sizes: Mapping[str, int], model: str, window: int | None, coun
     rows = {name: size for name, size in sizes.items() if size}
     if window:
         rows["Free"] = max(window - total, 0)
-    whole = window or max(total, 1)
+    scale = window or max(total, 1)
     for name, size in rows.items():
-        bar = _bar(size, whole)
+        bar = _bar(size, scale)
         if name == "Free":
             bar = "·" * len(bar)
-        lines.append(f"  {name:<17}  {format_count(size):>7}  {_percent(size, whole):>6}  {bar}".rstrip())
+        lines.append(f"  {name:<17}  {format_count(size):>7}  {_percent(size, scale):>6}  {bar}".rstrip())
     if counted:
         lines.append(f"The provider counted {count_tokens(counted)} at the last answer.")
     lines.append("Make room: /compact, or /new for another subject.")
     return lines
 
 
-def _bar(size: int, whole: int) -> str:
-    full = round(size / whole * BAR_CELLS)
+def _bar(size: int, scale: int) -> str:
+    full = round(size / scale * BAR_CELLS)
     return "█" * full or "▏"
 
 
-def _percent(size: int, whole: int) -> str:
-    return f"{size / whole * 100:.1f} %"
+def _percent(size: int, scale: int) -> str:
+    return f"{size / scale * 100:.1f} %"
 
 
 @dataclass(slots=True)
@@ -90,20 +90,20 @@ def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
             together.add(card.usage)
     if not spent:
         return ["Nothing was spent in this conversation yet. All of this project: retinue cost"]
-    rows = [(name, model, each) for (name, model), each in spent.items()]
+    rows = [(name, model, line) for (name, model), line in spent.items()]
     rows.append(("together", "", together))
     first = max(len(name) for name, _, _ in rows)
     second = max(len(model) for _, model, _ in rows)
     lines = []
-    for name, model, each in rows:
-        count = plural(each.runs, "run")
+    for name, model, line in rows:
+        count = plural(line.runs, "run")
         text = f"{one_line(name):<{first}}  {one_line(model):<{second}}  {count:>7}"
-        lines.append(f"{text}  {format_tokens(each.tokens):>13}  {each.money}")
+        lines.append(f"{text}  {format_tokens(line.tokens):>13}  {line.money}")
     return [*lines, "All of this project: retinue cost"]
 
 
 @command("context", "what fills the model's window")
-async def context(app: Frame, rest: str) -> None:
+async def context(app: Frame, words: str) -> None:
     """Show the parts of the next request. Before the first message: what that one would carry."""
     model = app.status_facts().model
     card = app.board.cards.get(app.talk.main_id or "")
@@ -120,15 +120,15 @@ def _messages(app: Frame) -> Any:
 
 
 @command("cost", "what this conversation and its agents have cost")
-async def cost(app: Frame, rest: str) -> None:
+async def cost(app: Frame, words: str) -> None:
     app.tell("\n".join(cost_lines(app.board.cards.values(), app.talk.main_id)))
 
 
 @command("mcp", "MCP servers of this project: state and tools")
-async def mcp(app: Frame, rest: str) -> None:
-    found = await asyncio.to_thread(list_servers, app.project)
-    lines = [*found.problems]
-    for server in found.servers:
+async def mcp(app: Frame, words: str) -> None:
+    listed = await asyncio.to_thread(list_servers, app.project)
+    lines = [*listed.problems]
+    for server in listed.servers:
         lines.append(server_line(server))
         if server.tools:
             lines.append(f"    {', '.join(server.tools)}")
@@ -140,13 +140,13 @@ async def mcp(app: Frame, rest: str) -> None:
 
 
 @command("export", "write this conversation to a Markdown file", "[FILE]")
-async def export(app: Frame, rest: str) -> None:
+async def export(app: Frame, words: str) -> None:
     if app.talk.main_id is None:
         app.tell("There is no conversation to write yet.")
         return
     await app.project.log.flush()
     messages = _messages(app)
-    name = rest or f"conversation-{app.talk.main_id[:8]}.md"
+    name = words or f"conversation-{app.talk.main_id[:8]}.md"
     path = app.project.cwd / Path(name).expanduser()
     title = words_of(messages[0].text) if messages else "Conversation"
     text = app.project.redactor(conversation_markdown(title[:100], messages))
@@ -163,43 +163,43 @@ async def export(app: Frame, rest: str) -> None:
 
 
 @command("new", "begin a new conversation; the old one stays in the log")
-async def new(app: Frame, rest: str) -> None:
+async def new(app: Frame, words: str) -> None:
     if app.is_busy():
         return
     await app.new_conversation()
-    if rest:
-        app.say(rest)
+    if words:
+        app.say(words)
 
 
 @command("resume", "earlier conversations, to go on with one", "[ID]")
-async def resume(app: Frame, rest: str) -> None:
-    if not rest:
+async def resume(app: Frame, words: str) -> None:
+    if not words:
         await app.open_screen("sessions")
         return
     if app.is_busy():
         return
     try:
-        found = await app.feed.find(rest)
+        run = await app.feed.find(words)
     except RetinueError as error:
         app.tell(f"{error.message} See which there are: /resume", "warning")
         return
-    await app.open_session(found.id)
+    await app.open_session(run.id)
 
 
 @command("compact", "shorten the conversation before the next request; say what to keep", "[WORDS]")
-async def compact(app: Frame, rest: str) -> None:
-    app.tell(await app.talk.compact(rest))
+async def compact(app: Frame, words: str) -> None:
+    app.tell(await app.talk.compact(words))
 
 
 @command("doctor", "what this installation can do, and what is missing")
-async def doctor(app: Frame, rest: str) -> None:
-    await app.open_screen("toolkit", f"doctor {rest}".strip())
+async def doctor(app: Frame, words: str) -> None:
+    await app.open_screen("toolkit", f"doctor {words}".strip())
 
 
 @command("init", "let the main agent write AGENTS.md for this project", "[WORDS]")
-async def init(app: Frame, rest: str) -> None:
+async def init(app: Frame, words: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell("This conversation belongs to another process: begin one of your own with /new.", "warning")
         return
     # The text is a command's file that is shipped, so that `retinue -p /init` does the same.
-    app.say(f"/init {rest}".strip())
+    app.say(f"/init {words}".strip())

@@ -145,13 +145,17 @@ def fill(template: str, facts: Facts, width: int | None = None) -> str:
     cells. A name that is no fact stays as it is written."""
     words = facts.words()
     parts = list(_OPTIONAL.finditer(template))
-    missing = {part.start() for part in parts if not all(words.get(name, name) for name in _FACT.findall(part[1]))}
+    missing = {
+        optional_part.start()
+        for optional_part in parts
+        if not all(words.get(name, name) for name in _FACT.findall(optional_part[1]))
+    }
     line = _without(template, missing, words)
-    for part in sorted(parts, key=_importance):
+    for optional_part in sorted(parts, key=_importance):
         if width is None or cell_len(line) <= width:
             break
-        if _FACT.search(part[1]):
-            missing.add(part.start())
+        if _FACT.search(optional_part[1]):
+            missing.add(optional_part.start())
             line = _without(template, missing, words)
     return line
 
@@ -159,20 +163,20 @@ def fill(template: str, facts: Facts, width: int | None = None) -> str:
 def _without(template: str, missing: Container[int], words: Mapping[str, str]) -> str:
     """Return the template with its facts; parts that begin at `missing` are left out."""
 
-    def choose(part: re.Match[str]) -> str:
-        if not _FACT.search(part[1]):
-            return part[0]
-        if part.start() in missing:
+    def choose(match: re.Match[str]) -> str:
+        if not _FACT.search(match[1]):
+            return match[0]
+        if match.start() in missing:
             return ""
-        return part[1]
+        return match[1]
 
-    return _FACT.sub(lambda found: words.get(found[1], found[0]), _OPTIONAL.sub(choose, template))
+    return _FACT.sub(lambda match: words.get(match[1], match[0]), _OPTIONAL.sub(choose, template))
 
 
-def _importance(part: re.Match[str]) -> int:
+def _importance(match: re.Match[str]) -> int:
     """Return how late a part in brackets is left out: as late as its most important fact."""
     order = (*_SPARE, *_KEPT)
-    return max((order.index(name) for name in _FACT.findall(part[1]) if name in order), default=-1)
+    return max((order.index(name) for name in _FACT.findall(match[1]) if name in order), default=-1)
 
 
 async def output_of(command: str, facts: Facts, environment: Mapping[str, str], cwd: Path) -> Text:
@@ -214,11 +218,11 @@ def _end(process: asyncio.subprocess.Process) -> None:
 
 def branch_of(folder: Path) -> str:
     """Return the branch that is checked out, or the beginning of the commit; empty outside of git."""
-    for each in (folder, *folder.parents):
-        git = each / ".git"
+    for parent in (folder, *folder.parents):
+        git = parent / ".git"
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if git.is_file():
-                git = (each / read_text(git).removeprefix("gitdir:").strip()).resolve()
+                git = (parent / read_text(git).removeprefix("gitdir:").strip()).resolve()
             if git.is_dir():
                 head = read_text(git / "HEAD").strip()
                 if head.startswith("ref: "):

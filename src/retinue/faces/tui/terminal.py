@@ -81,24 +81,24 @@ class TerminalSignals:
         if task:
             parts = [fit(one_line(task), TITLE_WIDTH), _WORDS[standing], "retinue"]
         title = " · ".join(parts)
-        told = NO_SEQUENCE
+        sequence = NO_SEQUENCE
         if title != self._title:
             self._title = title
-            told += operating_system_command("2", title)
+            sequence += operating_system_command("2", title)
         before, self._standing = self._standing, standing
         if standing == before:
-            return told
+            return sequence
         if self._has_progress:
-            told += operating_system_command("9", "4", _PROGRESS[standing])
+            sequence += operating_system_command("9", "4", _PROGRESS[standing])
         if self._shows_status:
-            told += _status(_STATUS[standing])
+            sequence += _status(_STATUS[standing])
         if before == "idle":
             self._began = now
         if standing == "working" or not notify:
-            return told
+            return sequence
         if not seen or now - self._began >= LONG_SECONDS:
-            told += self._notification(title)
-        return told
+            sequence += self._notification(title)
+        return sequence
 
     def _notification(self, text: str) -> ControlSequence:
         if self._takes_777:
@@ -109,12 +109,12 @@ class TerminalSignals:
 
     def close(self) -> ControlSequence:
         """Return what leaves the terminal as it was."""
-        told = NO_SEQUENCE
+        sequence = NO_SEQUENCE
         if self._has_progress:
-            told += operating_system_command("9", "4", "0")
+            sequence += operating_system_command("9", "4", "0")
         if self._shows_status:
-            told += _status("clear")
-        return told + RESTORE_TITLE
+            sequence += _status("clear")
+        return sequence + RESTORE_TITLE
 
 
 def _status(state: str) -> ControlSequence:
@@ -140,7 +140,7 @@ async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **optio
     app.on_beat = partial(signals.tell, app)
     try:
         with leaving_on_signals(lambda: app.exit("quit")):
-            left = await app.run_async(mouse=retinue.supervisor.settings.mouse)
+            leaving = await app.run_async(mouse=retinue.supervisor.settings.mouse)
     finally:
         send_control(terminal, signals.close())
     if app.return_code:
@@ -148,4 +148,4 @@ async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **optio
             "The terminal app failed; what happened is above.",
             remedy="The conversation is in the log: retinue --continue. Please report this.",
         )
-    return left or "quit", app.talk.main_id
+    return leaving or "quit", app.talk.main_id

@@ -89,8 +89,8 @@ def _waiting_for(agents: list[RunCard]) -> str:
 
 def _retrying(progress: WorkProgress, now: float) -> str:
     # `anthropic/sonnet answered 529: Overloaded` is in the conversation; here its end is enough.
-    whole = one_line(progress.retry_reason).rstrip(".")
-    reason = _ANSWERED.sub("", whole) or whole
+    problem = one_line(progress.retry_reason).rstrip(".")
+    reason = _ANSWERED.sub("", problem) or problem
     seconds = round(progress.retry_at - now)
     if seconds <= 0:
         return f"Trying again: {reason}"

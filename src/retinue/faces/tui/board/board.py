@@ -102,17 +102,17 @@ class Board:
     def shown(self, now: float, *, background_only: bool = False) -> list[RunCard]:
         """Return what the list of agents has to show: all that lives, finished ones for a while, and the
         ancestors of those that live, so that no branch hangs in the air."""
-        wanted: dict[str, RunCard] = {}
+        cards: dict[str, RunCard] = {}
         for card in self.recent(now):
             if background_only and not card.background:
                 continue
             if card.live or self._lingers(card, now):
-                wanted[card.id] = card
-        for card in list(wanted.values()):
+                cards[card.id] = card
+        for card in list(cards.values()):
             if card.live:
                 for above in self._above(card):
-                    wanted.setdefault(above.id, above)
-        return list(wanted.values())
+                    cards.setdefault(above.id, above)
+        return list(cards.values())
 
     def counts(self) -> tuple[int, int]:
         """Return how many agents work, and how many wait in the queue."""
@@ -164,7 +164,7 @@ def counts(cards: Iterable[RunCard]) -> tuple[int, int]:
     return running, queued
 
 
-def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tuple[RunCard, int, bool]]:
+def tree(cards: Iterable[RunCard], existing: Container[str | None] = ()) -> list[tuple[RunCard, int, bool]]:
     """Cards in the order they are drawn, each with its level and whether it lost its parent:
     branches with someone at work before finished ones, then by start; children below their
     parent. `known` are runs that exist though they are not drawn."""
@@ -183,11 +183,11 @@ def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tu
         return min([own, *(rank(child, above | {card.id}) for child in below.get(card.id, ()))])
 
     def walk(parent: str | None, level: int) -> None:
-        for card in sorted(below.get(parent, ()), key=lambda each: (rank(each), each.began or each.created_at)):
+        for card in sorted(below.get(parent, ()), key=lambda card: (rank(card), card.began or card.created_at)):
             if card.id in seen:
                 continue
             seen.add(card.id)
-            orphan = parent is None and card.parent_id is not None and card.parent_id not in known
+            orphan = parent is None and card.parent_id is not None and card.parent_id not in existing
             rows.append((card, level, orphan))
             walk(card.id, level + 1)
 
@@ -225,9 +225,9 @@ def backfill_from(log: Log) -> Backfill:
     return backfill
 
 
-def load_conversation(board: Board, found: list[tuple[RunState, list[Event]]]) -> None:
+def load_conversation(board: Board, conversation: list[tuple[RunState, list[Event]]]) -> None:
     """Show the board a conversation as it stands."""
-    for row, events in found:
+    for row, events in conversation:
         if row.state in LIVE and row.id in board.cards:
             # What happens to it is on the board already.
             continue

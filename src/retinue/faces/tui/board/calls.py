@@ -40,19 +40,19 @@ def arguments(call: ToolCall) -> Text:
     """Return what was asked beyond what the heading says; a command as it would be typed."""
     if call.broken is not None:
         return Text(clean(call.broken)[:ARGUMENT_CHARACTERS], STYLES["error"])
-    tool, given = call_text.tool_of(call), dict(call.arguments)
+    tool, values = call_text.tool_of(call), dict(call.arguments)
     lines = []
-    command = given.pop("command", None) if tool == "bash" else None
+    command = values.pop("command", None) if tool == "bash" else None
     if isinstance(command, str):
         lines.append(f"$ {command}")
     else:
-        key = call_text.subject_key(tool, given)
+        key = call_text.subject_key(tool, values)
         # The heading has all of a short one.
-        if key is not None and len(one_line(str(given[key]))) <= call_text.SUBJECT_CHARACTERS:
-            del given[key]
+        if key is not None and len(one_line(str(values[key]))) <= call_text.SUBJECT_CHARACTERS:
+            del values[key]
     for key in _IN_HEADING.get(tool, ()):
-        given.pop(key, None)
-    for key, value in given.items():
+        values.pop(key, None)
+    for key, value in values.items():
         lines += _argument(key.replace("_", " "), value)
     shown, missing = cut_lines(clean("\n".join(lines)), ARGUMENT_LINES, ARGUMENT_CHARACTERS)
     return Text(f"{shown}{optional(chr(10) + '… {:,} more lines', max(missing, 0))}")
@@ -70,11 +70,11 @@ def _argument(name: str, value: Any, margin: str = "") -> list[str]:
             lines += _argument(str(key), inner, f"{margin}  ")
         return lines
     if isinstance(value, Sequence) and not isinstance(value, str):
-        if all(isinstance(each, str | int | float) for each in value):
+        if all(isinstance(item, str | int | float) for item in value):
             return [f"{margin}{name}: {', '.join(map(str, value))}"]
         lines = [f"{margin}{name}:"]
-        for number, each in enumerate(value, 1):
-            lines += _argument(str(number), each, f"{margin}  ")
+        for number, item in enumerate(value, 1):
+            lines += _argument(str(number), item, f"{margin}  ")
         return lines
     text = str(value)
     if "\n" not in text:
@@ -125,8 +125,8 @@ def is_in_background(text: str) -> bool:
 
 def result_for_people(text: str) -> str:
     """Return the result of an agent without the lines that tell the model how to go on."""
-    found = _FRAME.match(text)
-    body = text[found.end() :] if found is not None else text
+    frame = _FRAME.match(text)
+    body = text[frame.end() :] if frame is not None else text
     before, _, last = body.rstrip().rpartition("\n\n")
     if last.startswith(_CLOSINGS):
         return before

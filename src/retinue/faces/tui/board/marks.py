@@ -135,10 +135,10 @@ def contrast(one: str, other: str) -> float:
 def _luminance(color: str) -> float:
     luminance = 0.0
     for at, share in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
-        part = int(color[at : at + 2], 16) / 255
+        channel = int(color[at : at + 2], 16) / 255
         # The formula of WCAG: dark parts are linear, others have a gamma.
-        linear = part / 12.92
-        if part > 0.03928:
-            linear = ((part + 0.055) / 1.055) ** 2.4
+        linear = channel / 12.92
+        if channel > 0.03928:
+            linear = ((channel + 0.055) / 1.055) ** 2.4
         luminance += share * linear
     return luminance

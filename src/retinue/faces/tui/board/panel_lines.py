@@ -111,27 +111,29 @@ def _choose(
     row is kept for the footer as soon as something is left out."""
     if _height(cards, rich=rich) <= room:
         return cards, []
-    known = {card.id: card for card in cards}
+    by_id = {card.id: card for card in cards}
     chosen: dict[str, RunCard] = {}
-    left = room - 1
-    for card in sorted(cards, key=lambda each: (each.id != selected, not each.at_work, each.began or each.created_at)):
-        if card.id in chosen or left <= 0:
+    free = room - 1
+    for card in sorted(
+        cards, key=lambda other: (other.id != selected, not other.at_work, other.began or other.created_at)
+    ):
+        if card.id in chosen or free <= 0:
             continue
-        needed = [each for each in _with_ancestors(card, known) if each.id not in chosen]
+        needed = [other for other in _with_ancestors(card, by_id) if other.id not in chosen]
         height = _height(needed, rich=rich)
-        if height <= left:
-            left -= height
-            chosen.update({each.id: each for each in needed})
+        if height <= free:
+            free -= height
+            chosen.update({other.id: other for other in needed})
     return [card for card in cards if card.id in chosen], [card for card in cards if card.id not in chosen]
 
 
-def _with_ancestors(card: RunCard, known: dict[str, RunCard]) -> list[RunCard]:
-    found = {card.id: card}
-    above = known.get(card.parent_id or "")
-    while above is not None and above.id not in found:
-        found[above.id] = above
-        above = known.get(above.parent_id or "")
-    return list(found.values())
+def _with_ancestors(card: RunCard, by_id: dict[str, RunCard]) -> list[RunCard]:
+    branch = {card.id: card}
+    above = by_id.get(card.parent_id or "")
+    while above is not None and above.id not in branch:
+        branch[above.id] = above
+        above = by_id.get(above.parent_id or "")
+    return list(branch.values())
 
 
 def _heading(cards: list[RunCard], look: Look) -> Text:
@@ -283,11 +285,11 @@ class AgentSelection:
         """Select another row, at most the last; above the first leave the list."""
         if self.selected is None:
             return
-        wanted = self.index(rows) + step
-        if wanted < 0:
+        row = self.index(rows) + step
+        if row < 0:
             self.leave()
         else:
-            self._select(min(wanted, len(rows) - 1), rows)
+            self._select(min(row, len(rows) - 1), rows)
 
     def leave(self) -> None:
         self.selected, self._row = None, 0

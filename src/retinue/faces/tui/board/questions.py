@@ -38,22 +38,22 @@ def asked_question(asked: ChildAsked) -> AskedQuestion:
 
 def questions_of(call: ToolCall) -> tuple[AskedQuestion, ...]:
     """Return what a call of `ask_user` or `ask_parent` asks, in its own form and in that of Claude Code."""
-    given = call.arguments
-    asked = given.get("questions")
+    arguments = call.arguments
+    asked = arguments.get("questions")
     if not isinstance(asked, list) or not asked:
-        asked = [given]
-    found = []
-    for each in asked:
-        if isinstance(each, Mapping):
-            found.append(_question(each))
-        elif isinstance(each, str):
-            found.append(AskedQuestion(each))
-    return tuple(found)
+        asked = [arguments]
+    questions = []
+    for entry in asked:
+        if isinstance(entry, Mapping):
+            questions.append(_question(entry))
+        elif isinstance(entry, str):
+            questions.append(AskedQuestion(entry))
+    return tuple(questions)
 
 
-def _question(given: Mapping[str, Any]) -> AskedQuestion:
+def _question(arguments: Mapping[str, Any]) -> AskedQuestion:
     options, notes = [], []
-    entries = given.get("options")
+    entries = arguments.get("options")
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping):
             options.append(str(entry.get("label", "")))
@@ -61,13 +61,13 @@ def _question(given: Mapping[str, Any]) -> AskedQuestion:
         else:
             options.append(str(entry))
             notes.append("")
-    if isinstance(given.get("notes"), list):
-        notes = list(map(str, given["notes"]))
+    if isinstance(arguments.get("notes"), list):
+        notes = list(map(str, arguments["notes"]))
     return AskedQuestion(
-        str(given.get("question") or ""),
+        str(arguments.get("question") or ""),
         tuple(options),
         tuple(notes),
-        several=bool(given.get("several") or given.get("multiSelect")),
+        several=bool(arguments.get("several") or arguments.get("multiSelect")),
     )
 
 

@@ -80,8 +80,8 @@ class RunStory:
                 self.progress.pop(entry.call.id, None)
                 # Outputs are most of a long run, and little of each is shown: the whole is in the log.
                 text = entry.result.text.strip("\n")
-                more = len(text) - RESULT_CHARACTERS
-                entry.detail = f"… {more:,} more characters" if more > 0 else ""
+                missing = len(text) - RESULT_CHARACTERS
+                entry.detail = f"… {missing:,} more characters" if missing > 0 else ""
                 entry.result = replace(entry.result, content=(Text(text[:RESULT_CHARACTERS]),))
                 self.blocks.append(step)
             case ("answer" | "thinking", "ended") | ("message" | "note" | "ended", "added"):

@@ -176,8 +176,8 @@ class Viewer:
                 self.whole = not self.whole
             case "up" | "down" | "page_up" | "page_down" | "top" | "bottom":
                 page = max(self.height - 1, 1)
-                whole = max(self.total, 1)
-                steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "top": -whole, "bottom": whole}
+                total = max(self.total, 1)
+                steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "top": -total, "bottom": total}
                 self.scroll(steps[move])
             case _:
                 assert_never(move)
@@ -207,13 +207,13 @@ class Viewer:
 
     def find(self, lines: Sequence[Row]) -> None:
         """Find the lines that the query is in, as they are now."""
-        wanted = self.query.casefold()
-        found = []
+        words = self.query.casefold()
+        matches = []
         for at, line in enumerate(lines):
-            if wanted and wanted in plain_of(line).casefold():
-                found.append(at)
-        self.matches, last = tuple(found), self.match or 0
-        self.match = min(last, len(found) - 1) if found else None
+            if words and words in plain_of(line).casefold():
+                matches.append(at)
+        self.matches, last = tuple(matches), self.match or 0
+        self.match = min(last, len(matches) - 1) if matches else None
 
     @property
     def _last(self) -> int:
@@ -257,9 +257,9 @@ class Pages:
         self._lines: Sequence[Row] = []
 
     def lines(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> Sequence[Row]:
-        made = (viewer.view, width, self._state(story, viewer, moment), *STYLES.values())
-        if made != self._made or self.behind:
-            self._made, self._lines = made, self._make(story, viewer, width, moment)
+        state = (viewer.view, width, self._state(story, viewer, moment), *STYLES.values())
+        if state != self._made or self.behind:
+            self._made, self._lines = state, self._make(story, viewer, width, moment)
         return self._lines
 
     @property
@@ -357,25 +357,25 @@ def _content(line: Row, viewer: Viewer) -> Text:
     """Return a line with the words one searched for marked: a copy, for what is drawn stays."""
     shown = text_of(line)
     if viewer.query and viewer.matches:
-        for found in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):
-            shown.stylize("reverse", *found.span())
+        for match in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):
+            shown.stylize("reverse", *match.span())
     return shown
 
 
 def _footer(card: RunCard, viewer: Viewer, width: int, note: str) -> Text:
-    place = fit(_place(viewer), width)
-    room = max(width - cell_len(place) - 2, 0)
+    position = fit(_place(viewer), width)
+    room = max(width - cell_len(position) - 2, 0)
     if viewer.armed:
-        left = Text("press x again to stop it, any other key to let it go on", STYLES["error"])
+        line = Text("press x again to stop it, any other key to let it go on", STYLES["error"])
     elif note:
-        left = Text(one_line(note), STYLES["warning"])
+        line = Text(one_line(note), STYLES["warning"])
     else:
         hints = "/ search · 1-5 views · Esc close · z size"
         if card.live:
             hints = f"Enter steer · x stop · {hints}"
-        left = Text(hints, STYLES["dim"])
-    exact(left, room)
-    return left.append(f"  {place}", STYLES["dim"])
+        line = Text(hints, STYLES["dim"])
+    exact(line, room)
+    return line.append(f"  {position}", STYLES["dim"])
 
 
 def _place(viewer: Viewer) -> str:

@@ -53,13 +53,13 @@ class Transcript:
         # Everything is drawn again only for another width or theme, or where a run began anew.
         if width != self.width or themed != self.themed or self.drawn > len(story.blocks):
             self.width, self.themed, self.lines, self.drawn = width, themed, [], 0
-        left = SLICE_CHARACTERS
+        budget = SLICE_CHARACTERS
         for step in story.blocks[self.drawn : self.drawn + SLICE_ENTRIES]:
-            if left <= 0:
+            if budget <= 0:
                 break
             self.lines += block_lines(step, width, first=not self.lines)
             self.drawn += 1
-            left -= len(step.entry.text)
+            budget -= len(step.entry.text)
         self.behind = self.drawn < len(story.blocks)
         if self.behind:
             return self.lines
@@ -262,8 +262,8 @@ def _effect(call: CallEffect, cwd: str, width: int) -> list[Text]:
         case "finished":
             if what or not (call.reads or call.writes):
                 lines += _fact(call.tool, f"{what}{code}" or "done", width)
-    for each in call.writes:
-        lines += _fact("write", f"{EFFECT_SIGNS[each.status]} {short_path(each.path, cwd)}", width, "success")
+    for write in call.writes:
+        lines += _fact("write", f"{EFFECT_SIGNS[write.status]} {short_path(write.path, cwd)}", width, "success")
     for name, text in effect_notes(call).items():
         lines += _fact(f"  {name}", text, width, "dim")
     return lines

@@ -101,7 +101,7 @@ class Draft:
     def _cut(self, first: Token) -> None:
         """Finish a block that is too long at the end of a line. What follows goes on as the same kind of block."""
         end = _cut_place(self._open)
-        done, rest = self._open[:end], self._open[end:]
+        done, following = self._open[:end], self._open[end:]
         again = ""
         if first.type == "fence":
             again = f"{first.markup}{first.info}\n"
@@ -110,8 +110,8 @@ class Draft:
         self._keep(parse(done))
         self.parsed += len(done)
         self._joined = not done.endswith("\n\n") or first.type == "fence"
-        self._open, self.last = again + rest, []
-        if rest:
+        self._open, self.last = again + following, []
+        if following:
             self.last = self._spaced(token_lines(parse(self._open), self.width))
 
 
@@ -171,10 +171,10 @@ class Said(Static):
 
     def __init__(self, text: str) -> None:
         shown, missing = cut_lines(clean(words_of(text)), SAID_LINES, SAID_CHARACTERS)
-        more = optional("\n  … {:,} more lines", max(missing, 0))
+        below = optional("\n  … {:,} more lines", max(missing, 0))
         for line in describe_blocks(text):
-            more += f"\n  ⎿ {one_line(line)}"
-        super().__init__(Text(f"❯ {shown}{more}"), classes="said")
+            below += f"\n  ⎿ {one_line(line)}"
+        super().__init__(Text(f"❯ {shown}{below}"), classes="said")
         self.text = text
 
 
@@ -212,14 +212,14 @@ class Answer(Widget):
             self._drawing.cancel()
 
     def write(self, piece: str) -> None:
-        height, rest = self._height, self._rest
-        kept = self._keep(piece)
-        if self._draft is not None and kept:
-            self._draft.write(kept)
+        height, hidden = self._height, self._rest
+        shown = self._keep(piece)
+        if self._draft is not None and shown:
+            self._draft.write(shown)
             self._draw_later()
         elif self._height != height:
             self.refresh(layout=True)
-        elif self._rest != rest:
+        elif self._rest != hidden:
             self.refresh(Region(0, height - 1, self.size.width, 1))
 
     def go_on(self) -> None:
@@ -249,10 +249,10 @@ class Answer(Widget):
     def _keep(self, text: str) -> str:
         """Add to the text, and return what of it is shown."""
         room = MAX_ANSWER_CHARACTERS - len(self.source)
-        kept = clean(text[:room])[:room]
-        self.source += kept
+        shown = clean(text[:room])[:room]
+        self.source += shown
         self.hidden += max(len(text) - room, 0)
-        return kept
+        return shown
 
     def _begin(self, width: int) -> None:
         if self._shown is None:

@@ -92,8 +92,8 @@ class Folded(Static, can_focus=True):
             self.update(Group(line, Padding(self.body(), (0, 0, 0, 2))))
         else:
             below = self.preview()
-            for each in below:
-                each.no_wrap, each.overflow = True, "ellipsis"
+            for row in below:
+                row.no_wrap, row.overflow = True, "ellipsis"
             self.update(Group(line, Padding(Group(*below), (0, 0, 0, 2))) if below else Group(line))
 
 
@@ -200,8 +200,8 @@ class ToolBlock(Folded):
             return asked
         shown = cut_lines(clean(self.result.text), SHOWN_LINES, SHOWN_CHARACTERS)[0]
         # The sentence before the diff says what the heading says.
-        first, _, rest = shown.partition("\n")
-        return styled(rest if first.endswith(":") and rest.startswith("@@") else shown)
+        first, _, diff = shown.partition("\n")
+        return styled(diff if first.endswith(":") and diff.startswith("@@") else shown)
 
     def _said_beside(self) -> list[Text]:
         return [] if self.result is None or self.is_changed else [self._shown_result()]
@@ -283,11 +283,11 @@ class AgentBlock(ToolBlock):
         parts: list[RenderableType] = [*self.preview(), arguments(self.call)]
         if self.result is not None:
             text = clean((self._text or result_for_people(self.result.text))[:SHOWN_CHARACTERS])
-            found = markdown_lines(text, max(self.content_size.width - 2, 20))
-            if not self._whole and len(found) > REPORT_LINES:
-                missing = len(found) - REPORT_LINES
-                found[REPORT_LINES:] = [Text(f"── {missing:,} more lines ──", STYLES["accent"])]
-            parts += found
+            rows = markdown_lines(text, max(self.content_size.width - 2, 20))
+            if not self._whole and len(rows) > REPORT_LINES:
+                missing = len(rows) - REPORT_LINES
+                rows[REPORT_LINES:] = [Text(f"── {missing:,} more lines ──", STYLES["accent"])]
+            parts += rows
         return Group(*parts)
 
 

@@ -159,8 +159,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         """Show completions that the main agent has yet to hear of, each once."""
         if not news:
             return
-        told = ChildrenEnded(tuple(map(ending, news)), group=len(news) > 1)
-        box = NotificationBox(told, without=self._early)
+        notice = ChildrenEnded(tuple(map(ending, news)), group=len(news) > 1)
+        box = NotificationBox(notice, without=self._early)
         if box.ends:
             self._early |= box.ends
             self.add(box)
@@ -212,7 +212,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             # What is still at work stays: its next event must find it.
             at_work = {*self._answers.values(), *self._thoughts.values(), *self._tools.values()}
             with self.app.batch_update():
-                await self.remove_children([each for each in self.children[:-MAX_BLOCKS] if each not in at_work])
+                await self.remove_children([block for block in self.children[:-MAX_BLOCKS] if block not in at_work])
                 await self.mount(Notice(EARLIER), before=0)
         finally:
             self._cutting = False

@@ -45,8 +45,8 @@ def announcement_lines(
     which the card of a run knows better than the message."""
     lines: list[Text] = []
     if told.group:
-        more = " · others are still at work" if told.partial else ""
-        lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{more}", "bold"))
+        note = " · others are still at work" if told.partial else ""
+        lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{note}", "bold"))
     for ending in told.endings:
         lines += _ending_lines(ending, _card_of(ending, cards or {}), expanded=expanded, cost=cost, width=width)
     return lines
@@ -192,6 +192,6 @@ class Waiting(Static):
 
 def lines(queue: Sequence[str], resend_key: str, width: int) -> list[Text]:
     rows = [Text(fit(f"◦ {one_line(words)}", width), STYLES["dim"]) for words in queue[:MAX_WAITING_ROWS]]
-    more = optional("+{} more · ", max(len(queue) - MAX_WAITING_ROWS, 0))
-    hint = f"  {more}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
+    others = optional("+{} more · ", max(len(queue) - MAX_WAITING_ROWS, 0))
+    hint = f"  {others}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
     return [*rows, Text(fit(hint, width), STYLES["dim"])]

@@ -98,7 +98,7 @@ class QuestionBlock(ToolBlock):
     def _answers(self) -> list[Text]:
         if self.result is None or self.result.is_error:
             return []
-        said = clean(answers_of(self.result.text)).strip().split("\n")
+        rows = clean(answers_of(self.result.text)).strip().split("\n")
         if len(self._questions) == 1 and not self.unfolded:
-            return [*question_lines(self._questions[0])[:1], settled_line(said[0])]
-        return [settled_line(row) for row in said if row]
+            return [*question_lines(self._questions[0])[:1], settled_line(rows[0])]
+        return [settled_line(row) for row in rows if row]

@@ -78,8 +78,8 @@ class Welcome(Static):
             return
         self.facts = facts
         grid = Table.grid(padding=(0, 2))
-        for word, said in welcome_rows(facts):
-            grid.add_row(Text(word, STYLES["dim"]), Text(one_line(said)))
+        for word, text in welcome_rows(facts):
+            grid.add_row(Text(word, STYLES["dim"]), Text(one_line(text)))
         table = Table.grid()
         table.add_row(Text.assemble(("Retinue", "bold"), f" {facts.version}"))
         table.add_row(grid)

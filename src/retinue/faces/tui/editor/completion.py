@@ -81,10 +81,10 @@ class Choices:
         return self.candidates[self.at] if self.candidates else None
 
     def show(self, place: CompletionPlace, candidates: Sequence[Candidate]) -> None:
-        kept = self.chosen if self.moved else None
+        chosen = self.chosen if self.moved else None
         self.place, self.candidates = place, candidates
-        self.moved = kept in candidates
-        self.at = candidates.index(kept) if kept in candidates else 0
+        self.moved = chosen in candidates
+        self.at = candidates.index(chosen) if chosen in candidates else 0
 
     def move(self, step: int) -> None:
         if self.candidates:
@@ -117,7 +117,7 @@ class Completer:
     def _command_names(self, word: str) -> list[Candidate]:
         """Return commands of the app, commands' files and skills whose names begin with the word, then those that have
         it elsewhere."""
-        notes = {name: f"{each.arguments}  {each.help}".strip() for name, each in COMMANDS.items()}
+        notes = {name: f"{command.arguments}  {command.help}".strip() for name, command in COMMANDS.items()}
         for name, command in self._called().items():
             about = optional("{}  ", command.hint) + optional("{} ", command.description)
             notes.setdefault(name, f"{about}({command.origin})")
@@ -127,7 +127,7 @@ class Completer:
         """Return models of the one list. Servers are asked for theirs at most once in a while."""
         if self._model_names is None or time.monotonic() - self._models_at > FRESH_SECONDS:
             listed = await find_models(self._retinue.supervisor.project)
-            self._model_names = {each.full_name: each.name for each in listed.models}
+            self._model_names = {model.full_name: model.name for model in listed.models}
             self._models_at = time.monotonic()
         return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MOST]]
 

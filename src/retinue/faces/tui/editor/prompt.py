@@ -53,12 +53,12 @@ class Pastes:
 
     def whole(self, text: str) -> str:
         """Return the text with every placeholder replaced by what it stands for."""
-        return _PLACEHOLDER.sub(lambda found: self._texts.get(int(found[1]), found[0]), text)
+        return _PLACEHOLDER.sub(lambda match: self._texts.get(int(match[1]), match[0]), text)
 
     def before(self, text: str) -> int:
         """Return the length of the placeholder that `text` ends with; 0 when it ends with none."""
-        found = next((each for each in _PLACEHOLDER.finditer(text) if each.end() == len(text)), None)
-        return len(found[0]) if found is not None and int(found[1]) in self._texts else 0
+        last = next((match for match in _PLACEHOLDER.finditer(text) if match.end() == len(text)), None)
+        return len(last[0]) if last is not None and int(last[1]) in self._texts else 0
 
     def forget(self) -> None:
         self._texts.clear()
@@ -110,15 +110,15 @@ class Popup(Static):
 
 
 def lines(choices: Choices, width: int) -> list[Text]:
-    column = min(max((len(each.text) for each in choices.candidates), default=0), max(width - 20, width // 2))
+    column = min(max((len(candidate.text) for candidate in choices.candidates), default=0), max(width - 20, width // 2))
     drawn = []
-    for number, each in enumerate(choices.candidates):
+    for number, candidate in enumerate(choices.candidates):
         chosen = number == choices.at
         line = Text(no_wrap=True)
         line.append("❯ " if chosen else "  ", STYLES["accent"])
-        line.append(f"{fit(one_line(each.text), column):<{column}}", "bold" if chosen else "")
-        if each.note:
-            line.append(f"  {one_line(each.note)}", STYLES["dim"])
+        line.append(f"{fit(one_line(candidate.text), column):<{column}}", "bold" if chosen else "")
+        if candidate.note:
+            line.append(f"  {one_line(candidate.note)}", STYLES["dim"])
         line.truncate(width, overflow="ellipsis")
         drawn.append(line)
     return drawn
@@ -259,11 +259,11 @@ class Prompt(TextArea):
         """List what was said before and has the words of the editor in it; typing on narrows it."""
         if self.past is None:
             return
-        found = [Candidate(each) for each in self.past.find(self.text)]
-        if not found:
-            found = [Candidate(self.text, "nothing that was said before has these words")]
+        candidates = [Candidate(entry) for entry in self.past.find(self.text)]
+        if not candidates:
+            candidates = [Candidate(self.text, "nothing that was said before has these words")]
         self._searching = True
-        self.choices.show(CompletionPlace("history", self.text, 0, first=True), found)
+        self.choices.show(CompletionPlace("history", self.text, 0, first=True), candidates)
         self.popup.paint(self.choices)
 
     def _take_found(self) -> bool:
@@ -312,13 +312,13 @@ class Prompt(TextArea):
         if self.past is None:
             return False
         if key == "up" and self.cursor_at_first_line:
-            found = self.past.older(self.text)
+            entry = self.past.older(self.text)
         elif key == "down" and self.cursor_at_last_line:
-            found = self.past.newer()
+            entry = self.past.newer()
         else:
             return False
-        if found is not None:
-            self.put(found)
+        if entry is not None:
+            self.put(entry)
             self.close_choices()
         return True
 
@@ -353,13 +353,13 @@ class Prompt(TextArea):
     @work(exclusive=True, group="completion")
     async def _find(self, place: CompletionPlace) -> None:
         assert self._complete is not None
-        found = await self._complete(place)
+        candidates = await self._complete(place)
         row, column = self.cursor_location
         if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
             # Typed on meanwhile.
             return
-        if found:
-            self.choices.show(place, found)
+        if candidates:
+            self.choices.show(place, candidates)
         else:
             self.choices.close()
         self.popup.paint(self.choices)

@@ -56,10 +56,10 @@ Label = Callable[[LoadedAgent], str]
 
 def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room: int) -> list[Row]:
     """Return the first page. `jobs` is None where nothing is scheduled from this process."""
-    known = list(cards)
+    agents = list(cards)
     rows: list[tuple[str, str]] = []
-    if known:
-        rows.append(("running", f"Running agents ({len(known)}) — {counted(known)}"))
+    if agents:
+        rows.append(("running", f"Running agents ({len(agents)}) — {counted(agents)}"))
     rows.append(("types", f"Agent types ({len(catalog.winners)})"))
     if jobs is not None:
         rows.append(("schedules", f"Scheduled jobs ({jobs})"))
@@ -106,12 +106,12 @@ def type_rows(catalog: Catalog, label: Label, room: int) -> list[Row]:
             (entry.spec.description, 0, meaning),
         ]
         rows.append((entry.name, columns(cells, room)))
-    broken = [each for each in catalog.failed if each.problem.severity == "error"]
+    broken = [failed for failed in catalog.failed if failed.problem.severity == "error"]
     if broken:
         rows.append((f"{HEADING}failed", Text(" ")))
-    for each in broken:
-        cells = [("!", 1, "error"), (Path(each.path).name, 22, "error"), (each.reason, 0, "")]
-        rows.append((FAILED + each.path, columns(cells, room)))
+    for failed in broken:
+        cells = [("!", 1, "error"), (Path(failed.path).name, 22, "error"), (failed.reason, 0, "")]
+        rows.append((FAILED + failed.path, columns(cells, room)))
     return rows
 
 
@@ -119,20 +119,20 @@ def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
     """Return what can be done with an agent, as (action, words)."""
     own = entry.source in OWN
     if entry.source == "policy":
-        found = ["eject"]
+        names = ["eject"]
     elif not entry.enabled:
-        found = ["enable"]
+        names = ["enable"]
     elif own:
-        found = ["edit", "disable"]
+        names = ["edit", "disable"]
     else:
-        found = ["eject", "disable"]
+        names = ["eject", "disable"]
     if own and not entry.enabled:
-        found.append("edit")
+        names.append("edit")
     elif own and own_files(catalog, entry):
-        found.append("reset")
+        names.append("reset")
     if own:
-        found.append("delete")
-    return [(action, _WORDS[action]) for action in [*found, "show"]]
+        names.append("delete")
+    return [(action, _WORDS[action]) for action in [*names, "show"]]
 
 
 def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text:
@@ -145,19 +145,19 @@ def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text
     text.append(f"\ntools {one_line(tools_text(named_tools(entry)))} · model {label(entry)}", STYLES["dim"])
     if spec.readonly:
         text.append(" · read-only", STYLES["dim"])
-    for each in shadows(catalog.entries, entry):
-        text.append(f"\nreplaces {one_line(near(each.path, cwd))} ({each.source})", STYLES["dim"])
+    for other in shadows(catalog.entries, entry):
+        text.append(f"\nreplaces {one_line(near(other.path, cwd))} ({other.source})", STYLES["dim"])
     for problem in entry.problems:
         text.append(f"\n{problem.severity}: {one_line(problem.message)}", STYLES["warning"])
     return text
 
 
-def about_failed(each: FailedFile, cwd: Path) -> Text:
+def about_failed(failed: FailedFile, cwd: Path) -> Text:
     text = Text()
-    text.append(f"{one_line(near(each.path, cwd))}:{each.line or 1}", STYLES["error"])
-    text.append(f"\n{one_line(each.reason)}")
-    if each.problem.remedy:
-        text.append(f"\n{one_line(each.problem.remedy)}", STYLES["dim"])
+    text.append(f"{one_line(near(failed.path, cwd))}:{failed.line or 1}", STYLES["error"])
+    text.append(f"\n{one_line(failed.reason)}")
+    if failed.problem.remedy:
+        text.append(f"\n{one_line(failed.problem.remedy)}", STYLES["dim"])
     return text
 
 
@@ -271,9 +271,9 @@ class TypesScreen(ListSheet[None]):
     @property
     def _failed(self) -> FailedFile | None:
         chosen = self.chosen
-        for each in self._catalog.failed:
-            if FAILED + each.path == chosen:
-                return each
+        for failed in self._catalog.failed:
+            if FAILED + failed.path == chosen:
+                return failed
         return None
 
     def draw(self) -> None:
@@ -323,8 +323,8 @@ class TypesScreen(ListSheet[None]):
     async def _edit(self, entry: LoadedAgent | Path) -> None:
         if isinstance(entry, LoadedAgent):
             entry = manage.locate(entry, self._cwd)
-        said = await edit_agent(self.host, entry)
-        self.say(said.text, said.kind)
+        feedback = await edit_agent(self.host, entry)
+        self.say(feedback.text, feedback.kind)
 
     async def _disable(self, entry: LoadedAgent) -> None:
         self._tell(await asyncio.to_thread(manage.disable, entry.name, self._cwd, plugins=self._plugins), "disabled")

@@ -231,14 +231,14 @@ class HelpScreen(ModalScreen[None]):
 def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Group:
     """Return the tables of the help. `called` are commands' files and skills."""
     rows = [(key, "", words) for key, words in EDITOR]
-    rows += [(each.key, each.name, each.help) for each in keys]
+    rows += [(entry.key, entry.name, entry.help) for entry in keys]
     rows += [(entry.key, "", entry.help) for entry in SCREENS.values() if entry.key]
-    commands = sorted(COMMANDS.values(), key=lambda each: each.name)
+    commands = sorted(COMMANDS.values(), key=lambda entry: entry.name)
     parts = _table("Keys", rows)
-    parts += _table("Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
-    own = [each for each in called if each.name not in COMMANDS]
+    parts += _table("Commands", [(f"/{entry.name} {entry.arguments}".strip(), "", entry.help) for entry in commands])
+    own = [entry for entry in called if entry.name not in COMMANDS]
     if own:
-        rows = [(f"/{each.name} {each.hint}".strip(), "", f"{each.description} ({each.origin})") for each in own]
+        rows = [(f"/{entry.name} {entry.hint}".strip(), "", f"{entry.description} ({entry.origin})") for entry in own]
         parts += _table("Commands of files, and skills", rows)
     parts += _table("In a message", [(sign, "", words) for sign, words in SIGNS])
     viewer = [(", ".join(VIEWER_KEYS[move]), f"viewer.{move}", words) for move, words in VIEWER_HELP.items()]

@@ -172,14 +172,14 @@ async def edit_agent(app: Frame, path: Path) -> Feedback:
 def check_file(path: Path, cwd: Path, what: str = "Saved") -> Feedback:
     """Return what lint says about the file, in a line or two."""
     name = near(path, cwd)
-    findings = [each for each in lint_paths([path]).findings if each.severity != "info"]
+    findings = [finding for finding in lint_paths([path]).findings if finding.severity != "info"]
     if not findings:
         return Feedback(f"{what}: {name}", "success")
     worst = findings[0]
     text = f"{what}: {name}\n{optional('line {}: ', worst.line)}{worst.reason} {worst.remedy}"
     if len(findings) > 1:
         text += f" And {len(findings) - 1} more: retinue agents lint {name}"
-    kind = "error" if any(each.severity == "error" for each in findings) else "warning"
+    kind = "error" if any(finding.severity == "error" for finding in findings) else "warning"
     return Feedback(text, kind)
 
 
@@ -190,10 +190,10 @@ async def _edit_here(app: Frame, path: Path, before: bytes, why: str) -> bool:
         raise ConfigurationError(f"{path} is not UTF-8 text.", remedy=why) from None
     # The editor of the app knows one line ending only: the file keeps the one it had.
     ends = "\r\n" if "\r\n" in text else "\n"
-    said = await app.push_screen_wait(Write(f"Edit {path.name}", text, detail=why))
-    if said is None:
+    edited = await app.push_screen_wait(Write(f"Edit {path.name}", text, detail=why))
+    if edited is None:
         return False
-    data = said.replace("\r\n", "\n").replace("\n", ends).encode("utf-8")
+    data = edited.replace("\r\n", "\n").replace("\n", ends).encode("utf-8")
     if data == before:
         return False
     try:

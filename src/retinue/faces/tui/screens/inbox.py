@@ -60,33 +60,33 @@ def takes_several(item: InboxItem) -> bool:
 
 def keys_line(item: InboxItem | None, was_read: bool = True) -> str:
     """Return the keys that work now. A call can be allowed once all of it `was_read`."""
-    rest = "PgDn read on · v watch run · h all · Esc back"
+    always = "PgDn read on · v watch run · h all · Esc back"
     if item is None:
         return "h also what was answered · Esc back"
     if item.state != "waiting":
-        return rest
+        return always
     if item.kind == "question" and takes_several(item):
-        return f"1–{min(len(item.options), 9)} mark · Enter send what is marked, or answer in words\n{rest}"
+        return f"1–{min(len(item.options), 9)} mark · Enter send what is marked, or answer in words\n{always}"
     if item.kind == "question":
         numbers = optional("1–{} choose · ", min(len(item.options), 9))
-        return f"{numbers}Enter answer in words\n{rest}"
+        return f"{numbers}Enter answer in words\n{always}"
     offered = []
     for option, choice in answers(item).items():
         if was_read or option not in ALLOWING:
             offered.append(f"{choice.key} {choice.short}")
     if not was_read:
         offered.insert(0, "PgDn shows the rest, then it can be allowed")
-    return " · ".join(offered) + f"\n{rest}"
+    return " · ".join(offered) + f"\n{always}"
 
 
-def row(each: InboxRow, now: float, room: int) -> Text:
+def row(entry: InboxRow, now: float, room: int) -> Text:
     """Return `? edit src/a.py · Explore · high · 12s`."""
-    item = each.item
+    item = entry.item
     kind, meaning = str(item.kind), "accent"
     if item.kind == "approval":
         kind, meaning = item.risk, _RISKS[item.risk]
     age = format_wait(max(now - item.created_at, 0.0))
-    mark = "!" if each.interrupted else INBOX_MARKS[item.state]
+    mark = "!" if entry.interrupted else INBOX_MARKS[item.state]
     cells = [(mark, 1, meaning), (kind, 8, meaning), (age, 7, "dim"), (item.agent, 16, "")]
     return columns([*cells, (_title(item), 0, "bold")], room)
 
@@ -98,18 +98,18 @@ def _title(item: InboxItem, most: int = 300) -> str:
     return shown(plain_text(clean(item.title)), most)
 
 
-def about(each: InboxRow, now: float) -> Text:
+def about(entry: InboxRow, now: float) -> Text:
     """Return who asks what, since when, and why it is asked."""
-    item = each.item
+    item = entry.item
     text = Text()
     text.append(_title(item, 1_000), "bold")
     run = f"run {item.run_id[:8]} · {kind_text(item)} · {when_text(item, now)}"
     text.append(f"\n{shown(who(item), 130)} · {run}", STYLES["dim"])
     if item.state != "waiting":
         text.append(f"\n{closed_text(item)}", STYLES["dim"])
-    elif each.interrupted:
-        told = interrupted_text(item)
-        text.append(f"\n{told[0].upper()}{told[1:]}", STYLES["warning"])
+    elif entry.interrupted:
+        note = interrupted_text(item)
+        text.append(f"\n{note[0].upper()}{note[1:]}", STYLES["warning"])
     if item.reason:
         text.append(f"\n{shown(item.reason, 1_000)}", STYLES["warning"])
     return text
@@ -295,10 +295,10 @@ class InboxScreen(Sheet[None]):
 
     @property
     def _item(self) -> InboxItem | None:
-        each = self._listed.get(self.chosen)
-        if each is None:
+        entry = self._listed.get(self.chosen)
+        if entry is None:
             return None
-        return each.item
+        return entry.item
 
     @property
     def _settled(self) -> bool:
@@ -318,8 +318,8 @@ class InboxScreen(Sheet[None]):
         self._second = second
         if ids != self._ids or time.monotonic() - self._read_at >= READ_SECONDS:
             self._ids, self._read_at = ids, time.monotonic()
-            found = inbox.rows(MAX_LISTED_ITEMS, everything=self._everything)
-            self._listed = {each.item.id: each for each in found}
+            entries = inbox.rows(MAX_LISTED_ITEMS, everything=self._everything)
+            self._listed = {entry.item.id: entry for entry in entries}
         waiting = len(ids)
         # Nothing is left to do here; what is typed next is meant for the conversation.
         is_done = (self._opened_itself or self._answered) and not self._everything
@@ -332,17 +332,17 @@ class InboxScreen(Sheet[None]):
 
     def _draw(self) -> None:
         now = self.now()
-        self.rows.fill([(key, row(each, now, self.room)) for key, each in self._listed.items()])
+        self.rows.fill([(key, row(entry, now, self.room)) for key, entry in self._listed.items()])
         self._read()
 
     def _read(self) -> None:
-        each = self._listed.get(self.chosen)
-        if each is None:
+        entry = self._listed.get(self.chosen)
+        if entry is None:
             self.query_one("#about", Static).update("")
             self._show(None)
         else:
-            self.query_one("#about", Static).update(about(each, self.now()))
-            self._show(each.item)
+            self.query_one("#about", Static).update(about(entry, self.now()))
+            self._show(entry.item)
 
     def _show(self, item: InboxItem | None) -> None:
         self.keys(keys_line(item, not self.query_one(LongText).goes_on))
@@ -371,7 +371,7 @@ class InboxScreen(Sheet[None]):
     async def _choose(self, item: InboxItem) -> None:
         if item.kind != "question":
             offered = answers(item).items()
-            choices = [(option, each.key, each.label) for option, each in offered if self._may_choose(option)]
+            choices = [(option, choice.key, choice.label) for option, choice in offered if self._may_choose(option)]
             chosen = await self.ask(ConfirmScreen(item.title, choices))
         elif item.options:
             rows = [(option, f"{number}. {option}") for number, option in enumerate(item.options, 1)]
@@ -391,15 +391,15 @@ class InboxScreen(Sheet[None]):
         try:
             message = ""
             if choice == MESSAGE:
-                said = await self.ask(Ask("Deny, and tell the agent", detail=item.title))
-                if said is None:
+                words = await self.ask(Ask("Deny, and tell the agent", detail=item.title))
+                if words is None:
                     return
-                choice, message = "deny", said
-            given = choice
+                choice, message = "deny", words
+            answer = choice
             if choice not in item.options:
-                given = self.project.redactor(choice)
+                answer = self.project.redactor(choice)
             try:
-                await self.retinue.inbox.answer(item.id, given, message, by=BY)
+                await self.retinue.inbox.answer(item.id, answer, message, by=BY)
                 self._answered = True
                 self.say(f"{choice}: {item.title}", "success")
             except AnsweredError as error:

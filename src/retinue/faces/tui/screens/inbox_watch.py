@@ -63,7 +63,7 @@ class InboxWatch:
             # A log that cannot be read is reported by those who write runs.
             return
         self._ids, self._read_at = ids, now
-        waiting = [each.item for each in rows]
+        waiting = [entry.item for entry in rows]
         new = [item for item in waiting if item.id not in self._known]
         self._known = {item.id for item in waiting}
         self._app.facts["inbox"] = len(waiting)
@@ -98,5 +98,5 @@ def banner(waiting: list[InboxItem]) -> str:
     if not waiting:
         return ""
     first = waiting[0]
-    more = optional(", and {} more", len(waiting) - 1)
-    return f"? F2 to answer · {shown(first.agent, 30)}: {shown(first.title, 120)}{more}"
+    others = optional(", and {} more", len(waiting) - 1)
+    return f"? F2 to answer · {shown(first.agent, 30)}: {shown(first.title, 120)}{others}"

@@ -52,38 +52,38 @@ def setting_rows(loaded: Loaded, words: Iterable[str], room: int) -> list[Row]:
         row = (field.name, _row(loaded.explain(field.name), room))
         sections.setdefault(field.section, []).append(row)
     rows: list[Row] = []
-    for section, found in sections.items():
-        rows += [(HEADING + section, Text(section, STYLES["accent"])), *found]
+    for section, section_rows in sections.items():
+        rows += [(HEADING + section, Text(section, STYLES["accent"])), *section_rows]
     return rows
 
 
-def _row(found: Explanation, room: int) -> Text:
-    mark, layer, meaning = "*", str(found.origin.layer), ""
+def _row(setting: Explanation, room: int) -> Text:
+    mark, layer, meaning = "*", str(setting.origin.layer), ""
     if layer == "default":
         mark, layer, meaning = " ", "", "dim"
     wide = max(min(34, room // 2 - 4), 10)
-    cells = [(mark, 1, "warning"), (found.field.name, wide, meaning), (layer, 11, "dim")]
-    return columns([*cells, (shown(found.value), 0, meaning)], room)
+    cells = [(mark, 1, "warning"), (setting.field.name, wide, meaning), (layer, 11, "dim")]
+    return columns([*cells, (shown(setting.value), 0, meaning)], room)
 
 
-def about(found: Explanation) -> Text:
+def about(setting: Explanation) -> Text:
     """Return the meaning of a setting, what is accepted, and every layer that sets it."""
-    first, *rest = explanation(view_setting(found)).splitlines()
+    first, *others = explanation(view_setting(setting)).splitlines()
     text = Text()
     text.append(one_line(first), "bold")
-    for line in rest:
+    for line in others:
         text.append(f"\n{line.rstrip()}", STYLES["dim"])
     return text
 
 
-def describe_change(found: Explanation, saved: Saved, target: Target, cwd: Path, *, unset: bool) -> Feedback:
+def describe_change(setting: Explanation, saved: Saved, target: Target, cwd: Path, *, unset: bool) -> Feedback:
     """Return what a change did, and what the person might not expect of it."""
-    now = f"{found.field.name} = {shown(found.value)} ({found.origin.layer})."
+    now = f"{setting.field.name} = {shown(setting.value)} ({setting.origin.layer})."
     if not saved.persisted:
         return Feedback(f"{now} (session only; failed to persist) {saved.problem or ''}", "warning")
     verb = "Removed from" if unset else "Written to"
     done = f"{verb} {near(saved.path, cwd)}."
-    surprise, is_without_effect = surprise_of(view_setting(found), target, unset=unset)
+    surprise, is_without_effect = surprise_of(view_setting(setting), target, unset=unset)
     if is_without_effect:
         return Feedback(f"{done} {surprise}", "warning")
     return Feedback(f"{now} {done}{optional(' {}', surprise)}", "success")
@@ -146,11 +146,11 @@ class SettingsScreen(ListSheet[None]):
     # What is done
 
     async def _narrow(self) -> None:
-        said = await self.ask(
+        words = await self.ask(
             Ask("Find settings", detail="Words of a name, a meaning or a section; none shows all.", empty=True)
         )
-        if said is not None:
-            self._words = said.split()
+        if words is not None:
+            self._words = words.split()
             self.redraw()
             if not matching_fields(self._words):
                 self.say("Nothing has these words. / looks again.", "warning")
@@ -171,12 +171,12 @@ class SettingsScreen(ListSheet[None]):
         if is_line(field):
             ask = Ask(field.name, detail=about_it, value=start, check=lambda text: problem(field, text))
             return await self.ask(ask)
-        wrong, said = "", start
+        wrong, value = "", start
         while True:
-            answer = await self.ask(Write(field.name, said, detail=wrong or f"{about_it} As JSON."))
+            answer = await self.ask(Write(field.name, value, detail=wrong or f"{about_it} As JSON."))
             if answer is None:
                 return None
-            wrong, said = problem(field, answer), answer
+            wrong, value = problem(field, answer), answer
             if not wrong:
                 return answer
 
@@ -190,9 +190,9 @@ class SettingsScreen(ListSheet[None]):
         self.retinue.supervisor.reload_settings(persisted=saved.persisted)
         await self._follow()
         self.redraw()
-        found = self._loaded.explain(field.name)
-        said = describe_change(found, saved, target, self.project.cwd, unset=raw is None)
-        self.say(said.text, said.kind)
+        setting = self._loaded.explain(field.name)
+        feedback = describe_change(setting, saved, target, self.project.cwd, unset=raw is None)
+        self.say(feedback.text, feedback.kind)
 
     async def _follow(self) -> None:
         """Start or stop at once what this session does in the background, as the settings now say."""

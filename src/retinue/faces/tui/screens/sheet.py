@@ -61,15 +61,15 @@ class Rows(OptionList):
 
     def fill(self, rows: Sequence[Row], start: str | None = None) -> None:
         """Show `rows`, with the same one chosen as before, or its neighbour if it is gone."""
-        if start is None and [(each.id, each.prompt) for each in self.options] == list(rows):
+        if start is None and [(option.id, option.prompt) for option in self.options] == list(rows):
             return
-        wanted, place = start or self.chosen, self.highlighted or 0
+        key_before, row_before = start or self.chosen, self.highlighted or 0
         self.set_options(Option(line, id=key, disabled=key.startswith(HEADING)) for key, line in rows)
         usable = {key: index for index, (key, _) in enumerate(rows) if not key.startswith(HEADING)}
-        if wanted in usable:
-            self.highlighted = usable[wanted]
+        if key_before in usable:
+            self.highlighted = usable[key_before]
         elif usable:
-            self.highlighted = min(usable.values(), key=lambda index: abs(index - place))
+            self.highlighted = min(usable.values(), key=lambda index: abs(index - row_before))
 
 
 class Sheet(Screen[Result]):
@@ -141,9 +141,9 @@ class Sheet(Screen[Result]):
 
     def say(self, text: str, kind: str = "") -> None:
         """Show what became of the last key, until the next. `kind` is a meaning of `STYLES`."""
-        said = self.query_one("#said", Static)
-        said.display = bool(text)
-        said.update(Text("\n".join(map(one_line, text.splitlines())), STYLES.get(kind, "")))
+        line = self.query_one("#said", Static)
+        line.display = bool(text)
+        line.update(Text("\n".join(map(one_line, text.splitlines())), STYLES.get(kind, "")))
 
     @work
     async def do(self, task: Awaitable[None]) -> None:
@@ -366,14 +366,14 @@ def near(path: Path | str, cwd: Path) -> str:
 
 def columns(cells: Sequence[tuple[str, int, str]], room: int, gap: int = 2) -> Text:
     """Return one line of cells as (text, width, meaning); the last takes what room is left."""
-    line, left = Text(no_wrap=True), room
+    line, free = Text(no_wrap=True), room
     for text, width, meaning in cells[:-1]:
-        shown = fit(one_line(text), min(width, max(left, 0)))
+        shown = fit(one_line(text), min(width, max(free, 0)))
         line.append(shown, STYLES.get(meaning, ""))
         line.append(" " * (max(width - cell_len(shown), 0) + gap))
-        left -= width + gap
+        free -= width + gap
     for text, _, meaning in cells[-1:]:
-        line.append(fit(one_line(text), left), STYLES.get(meaning, ""))
+        line.append(fit(one_line(text), free), STYLES.get(meaning, ""))
     line.rstrip()
     line.truncate(room)
     return line

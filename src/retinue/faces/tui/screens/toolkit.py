@@ -59,10 +59,10 @@ async def doctor(project: Project, words: list[str]) -> list[Line]:
     return doctor_lines(await asyncio.to_thread(lambda: list(examine(installation, words))))
 
 
-def doctor_lines(found: Iterable[DoctorFinding]) -> list[Line]:
+def doctor_lines(findings: Iterable[DoctorFinding]) -> list[Line]:
     lines: list[Line] = []
     grades: Counter[str] = Counter()
-    for category, group in groupby(found, key=lambda finding: finding.category):
+    for category, group in groupby(findings, key=lambda finding: finding.category):
         lines.append((f"[{category.upper()}]", "accent"))
         for finding in group:
             grades[finding.grade] += 1
@@ -87,9 +87,9 @@ def agent_lines(catalog: Catalog) -> list[Line]:
         lines.append((f"[{source.upper()}]", "accent"))
         lines += [_agent(entry) for entry in group]
         lines.append(("", ""))
-    for each in catalog.failed:
-        if each.problem.severity == "error":
-            lines.append((f"not loaded: {one_line(f'{each.path}: {each.reason}')}", "error"))
+    for failed in catalog.failed:
+        if failed.problem.severity == "error":
+            lines.append((f"not loaded: {one_line(f'{failed.path}: {failed.reason}')}", "error"))
     lines.append(("Start one: say what to do, write @NAME and a task, or: retinue run NAME TASK", "dim"))
     return lines
 
@@ -110,8 +110,8 @@ async def agent(project: Project, words: list[str]) -> list[Line]:
     state = "" if entry.enabled else ", disabled"
     lines: list[Line] = [(entry.name, "accent"), (one_line(spec.description), "")]
     lines.append((f"{entry.source}, {parsed.dialect}{state}: {entry.path}", "dim"))
-    for each in shadows(catalog.entries, entry):
-        lines.append((f"replaces {each.path} ({each.source})", "dim"))
+    for other in shadows(catalog.entries, entry):
+        lines.append((f"replaces {other.path} ({other.source})", "dim"))
     for problem in entry.problems:
         lines.append((f"{problem.severity}: {one_line(f'{problem.message} {problem.remedy}')}", "warning"))
     lines += [("", ""), ("Fields", "accent")]
@@ -144,7 +144,7 @@ def program(word: str, *usual: str) -> Make:
 
     async def make(project: Project, words: list[str]) -> list[Line]:
         # The panel looks again by a key.
-        asked = [each for each in words if each != "--follow"]
+        asked = [option for option in words if option != "--follow"]
         # Isolated and in a folder of ours: a `retinue.py` in the project is not what is meant. Reports need no keys.
         program = prepare(
             [sys.executable, "-I", "-m", "retinue", word, *(asked or usual), "--cwd", str(project.cwd)],
@@ -193,13 +193,13 @@ _ASIDE = {"agent": Report("agent", "everything about one agent", agent)}
 def parse_report(text: str) -> tuple[Report, list[str]]:
     """Return `logs --limit 5` as a report and its words; anything unknown is help."""
     try:
-        word, *rest = shlex.split(text) or ["doctor"]
+        word, *others = shlex.split(text) or ["doctor"]
     except ValueError:
-        word, *rest = text.split() or ["help"]
+        word, *others = text.split() or ["help"]
     report = REPORTS.get(word) or _ASIDE.get(word)
     if report is None:
         return REPORTS["help"], []
-    return report, rest
+    return report, others
 
 
 async def make_report(report: Report, project: Project, words: list[str]) -> list[Line]:
@@ -210,9 +210,9 @@ async def make_report(report: Report, project: Project, words: list[str]) -> lis
         return [(sentence(error), "error")]
     except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
         return [(f"Toolkit command failed: {type(error).__name__}: {error}", "error")]
-    more = len(lines) - MAX_REPORT_LINES
-    if more > 0:
-        lines[MAX_REPORT_LINES:] = [(f"… {more} more lines: run it in a terminal", "dim")]
+    missing = len(lines) - MAX_REPORT_LINES
+    if missing > 0:
+        lines[MAX_REPORT_LINES:] = [(f"… {missing} more lines: run it in a terminal", "dim")]
     return lines
 
 

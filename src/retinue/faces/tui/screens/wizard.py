@@ -78,8 +78,8 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         self.do(self.host.open_screen("inbox"))
 
     async def _write(self) -> None:
-        known = [tool for tool in GENERATE_TOOLS if tool in self.project.tools]
-        task = brief(self._name_wanted, self._described, self._path, known)
+        tools = [tool for tool in GENERATE_TOOLS if tool in self.project.tools]
+        task = brief(self._name_wanted, self._described, self._path, tools)
         before = _stamp(self._path)
         writer = await self.retinue.spawn(WRITER, task, limits={"max_turns": WRITER_TURNS}, background=False)
         self._run = writer
@@ -112,10 +112,10 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Return something that changes when the file does."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 CUSTOM = "custom"
@@ -135,9 +135,9 @@ class _Cancelled(Exception):  # noqa: N818 - not an error: the person went away
 
 async def create_on(sheet: ListSheet[None]) -> None:
     """Create an agent, and say on `sheet` what came of it."""
-    said = await ask_for_agent(sheet.host)
-    if said is not None:
-        sheet.say(said.text, said.kind)
+    feedback = await ask_for_agent(sheet.host)
+    if feedback is not None:
+        sheet.say(feedback.text, feedback.kind)
         sheet.redraw()
 
 
@@ -164,8 +164,8 @@ async def _written(app: Frame, name: str, *, user: bool, replace: bool) -> Feedb
     description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
     tools = await _pick(app, "Which tools may it use?", TOOLS)
     if tools == CUSTOM:
-        known = ", ".join(sorted(app.retinue.supervisor.project.tools))
-        tools = await _ask(app, "Tools, by name", f"Separated by commas. There are: {known}", name=False)
+        known_tools = ", ".join(sorted(app.retinue.supervisor.project.tools))
+        tools = await _ask(app, "Tools, by name", f"Separated by commas. There are: {known_tools}", name=False)
     model = await _pick(app, "Which model?", await _model_rows(app))
     if model == CUSTOM:
         model = await _ask(app, "Model", "provider/model, or a part of its name: retinue models list", name=False)
@@ -176,15 +176,15 @@ async def _written(app: Frame, name: str, *, user: bool, replace: bool) -> Feedb
     if prompt is None:
         raise _Cancelled
     draft = AgentDraft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
-    made = await asyncio.to_thread(create_agent, draft, _cwd(app), user=user, force=replace)
-    path = Path(made.path)
+    created = await asyncio.to_thread(create_agent, draft, _cwd(app), user=user, force=replace)
+    path = Path(created.path)
     return _effective(app, name, await asyncio.to_thread(check_file, path, _cwd(app), "Written"), path)
 
 
 async def _model_rows(app: Frame) -> tuple[tuple[str, str], ...]:
     """Return what `retinue models list` shows, with the families that mean something here before it."""
-    found = await find_models(app.project)
-    rows = [("inherit", "The model of whoever starts it"), *model_families(found), *model_names(found.models)]
+    choice = await find_models(app.project)
+    rows = [("inherit", "The model of whoever starts it"), *model_families(choice), *model_names(choice.models)]
     return (*rows, (CUSTOM, "Another…"))
 
 
@@ -203,13 +203,13 @@ async def _generated(app: Frame, name: str, path: Path) -> Feedback:
     return _effective(app, name, await asyncio.to_thread(check_file, written.path, _cwd(app), "Written"), written.path)
 
 
-def _effective(app: Frame, name: str, said: Feedback, path: Path) -> Feedback:
+def _effective(app: Frame, name: str, feedback: Feedback, path: Path) -> Feedback:
     """Return `said`, with a note where the file is there but another one counts."""
     winner = app.retinue.agents.find(name).path
     if winner == str(path):
-        return said
+        return feedback
     return Feedback(
-        f"{said.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning"
+        f"{feedback.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning"
     )
 
 
@@ -224,10 +224,10 @@ async def _ask(app: Frame, question: str, detail: str, *, name: bool = True) -> 
     dialog = Ask(question, detail=detail)
     if name:
         dialog = Ask(question, detail=detail, check=_name_problem)
-    said = await app.push_screen_wait(dialog)
-    if said is None:
+    answer = await app.push_screen_wait(dialog)
+    if answer is None:
         raise _Cancelled
-    return said
+    return answer
 
 
 def _cwd(app: Frame) -> Path:
