@@ -20,7 +20,7 @@ import retinue.agents
 from retinue.agents.lint.checks import is_known, suggest
 from retinue.agents.lint.runner import LintReport, lint_paths, lint_subject
 from retinue.agents.lint.subject import CODES, Finding, LintSubject
-from retinue.agents.parse import parse
+from retinue.agents.parse import parse, parse_skill
 from retinue.errors import UsageError
 from retinue.faces.cli.agents_check import github_report, text_report
 from retinue.faces.cli.main import run
@@ -333,3 +333,15 @@ def test_findings_in_a_file_of_kimi_have_the_lines_of_the_file() -> None:
     assert lines(nested) == [("near-miss-key", 8), ("unused-key", 1), ("unknown-tool", 6)]
     recovered = "name: x\ndescription: a: b\ntools: Foo\ntools: Bar\n"
     assert lines(recovered)[:2] == [("frontmatter-recovered", 2), ("duplicate-key", 4)]
+
+
+def test_findings_in_a_skill_name_its_file_and_can_be_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "skills" / "demo" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\ndescription: d\nalowed-tools: Read\n---\nRead the change and say what is wrong with it.\n")
+    (finding,) = lint_paths([path]).findings
+    assert (finding.file, finding.code, finding.line) == (str(path), "near-miss-key", 3)
+    assert "Agent Skills" in finding.reason and finding.fixable
+    assert lint_paths([path], fix=True).findings == ()
+    assert "allowed-tools: Read" in path.read_text()
+    assert parse_skill(path.read_bytes(), path=str(path)).spec.name == "demo"

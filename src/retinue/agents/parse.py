@@ -186,6 +186,10 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
 def _name(
     table: Dialect, written: Any, parts: Split, matter: Frontmatter, path: str, source: Source
 ) -> tuple[str, Problem | None]:
+    if table is SKILL and is_skill(path):
+        # The folder of a skill has its name.
+        folder = path.replace("\\", "/").rpartition("/")[0]
+        path = f"{folder}.md" if folder else path
     # A README beside agents is for people.
     document = file_stem(path, (".md",)).lower() in _DOCUMENTS
     if parts.block is None and (table.frontmatter_required or document):
@@ -233,12 +237,7 @@ def parse_skill(data: bytes, *, path: str) -> Parsed:
     if len(data) > MAX_FILE_BYTES:
         return unusable(path, too_large(len(data)), "generic")
     parts = split(data)
-    matter = Frontmatter()
-    if parts.block is not None:
-        matter = read(parts.block, SKILL.knows)
-    folder, slash, _ = path.replace("\\", "/").rpartition("/")
-    if slash and is_skill(path):
-        path = f"{folder}.md"
+    matter = Frontmatter() if parts.block is None else read(parts.block, SKILL.knows)
     return seal_parsed(finish(SKILL, parts, matter, path, "project"))
 
 
