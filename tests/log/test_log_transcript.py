@@ -23,7 +23,7 @@ from retinue.core.run_state import RunPlace
 from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.store import Log
-from retinue.log.transcript import transcript_lines, transcript_path, wants_transcript
+from retinue.log.transcript import TranscriptLines, transcript_path, wants_transcript
 from retinue.settings.places import encode_folder, state_folder
 
 PLACE = RunPlace("run-1")
@@ -211,7 +211,8 @@ async def test_it_can_be_made_again_from_the_log(tmp_path, path):
     await write(tmp_path, bodies)
     before = path.read_bytes()
     with LogReader.open(tmp_path) as reader:
-        assert b"".join(transcript_lines(reader.events("run-1"))) == before
+        lines = TranscriptLines()
+        assert b"".join(line for event in reader.events("run-1") for line in lines.take(event)) == before
     assert [file.name for file in path.parent.iterdir()] == ["run-1.jsonl"]
 
 

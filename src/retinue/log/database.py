@@ -13,7 +13,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.core.delegation import LIVE
 from retinue.core.programs import Owner
@@ -21,6 +21,9 @@ from retinue.errors import StateError, UnknownRunError
 from retinue.log.backend import LogBackend, LogConnection
 from retinue.log.rows import SELECT_RUN
 from retinue.settings.places import ProjectDatabase, database_folder, database_of, database_url
+
+if TYPE_CHECKING:
+    import sqlite3
 
 FILE_NAME = "log.db"
 NO_ROW_LIMIT = 2**62
@@ -77,7 +80,7 @@ def opened(folder: Path, *, writable: bool = False) -> Iterator[LogConnection]:
 
 
 @contextlib.contextmanager
-def transaction(connection: LogConnection) -> Iterator[None]:
+def transaction(connection: LogConnection | sqlite3.Connection) -> Iterator[None]:
     """Commit what is done inside, or roll all of it back. One process at a time is inside."""
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -161,11 +161,9 @@ def last_number(reader: LogReader) -> int:
     return int(reader.select("SELECT coalesce(max(id), 0) FROM events")[0][0])
 
 
-def events_after(
-    reader: LogReader, number: int, *, until: int | None = None, limit: int = FEED_PAGE_EVENTS
-) -> list[NumberedEvent]:
+def events_after(reader: LogReader, number: int, *, until: int | None = None) -> list[NumberedEvent]:
     """Return the events of all runs above `number`, up to and with `until`, in order."""
-    return _select(reader, "", "1=1", (), number, until, limit)
+    return _select(reader, "", "1=1", (), number, until, FEED_PAGE_EVENTS)
 
 
 def run_events_after(

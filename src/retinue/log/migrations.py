@@ -22,6 +22,7 @@ from retinue.core.delegation import Status
 from retinue.core.install import upgrade_advice
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
+from retinue.log.database import transaction
 from retinue.log.rows import FIND_CREATED, FIND_MOVED, SET_LABELS, read_labels
 
 if TYPE_CHECKING:
@@ -309,29 +310,21 @@ MIGRATIONS: tuple[Migration, ...] = (
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
     """Apply what is missing. Raise StateError when the file is newer than this program."""
     while version_of(connection, path, len(migrations)) < len(migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             done = version_of(connection, path, len(migrations))
             if done < len(migrations):
                 step = migrations[done]
                 step(connection)
-                connection.execute(
-                    "INSERT INTO migrations (number, name, at) VALUES (?, ?, ?)",
-                    (done + 1, step.__name__, time.time()),
-                )
+                row = (done + 1, step.__name__, time.time())
+                connection.execute("INSERT INTO migrations (number, name, at) VALUES (?, ?, ?)", row)
                 connection.execute(f"PRAGMA user_version={done + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
     """The number of steps the file has had. Raise StateError for a file that is not ours or
     that a newer Retinue wrote: reading it by guess could hide what is in it."""
     # First: a process that creates the log meanwhile sets both at once.
-    has_tables = _has_tables(connection)
+    has_tables = bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     foreign = application != APPLICATION_ID if version else has_tables
@@ -346,10 +339,6 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGR
             remedy=f"{upgrade_advice()} Or set RETINUE_HOME to another folder.",
         )
     return version
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 FIND_FACTS = """SELECT id, run_id, type, body FROM events

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _EXCERPT_CHARACTERS = 80
 """Characters before and after what was searched for."""
+_MAX_HITS = 50
 _LATEST_EVENTS = 12
 """Events of a live run that are looked at to say what it is doing."""
 _SEARCHED_TYPES = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
@@ -49,14 +50,11 @@ class SearchHit(Struct, frozen=True):
 
 def overview(reader: LogReader) -> LogOverview:
     """Return how much there is, and how much of it is at work or waits for a person."""
-    newest = reader.select(
-        "SELECT cwd FROM runs WHERE parent_id IS NULL ORDER BY created_at DESC LIMIT 1",
-    )
-    count = reader.select("SELECT count(*) FROM runs")[0][0]
-    last = reader.select("SELECT at FROM events ORDER BY id DESC LIMIT 1")
-    live = len(ids_at_work(reader))
-    waiting = int(reader.select("SELECT count(*) FROM inbox WHERE state='waiting'")[0][0])
-    return LogOverview(newest[0][0] if newest else None, int(count), live, waiting, last[0][0] if last else None)
+    query = """SELECT (SELECT cwd FROM runs WHERE parent_id IS NULL ORDER BY created_at DESC LIMIT 1),
+        (SELECT count(*) FROM runs), (SELECT count(*) FROM inbox WHERE state='waiting'),
+        (SELECT at FROM events ORDER BY id DESC LIMIT 1)"""
+    cwd, runs, waiting, last = reader.select(query)[0]
+    return LogOverview(cwd, runs, len(ids_at_work(reader)), waiting, last)
 
 
 def describe_activity(reader: LogReader, runs: Sequence[RunState]) -> None:
@@ -117,13 +115,10 @@ def tree_budgets(reader: LogReader) -> dict[str, dict[str, float]]:
     """Return the budgets that were given to whole trees, by the id of their first run."""
     query = """SELECT run_id, json_extract(body, '$.options.budget') FROM events JOIN runs ON runs.id=run_id
         WHERE seq=1 AND parent_id IS NULL AND json_extract(body, '$.options.budget') IS NOT NULL"""
-    found = {}
-    for run_id, budget in reader.select(query):
-        found[run_id] = msgspec.json.decode(budget, type=dict[str, float])
-    return found
+    return {run_id: msgspec.json.decode(text, type=dict[str, float]) for run_id, text in reader.select(query)}
 
 
-def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]:
+def search(reader: LogReader, words: str) -> list[SearchHit]:
     """Return the newest events in which `words` stand: tasks, messages, answers, calls and results. Upper and lower
     case are the same for ASCII letters."""
     pattern = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -131,7 +126,7 @@ def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]
     query = f"""SELECT run_id, agent, seq, at, type, instr(lower(body), lower(?)), body FROM events
         JOIN runs ON runs.id=run_id WHERE type IN ({marks}) AND body LIKE ? ESCAPE '\\'
         ORDER BY events.id DESC LIMIT ?"""  # noqa: S608
-    rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", limit))
+    rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", _MAX_HITS))
     hits = []
     for run_id, agent, seq, at, kind, place, body in rows:
         start = max(place - 1 - _EXCERPT_CHARACTERS, 0)

@@ -247,13 +247,6 @@ class LogReader:
         """Return the text that was shown of an answer which is incomplete, or never was completed."""
         return "".join(row[0] for row in self.select(_PARTIAL, (run_id, kind, run_id)))
 
-    def pieces(self, run_id: str, after: int = 0, seq: int = -1) -> list[tuple[int, int, str, str]]:
-        """Return streamed text that is not yet part of an event: (number, seq it follows, kind, text). `after` is the
-        last number that is known of those that follow event `seq`."""
-        # Numbers begin again when the table was empty, so they order only the pieces after one event.
-        query = "SELECT id, seq, kind, text FROM partials WHERE run_id=? AND (seq>? OR id>?) ORDER BY seq, id"
-        return [tuple(row) for row in self.select(query, (run_id, seq, after))]
-
     def outcome(self, run_id: str) -> Outcome | None:
         """Return how the run ended; None while it has not, or since it was resumed."""
         for event in self.ordered(run_id, ("run.ended", "run.resumed"), limit=1, newest_first=True):

@@ -40,12 +40,6 @@ from retinue.settings.places import private_folder
 _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 
 
-def transcript_lines(events: Iterable[Event], output_kept: int | None = None) -> list[bytes]:
-    """Return the transcript of one run, each line with its line feed."""
-    lines = TranscriptLines(output_kept)
-    return [line for event in events for line in lines.take(event)]
-
-
 class TranscriptLines:
     """Turns the events of one run into lines, one event at a time and always the same way. Of the output of a tool
     at most `output_kept` characters are kept; None keeps all."""
