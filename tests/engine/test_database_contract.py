@@ -131,12 +131,10 @@ _STATEMENT = re.compile(r"\b(SELECT|INSERT INTO|UPDATE \w|DELETE FROM|CREATE |AL
 _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
 OWN_WORDS = {
     "marks": "question marks",
-    "', '.join('?' * len(values))": "question marks",
-    "', '.join('?' * len(numbers))": "question marks",
     "', '.join(columns)": "names of columns that the caller has as constants",
     "', '.join((*IDENTITY, *CHANGING))": "constants",
     "', '.join((f'{name}=?' for name in columns))": "names of columns that the caller has as constants",
-    "_COLUMNS.removeprefix('id, ')": "a constant",
+    "', '.join(_COLUMNS)": "constants",
     "_lock_number(backend.schema)": "a number that is computed",
     "lock": "a number that is computed",
 }
@@ -144,13 +142,12 @@ OWN_WORDS = {
 PARTS = {
     "engine/cluster_tables.py": {"columns", "condition", "silent"},
     "log/activity.py": {"agent", "key", "task"},
-    "log/overview.py": {"owned", "what"},
+    "log/follow.py": {"condition", "head", "order"},
     "log/postgres.py": {"numbered", "table"},
     "log/postgres_schema.py": {"table"},
-    "log/run_events.py": {"conditions", "order"},
-    "log/schedules.py": {"columns"},
+    "log/prune.py": {"removed"},
+    "log/query.py": {"conditions", "order"},
     "log/sqlite.py": {"names", "table", "values"},
-    "log/tail.py": {"head", "which"},
 }
 """Parts that are put together from literals in the same function, or that its callers give as literals."""
 

@@ -151,7 +151,7 @@ def normal_url(api: str, url: str) -> str:
         return url.removesuffix("/v1")
     if api == "gemini":
         return url.removesuffix("/v1beta").removesuffix("/v1")
-    return url + "/v1" if _path(url) == "" else url
+    return url if urlsplit(url).path.strip("/") else url + "/v1"
 
 
 def ollama_url(host: str) -> str:
@@ -200,13 +200,6 @@ def is_loopback(url: str) -> bool:
     except ValueError:
         return False
     return host == "0.0.0.0" or _loopback(host)  # noqa: S104 - compared, not bound
-
-
-def _path(url: str) -> str:
-    try:
-        return urlsplit(url).path.strip("/")
-    except ValueError:
-        return ""
 
 
 Problem = Literal[

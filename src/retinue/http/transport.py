@@ -30,12 +30,12 @@ the bytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec.structs import replace
@@ -61,10 +61,7 @@ def foreign_listener(port: int) -> str | None:
     uids = _listening_uids(port)
     if not uids:
         return "a user that this system does not tell"
-    for uid in uids:
-        if uid != os.getuid() and uid >= MIN_PERSON_UID:
-            return _user_name(uid)
-    return None
+    return next((_user_name(uid) for uid in uids if uid != os.getuid() and uid >= MIN_PERSON_UID), None)
 
 
 def _listening_uids(port: int) -> set[int]:
@@ -140,28 +137,22 @@ class Response:
 
     async def body(self, limit: int = 64 * 1024) -> bytes:
         """Return the whole body, cut at `limit`; what has arrived if the connection dies. For error texts."""
-        pieces: list[bytes] = []
-        size = 0
-        try:
+        data = bytearray()
+        with contextlib.suppress(TransportError):
             async for piece in self:
-                pieces.append(piece)
-                size += len(piece)
-                if size >= limit:
+                data += piece
+                if len(data) >= limit:
                     break
-        except TransportError:
-            pass
-        return b"".join(pieces)[:limit]
+        return bytes(data[:limit])
 
     async def drain(self, seconds: float) -> None:
         """Wait that long for the end of a body of which nothing more is wanted, so that its
         connection can be used again."""
         if not self._connection.complete:
-            try:
+            with contextlib.suppress(TimeoutError, TransportError):
                 async with asyncio.timeout(seconds):
                     while await self._connection.read():
                         pass
-            except (TimeoutError, TransportError):
-                pass
 
     def close(self) -> None:
         if not self._closed:
@@ -171,9 +162,7 @@ class Response:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 

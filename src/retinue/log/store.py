@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.events import TRANSIENT, Body, Delta, Event, RunCreated, RunEnded, Warned
@@ -36,15 +37,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Open:
+class _Open(Struct):
     """A run this process writes to."""
 
-    __slots__ = ("place", "seq", "voice")
-
-    def __init__(self, place: RunPlace, seq: int, voice: StreamRedactor | None) -> None:
-        self.place = place
-        self.seq = seq
-        self.voice = voice
+    place: RunPlace
+    seq: int
+    voice: StreamRedactor | None
 
 
 class Log:
