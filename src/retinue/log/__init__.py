@@ -1,12 +1,12 @@
-"""The log: everything runs said and did, in one SQLite file per project.
+"""The log: everything that runs said and did, in one SQLite file per project.
 
     store       Log: append, flush, subscribe, claim        (the process that runs agents)
-    query       Reader: runs, events, outcomes, partial text (any process, any time)
-    inbox       what waits for a person, answered once from any process
-    commands    what other processes ask of a run, and the answers
-    follow      events of a run as they are written, by this process or another
-    replay      events back to the conversation they were
-    transcript  the same as JSON lines that other programs read; events and runs as JSON
+    query       LogReader: runs, events, outcomes, partial text (any process, any time)
+    inbox       questions to people, answered once from any process
+    commands    commands of other processes to a run, and the answers
+    follow      events as they become durable: of this process, and of a whole project in order
+    replay      events back to their conversation
+    transcript  the conversation as JSON lines that other programs read
 
 Importing this package costs nothing; `sqlite3` is loaded when a log is opened.
 """

@@ -64,43 +64,48 @@ class RunSpans(Struct, frozen=True):
     cut: bool = False
 
 
-class _Row(Struct, frozen=True):
-    seq: int
-    at: float
-    type: str
-    key: str
-    name: str
-    detail: str
-    bad: bool
-    delay: float
-    item: str
-
-
 def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
     """Return the spans of these runs. `states` has the state of each by its id, as seen now."""
     timeline = []
     room = _MAX_SPANS
     for run_id, state in states.items():
-        rows = _rows(reader, run_id, room)
-        spans = _spans(rows, live=state in LIVE)
-        timeline.append(RunSpans(run_id, spans, cut=len(rows) == room))
+        spans, is_cut = _read_spans(reader, run_id, room, live=state in LIVE)
+        timeline.append(RunSpans(run_id, spans, is_cut))
         room = max(room - len(spans), 1)
     return timeline
 
 
-def _rows(reader: LogReader, run_id: str, limit: int) -> list[_Row]:
+def _read_spans(reader: LogReader, run_id: str, limit: int, *, live: bool) -> tuple[list[Span], bool]:
+    """Return the spans of a run, and whether it has more events than `limit`."""
     marks = ", ".join("?" * len(_SPAN_EVENTS))
     query = f"""SELECT seq, at, type, {_SPAN_KEY}, {_SPAN_NAME}, substr(coalesce({_DETAIL}, ''), 1, 120),
         json_extract(body, '$.result.is_error'), json_extract(body, '$.message.failure.kind'),
         json_extract(body, '$.delay'), json_extract(body, '$.item_id')
         FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq LIMIT ?"""  # noqa: S608 - our own words
-    rows = []
-    values = (run_id, *_SPAN_EVENTS, limit)
-    for seq, at, kind, key, name, detail, is_error, failure, delay, item in reader.select(query, values):
-        # PostgreSQL gives every value as text.
-        bad = failure is not None or str(is_error) in ("1", "true")
-        rows.append(_Row(seq, at, kind, str(key), str(name), str(detail), bad, float(delay or 0), str(item or "")))
-    return rows
+    rows = reader.select(query, (run_id, *_SPAN_EVENTS, limit))
+    spans: list[Span] = []
+    unended: dict[tuple[SpanKind, str], Span] = {}
+    at: float = 0.0
+    for seq, at, event, key, name, detail, is_error, failure, delay, item in rows:
+        # Spans of one kind can overlap: tools are told apart by their call, waits by what is asked.
+        keys = {"tool": str(key), "person": str(item)}
+        if event in _SPAN_BEGINNINGS:
+            kind, title = _SPAN_BEGINNINGS[event]
+            unended[kind, keys.get(kind, "")] = Span(kind, at, None, title.format(name), str(detail), seq=seq)
+        elif event in _SPAN_ENDS:
+            kind = _SPAN_ENDS[event]
+            span = unended.pop((kind, keys.get(kind, "")), None)
+            if span is not None:
+                # PostgreSQL gives every value as text.
+                failed = failure is not None or str(is_error) in ("1", "true")
+                spans.append(replace(span, end=at, failed=failed))
+        elif event in _MOMENTS:
+            spans.append(Span(_MOMENTS[event], at, at + float(delay or 0), str(name), seq=seq))
+        else:
+            spans += [replace(span, end=at) for span in unended.values()]
+            unended.clear()
+    spans += [replace(span, end=None if live else at) for span in unended.values()]
+    return sorted(spans, key=lambda span: (span.start, span.seq)), len(rows) == limit
 
 
 _SPAN_BEGINNINGS: dict[str, tuple[SpanKind, str]] = {
@@ -117,35 +122,3 @@ _SPAN_ENDS: dict[str, SpanKind] = {
     "inbox.closed": "person",
 }
 _MOMENTS: dict[str, SpanKind] = {"model.retrying": "retry", "limit.reached": "limit"}
-
-
-def _key(kind: SpanKind, row: _Row) -> str:
-    """Return what tells spans of one kind apart that overlap: tools by their call, waits by what is asked."""
-    if kind == "tool":
-        return row.key
-    return row.item if kind == "person" else ""
-
-
-def _spans(rows: list[_Row], *, live: bool) -> list[Span]:
-    spans: list[Span] = []
-    unended: dict[tuple[SpanKind, str], Span] = {}
-
-    def end_all(at: float | None) -> None:
-        spans.extend(replace(span, end=at) for span in unended.values())
-        unended.clear()
-
-    for row in rows:
-        if row.type in _SPAN_BEGINNINGS:
-            kind, title = _SPAN_BEGINNINGS[row.type]
-            unended[kind, _key(kind, row)] = Span(kind, row.at, None, title.format(row.name), row.detail, seq=row.seq)
-        elif row.type in _SPAN_ENDS:
-            kind = _SPAN_ENDS[row.type]
-            span = unended.pop((kind, _key(kind, row)), None)
-            if span is not None:
-                spans.append(replace(span, end=row.at, failed=row.bad))
-        elif row.type in _MOMENTS:
-            spans.append(Span(_MOMENTS[row.type], row.at, row.at + row.delay, row.name, seq=row.seq))
-        else:
-            end_all(row.at)
-    end_all(None if live or not rows else rows[-1].at)
-    return sorted(spans, key=lambda span: (span.start, span.seq))
