@@ -42,12 +42,15 @@ class SqliteConnection(sqlite3.Connection):
     stream_seconds = _STREAM_SECONDS
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        names = ", ".join(columns)
-        self._execute_many(lambda values: f"INSERT INTO {table} ({names}) VALUES {values}", len(columns), rows)  # noqa: S608
+        if rows:
+            names = ", ".join(columns)
+            self._execute_many(lambda values: f"INSERT INTO {table} ({names}) VALUES {values}", len(columns), rows)  # noqa: S608
 
     def update(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if not rows:
+            return
         one = f"UPDATE {table} SET {', '.join(f'{name}=?' for name in columns)} WHERE id=?"  # noqa: S608
-        if len(rows) <= 1 or sqlite3.sqlite_version_info < _UPDATES_FROM:
+        if len(rows) == 1 or sqlite3.sqlite_version_info < _UPDATES_FROM:
             self.executemany(one, rows)
             return
         values = ", ".join(f"{name}=new.column{number}" for number, name in enumerate(columns, 1))
