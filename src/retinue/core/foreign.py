@@ -1,20 +1,16 @@
-"""Reading of files that came with a project: regular files only, of limited size, without waiting.
+"""Reading of files and values from outside: files of a project, rows of a database, and where a value came from.
 
-A clone can hold links to devices, and an unpacked archive can hold pipes. Reading a device fills the
-memory, and opening a pipe waits for ever. Links are followed, because people link their settings and
-agents; the target must be a regular file. `/dev/null` reads as an empty file, because mounting it over
-a file is the usual way to hide the file.
+Files: regular files only, of limited size, without waiting. A clone can hold links to devices, and an unpacked archive
+can hold pipes. Reading a device fills the memory, and opening a pipe waits for ever. Links are followed, because people
+link their settings and agents; the target must be a regular file. `/dev/null` reads as an empty file, because mounting
+it over a file is the usual way to hide the file.
 
-Checked types for names and numbers that come from a database or another machine.
+Values: a value of one of the types below is checked where it is decoded (`decode_json`, `decode_row`, `check`), so that
+later code can use it in a path, a git ref or an SQL identifier. Constructing a struct checks nothing: values of this
+process are its own.
 
-A value of one of these types is checked where it is decoded (`decode_json`, `decode_row`, `check`), so that code behind
-it can use it in a path, a git ref or an SQL identifier. Constructing a struct checks nothing: values of this process
-are its own.
-
-Where a value came from, and what it takes before the value may give rights.
-
-A value is a definition of an agent, an MCP server, a hook, a plugin, a settings file, a skill, a test file. Whoever
-reads one records its provenance, and `requirement` is the only place that turns a provenance into a decision.
+Provenance: definitions of agents, MCP servers, hooks, plugins, settings, skills and test files. Their reader records
+the provenance, and `requirement` is the only place that turns a provenance into a decision.
 """
 
 from __future__ import annotations
@@ -111,14 +107,14 @@ def _is_null(status: os.stat_result) -> bool:
 
 def _read(descriptor: int, status: os.stat_result, count: int, path: str) -> bytes:
     parts: list[bytes] = []
-    left = count
+    unread = count
     deadline = time.monotonic() + MAX_READ_SECONDS
     # Files have their size and no more, in almost every case.
-    wanted = min(left, status.st_size + 1)
-    while left > 0 and (part := os.read(descriptor, wanted)):
+    size = min(unread, status.st_size + 1)
+    while unread > 0 and (part := os.read(descriptor, size)):
         parts.append(part)
-        left -= len(part)
-        wanted = min(left, _CHUNK_BYTES)
+        unread -= len(part)
+        size = min(unread, _CHUNK_BYTES)
         if time.monotonic() > deadline:
             text = f"it took longer than {MAX_READ_SECONDS:.0f} seconds to read"
             raise TimeoutError(errno.ETIMEDOUT, text, path)

@@ -103,9 +103,9 @@ def format_wait(seconds: float) -> str:
 def _units(seconds: int) -> str:
     if seconds < 60:
         return f"{seconds}s"
-    minutes, rest = divmod(seconds, 60)
+    minutes, seconds_left = divmod(seconds, 60)
     if minutes < 60:
-        return f"{minutes}m {rest}s" if rest else f"{minutes}m"
+        return f"{minutes}m {seconds_left}s" if seconds_left else f"{minutes}m"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes}m" if minutes else f"{hours}h"
 

@@ -1,11 +1,8 @@
-"""Facts behind the messages that the harness writes for a model.
+"""The conversation of a run, and the facts behind the messages that the harness writes for a model.
 
-The text of such a message is for the model and for people. The program reads these facts and never the text.
-
-The conversation of a run.
-
-Every class has a tag, so that its JSON names its type and is read back as the same class. Content
-is always a tuple: messages are values.
+Every class has a tag, so that its JSON names its type and is read back as the same class. Content is always a tuple:
+messages are values. The text of a notification is for the model and for people; the program reads its `notice`, and
+never the text.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Who let a program start, and the sandbox that follows from it. `programs.py` starts it.
+"""The one place that starts programs, and which process this is.
 
-Which process this is, whether another one is alive, and locks between processes.
-
-A process id alone does not identify a process: ids are reused within minutes on a busy machine. An
-owner is the process id with its start time, on a boot of a host, in one namespace of process ids.
-Where its process table cannot be seen (another host, another container), its heartbeat decides.
-
-The one place that starts programs.
-
-`prepare` takes a clearance, which says who let the program start, and asks the caller's sandbox for the confinement
-that follows from it. Everything else here starts what `prepare` returned. No other module may start a program
+`prepare` takes a clearance, which names who let the program start, and asks the caller's sandbox for the confinement
+that follows from it. Everything else here starts a prepared program. No other module may start a program
 (`tests/test_programs.py`), so a program without a clearance does not exist.
+
+A process id alone does not identify a process: ids are reused within minutes on a busy machine. An owner is the process
+id with its start time, on a boot of a host, in one namespace of process ids. If its process table cannot be seen
+(another host, another container), its heartbeat decides. `lock_file` locks between processes.
 """
 
 from __future__ import annotations

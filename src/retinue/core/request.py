@@ -1,8 +1,6 @@
-"""What was decided about a run when it was created, as its first event keeps it.
-
-Where a run works: here, or on a worker of a cluster.
-
-What someone wants run. Built at the borders, checked once, then passed down unchanged.
+"""A request to run an agent: what a caller wants, where it works (here, or on a worker of a cluster), and what was
+decided about it, as the first event of the run keeps it. A request is built at the borders, checked once, then passed
+down unchanged.
 """
 
 from __future__ import annotations

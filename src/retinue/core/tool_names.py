@@ -1,18 +1,16 @@
-"""The names tools go by: Retinue's own, what each may do at most, and what others call them.
+"""The names of tools, and the grammar of lists of tools and rules in files of every dialect, flags, settings, policies,
+hooks and plugins.
 
-Retinue uses pi's names. Everything else is an alias, found without regard to case. An alias
-for a group of tools (`search` of VS Code) stands for several names; a name of another system
-that has no counterpart here is simply unknown, and a list of unknown names allows nothing.
+Retinue uses pi's names. Every other name is an alias, found without regard to case. An alias for a group of tools
+(`search` of VS Code) means several tools; a name without a counterpart here is unknown, and a list of unknown names
+allows nothing.
 
-The grammar of lists of tools and rules, wherever they stand: files of every dialect, flags, settings,
-policies, hooks and plugins.
+An entry is `Tool` or `Tool(specifier)`. A comma outside of parentheses ends it. A blank, `;` or `|` does so too if
+everything between them names existing tools: `Write Bash` are two tools, `Microsoft Docs` is one name. Where the format
+separates by blanks (flags, the Agent Skills format), they always separate.
 
-An entry is `Tool` or `Tool(specifier)`. A comma outside of parentheses ends it. A blank, `;` or `|` does so too
-where everything between them names tools that exist: `Write Bash` are two tools, `Microsoft Docs` is one name.
-Where blanks are said to separate (flags, the Agent Skills format), they always do.
-
-An entry that denies and cannot be understood denies nothing by itself: `entry_problem` says what is wrong with it,
-and whoever reads it refuses the launch, or denies more.
+An entry that denies and cannot be understood denies nothing by itself: `entry_problem` returns its defect, and the
+reader refuses the launch, or denies more.
 """
 
 from __future__ import annotations
@@ -228,8 +226,8 @@ def fold_name(name: str) -> str:
 
 def is_read_only(name: str) -> bool | None:
     """Whether every tool that `name` stands for leaves files alone; None if it is unknown."""
-    found = canonical(name)
-    return all(TOOLS[each] <= READ_ONLY for each in found) if found else None
+    tools = canonical(name)
+    return all(TOOLS[tool] <= READ_ONLY for tool in tools) if tools else None
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -395,9 +393,9 @@ def misspelt_tool(name: str) -> str | None:
     lowered = name.lower()
     if lowered in ALIASES or len(lowered) < _MIN_WORD_CHARACTERS or matching_tools(lowered):
         return None
-    for known in ALIASES:
-        if len(known) >= _MIN_WORD_CHARACTERS and off_by_one(lowered, known):
-            return known
+    for alias in ALIASES:
+        if len(alias) >= _MIN_WORD_CHARACTERS and off_by_one(lowered, alias):
+            return alias
     return None
 
 

@@ -1,6 +1,5 @@
-"""URLs: host, port, credentials and proxy, and the addresses of model servers as people write them.
-
-The answer to a fetched URL, unpacked within bounds, and why one could not be fetched.
+"""URLs: host, port, credentials and proxy, addresses of model servers as people write them, and the answer to a fetched
+URL, unpacked within bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: opened (happy eyeballs, verified TLS, tunnels through a proxy), and used for exchanges.
+"""Connections: opened directly, or in a tunnel through a proxy, and used for exchanges.
 
 A connection is an asyncio protocol that carries one exchange at a time, parsed by llhttp.
 """
@@ -11,18 +11,12 @@ import socket
 import ssl
 import zlib
 from functools import cache
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from retinue.http.address import Address, display_url, parse_url
 from retinue.http.transport import TransportError, TransportProblem
-
-if TYPE_CHECKING:
-    import ssl
-
-    from retinue.http.address import Address
-
 
 _MAX_UNREAD_BYTES = 256 * 1024
 _JOINED_WRITE_BYTES = 64 * 1024
@@ -240,9 +234,9 @@ class Connection(asyncio.Protocol):
         # While reading is paused the silence is ours.
         if self._paused:
             self._heard = now
-        left = self._heard + limit - now
-        if left > 0:
-            self._watch = self._loop.call_later(left, self._check_silence)
+        remaining = self._heard + limit - now
+        if remaining > 0:
+            self._watch = self._loop.call_later(remaining, self._check_silence)
             return
         self._fail("idle", f"{self.address.origin} sent nothing for {limit:g} seconds.")
         self.abort()

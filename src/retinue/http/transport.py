@@ -1,12 +1,7 @@
-"""Who listens at a port of this machine: a server of this user or of the system, or one of somebody else.
+"""One thin HTTP transport under every wire format: POST bytes, read a stream of bytes or of server-sent events.
 
-Anybody on a shared machine can open a port that a well-known server usually has, and would get every request that is
-sent there unasked.
-
-One thin HTTP transport under every wire format: POST bytes, read a stream of bytes.
-
-Why not a ready client? They were measured (`bench/transport.py`; CPU as a ratio to bare httpx in
-the same run, byte code present; lowest and highest median of three runs on a busy machine):
+Ready clients were measured (`bench/transport.py`; CPU as a ratio to bare httpx in the same run, byte code present;
+lowest and highest median of three runs on a busy machine):
 
                          cold start    turn         64 in flight   delta, burst   delta, trickle
     httpx 0.28              1             1             1              1               1
@@ -14,17 +9,19 @@ the same run, byte code present; lowest and highest median of three runs on a bu
     pyreqwest 0.15       0.34 - 0.44   0.09 - 0.19   0.04 - 0.07    0.10 - 0.19    0.13 - 0.16
     this                 0.34 - 0.38   0.06 - 0.13   0.04 - 0.05    0.03 - 0.04    0.30 - 0.44
 
-aiohttp's import alone costs what all of httpx costs, and the whole product may cost 1.6 times
-that. pyreqwest aborted the interpreter at exit (SIGABRT: a Rust thread inside the GIL), closed or
-not, in 2 of 150 to 5 of 40 runs. What is left to write by hand is small, because the parsing is
-llhttp's (`httptools`): connect, pool, proxy, time out. HTTP/1.1, which every model server speaks.
+aiohttp's import alone costs what all of httpx costs, and the whole product may cost 1.6 times that. pyreqwest aborted
+the interpreter at exit (SIGABRT: a Rust thread inside the GIL), closed or not, in 2 of 150 to 5 of 40 runs. The code
+here is small, because the parsing is llhttp's (`httptools`): connect, pool, proxy, time out. HTTP/1.1, which every
+model server speaks.
 
-Guaranteed: certificates are verified; a cancelled or abandoned stream closes its connection;
-`close` never breaks a stream in flight; error texts hold no header, key or URL password.
+Guaranteed: certificates are verified; a cancelled or abandoned stream closes its connection; `close` never breaks a
+stream in flight; error texts hold no header, key or URL password.
 
-Server-sent events are read from the bytes without decoding a line. Only the data is kept: every wire
-format repeats the event's name inside its JSON. The payloads do not depend on where the network cuts
-the bytes.
+Server-sent events are read from the bytes without decoding a line. Only the data is kept: every wire format repeats the
+event's name inside its JSON. The payloads do not depend on where the network cuts the bytes.
+
+`foreign_listener` tells whether a server of another user listens at a port: on a shared machine anybody can open the
+port of a well-known server, and would get every request that is sent there unasked.
 """
 
 from __future__ import annotations

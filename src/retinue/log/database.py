@@ -136,16 +136,16 @@ def error_code(error: Exception) -> str:
 def log_folders(home: Path) -> list[Path]:
     """Return every project folder under `home` (RETINUE_HOME) that has a log, and those of the projects in the
     database that the user has named."""
-    found: list[Path] = []
+    folders: list[Path] = []
     with contextlib.suppress(OSError):
-        found = sorted(entry for entry in (home / "projects").iterdir() if log_file(entry).is_file())
+        folders = sorted(entry for entry in (home / "projects").iterdir() if log_file(entry).is_file())
     url = database_url()
     if url is not None:
         from retinue.log.postgres import project_names
 
         with contextlib.suppress(StateError):
-            found += [database_folder(home, ProjectDatabase(url, name)) for name in project_names(url)]
-    return found
+            folders += [database_folder(home, ProjectDatabase(url, name)) for name in project_names(url)]
+    return folders
 
 
 LIVE_STATES = ", ".join(f"'{state}'" for state in sorted(LIVE))

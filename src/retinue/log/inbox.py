@@ -160,14 +160,14 @@ def waiting_ids(reader: LogReader) -> tuple[str, ...]:
 def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
     """Return the item of that id, or the only one whose id begins so, those that wait first. Raise
     UnknownItemError, and UsageError when several fit."""
-    wanted = id_or_prefix.strip().lower()
-    rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (wanted, wanted + "\U0010ffff"))
-    matches = _readable(rows, time.time()) if wanted else []
-    exact = [item for item in matches if item.id == wanted]
+    prefix = id_or_prefix.strip().lower()
+    rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (prefix, prefix + "\U0010ffff"))
+    matches = _readable(rows, time.time()) if prefix else []
+    exact = [item for item in matches if item.id == prefix]
     matches = exact or [item for item in matches if item.state == "waiting"] or matches
-    check_unique("items", wanted, [item.id for item in matches[:6]])
+    check_unique("items", prefix, [item.id for item in matches[:6]])
     if not matches:
-        raise UnknownItemError(f"There is no item '{wanted}' in the inbox.", remedy="See: retinue inbox list --all")
+        raise UnknownItemError(f"There is no item '{prefix}' in the inbox.", remedy="See: retinue inbox list --all")
     return matches[0]
 
 

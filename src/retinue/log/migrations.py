@@ -1,12 +1,9 @@
-"""The schema, as an ordered list of small steps that are never edited once released.
+"""The schema of the SQLite log, as an ordered list of small steps that are never edited once released.
 
-`PRAGMA user_version` counts the steps a file has had. Each step runs in one transaction with
-its number, so two processes that open an old file at once cannot both apply it.
-
-Events of older logs whose facts were sentences, rewritten once with typed facts.
-
-Older versions kept a changed permission mode and the move to the background as warnings, the children that a
-notification tells of in the text of the message, and the call that carried a child's result nowhere.
+`PRAGMA user_version` counts the steps a file has had. Each step runs in one transaction with its number, so two
+processes that open an old file at once cannot both apply it. Step 8 rewrites events whose facts were sentences with
+typed facts: a changed permission mode, the move to the background, the children in a notification, and the call that
+carried a child's result.
 """
 
 from __future__ import annotations

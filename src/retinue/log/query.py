@@ -172,14 +172,14 @@ class LogReader:
     def run(self, id_or_prefix: str) -> RunState:
         """The run of that id, or the only one whose id begins so. Raise UnknownRunError with
         the nearest ids, UsageError when several fit."""
-        wanted = id_or_prefix.strip()
+        prefix = id_or_prefix.strip()
         # The character after every letter of an id bounds the range that begins with it.
         query = f"{SELECT_RUN} WHERE id=? OR (id>? AND id<?) ORDER BY id LIMIT 6"
-        rows = list(filter(self._is_readable, self.select(query, (wanted, wanted, wanted + "\U0010ffff"))))
-        rows = [row for row in rows if row["id"] == wanted] or rows
-        if not rows or not wanted:
-            raise self._unknown(wanted)
-        check_unique("runs", wanted, [row["id"] for row in rows])
+        rows = list(filter(self._is_readable, self.select(query, (prefix, prefix, prefix + "\U0010ffff"))))
+        rows = [row for row in rows if row["id"] == prefix] or rows
+        if not rows or not prefix:
+            raise self._unknown(prefix)
+        check_unique("runs", prefix, [row["id"] for row in rows])
         return self._seen(rows[0], self.owners())
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
@@ -302,13 +302,13 @@ class LogReader:
                 state, owner = "interrupted", None
         return read_run(RunState, row, state, None if owner is None else owner.pid)
 
-    def _unknown(self, wanted: str) -> UnknownRunError:
+    def _unknown(self, prefix: str) -> UnknownRunError:
         import difflib
 
         ids = [row[0] for row in self.select("SELECT id FROM runs ORDER BY created_at DESC LIMIT 500")]
-        near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.6) if wanted else []
+        near = difflib.get_close_matches(prefix, ids, n=3, cutoff=0.6) if prefix else []
         hint = f"Near: {', '.join(near)}." if near else "See: retinue runs list"
-        return UnknownRunError(f"There is no run '{wanted}' in this log.", remedy=hint)
+        return UnknownRunError(f"There is no run '{prefix}' in this log.", remedy=hint)
 
 
 def _moment(row: Any) -> tuple[float, str]:

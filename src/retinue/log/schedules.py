@@ -179,11 +179,11 @@ def due(reader: LogReader, now: float) -> list[ScheduledJob]:
 
 def find(reader: LogReader, wanted: str) -> ScheduledJob:
     """Return the job of that id or name, or the only one whose id begins so. Raise UnknownJobError, UsageError."""
-    known = jobs(reader)
+    all_jobs = jobs(reader)
     matches = (
-        [job for job in known if wanted == job.id]
-        or [job for job in known if wanted == job.name]
-        or [job for job in known if wanted and job.id.startswith(wanted)]
+        [job for job in all_jobs if wanted == job.id]
+        or [job for job in all_jobs if wanted == job.name]
+        or [job for job in all_jobs if wanted and job.id.startswith(wanted)]
     )
     check_unique("jobs", wanted, [job.id for job in matches])
     if not matches:
@@ -217,14 +217,14 @@ def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float,
 
 def _jobs(rows: Iterable[Any]) -> list[ScheduledJob]:
     """Return the jobs of those rows that can be read."""
-    found = []
+    readable = []
     for row in rows:
         values = dict(zip(_COLUMNS, tuple(row), strict=True))
         try:
             values["options"] = decode_json(values["options"], dict[Text, Any], "The options of a job")
             # SQLite has no other.
             values["enabled"] = bool(values["enabled"])
-            found.append(decode_row(values, ScheduledJob, "A job in the database"))
+            readable.append(decode_row(values, ScheduledJob, "A job in the database"))
         except UnreadableValueError as error:
             logging.getLogger("retinue").warning("%s It is left out.", error)
-    return found
+    return readable

@@ -296,18 +296,18 @@ def _open_without_links(path: Path) -> int:
 
 def mend(path: Path) -> int:
     """Cut off a last line that has no end, which is what a kill in the middle of a write
-    leaves. Return the number of whole lines."""
-    lines = whole = read = 0
+    leaves. Return the number of complete lines."""
+    lines = complete = read = 0
     try:
         with path.open("rb") as file:
             while data := file.read(_CHUNK_BYTES):
                 lines += data.count(b"\n")
                 last = data.rfind(b"\n")
                 if last >= 0:
-                    whole = read + last + 1
+                    complete = read + last + 1
                 read += len(data)
     except FileNotFoundError:
         return 0
-    if whole < read:
-        os.truncate(path, whole)
+    if complete < read:
+        os.truncate(path, complete)
     return lines

@@ -1,15 +1,11 @@
-"""The folders and files of the contract, computed from the environment and nothing else.
+"""The folders and files of the contract, and the database of a project, computed from the environment and nothing else.
 
 Reading never creates a folder; `private_folder` is the one place that makes one.
 
-Which database server holds the logs of a user's projects, and under which name a project stands there.
-
 The variable RETINUE_DATABASE or the setting `database` of the user's own file names a PostgreSQL database. A project's
-file cannot: a repository that was cloned must not choose where everything is recorded. Without a database,
-each project has a file of its own.
-
-A project in a database has the same name on every machine: host, path and a digest of the repository's remote
-`origin`, else the name of its folder; RETINUE_DATABASE_PROJECT overrides both. Its state folder on a machine is
+file cannot: a cloned repository must not choose where everything is recorded. Without a database, each project has a
+file of its own. A project in a database has the same name on every machine: host, path and a digest of the repository's
+remote `origin`, else the name of its folder; RETINUE_DATABASE_PROJECT overrides both. Its state folder on a machine is
 `<name>@<digest of the database>`, so the folder says where the log is and holds no password.
 """
 
