@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _EXCERPT_CHARACTERS = 80
 """Characters before and after what was searched for."""
-_MAX_HITS = 50
 _LATEST_EVENTS = 12
 """Events of a live run that are looked at to say what it is doing."""
 _SEARCHED_TYPES = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
@@ -118,7 +117,7 @@ def tree_budgets(reader: LogReader) -> dict[str, dict[str, float]]:
     return {run_id: msgspec.json.decode(text, type=dict[str, float]) for run_id, text in reader.select(query)}
 
 
-def search(reader: LogReader, words: str) -> list[SearchHit]:
+def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]:
     """Return the newest events in which `words` stand: tasks, messages, answers, calls and results. Upper and lower
     case are the same for ASCII letters."""
     pattern = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -126,7 +125,7 @@ def search(reader: LogReader, words: str) -> list[SearchHit]:
     query = f"""SELECT run_id, agent, seq, at, type, instr(lower(body), lower(?)), body FROM events
         JOIN runs ON runs.id=run_id WHERE type IN ({marks}) AND body LIKE ? ESCAPE '\\'
         ORDER BY events.id DESC LIMIT ?"""  # noqa: S608
-    rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", _MAX_HITS))
+    rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", limit))
     hits = []
     for run_id, agent, seq, at, kind, place, body in rows:
         start = max(place - 1 - _EXCERPT_CHARACTERS, 0)
