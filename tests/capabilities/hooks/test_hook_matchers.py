@@ -127,8 +127,11 @@ def test_every_point_of_codingcode_is_known() -> None:
     [
         ("read", {"path": "a", "offset": 3}),
         ("write", {"path": "a", "content": "b"}),
-        ("edit", {"path": "a", "edits": [{"old": "x", "new": "y", "all": True}]}),
-        ("edit", {"path": "a", "edits": [{"old": "x", "new": "y"}, {"old": "1", "new": "2"}]}),
+        ("edit", {"path": "a", "old_string": "x", "new_string": "y", "replace_all": True}),
+        (
+            "edit",
+            {"path": "a", "edits": [{"old_string": "x", "new_string": "y"}, {"old_string": "1", "new_string": "2"}]},
+        ),
         ("bash", {"command": "ls", "timeout": 3}),
         ("grep", {"pattern": "x", "path": "a"}),
         ("mcp__a__b", {"path": "a"}),
@@ -143,10 +146,14 @@ def test_an_input_that_a_hook_gives_back_unchanged_is_unchanged(
 
 
 def test_scripts_for_claude_code_find_its_words() -> None:
-    said = to_dialect({"tool_name": "edit", "tool_input": {"path": "a", "edits": [{"old": "x", "new": "y"}]}}, "claude")
+    edits = [{"old_string": "x", "new_string": "y"}]
+    said = to_dialect({"tool_name": "edit", "tool_input": {"path": "a", "edits": edits}}, "claude")
     assert said["tool_name"] == "Edit"
     assert said["tool_input"] == {"file_path": "a", "old_string": "x", "new_string": "y"}
     assert from_dialect("edit", {"file_path": "b", "old_string": "x", "new_string": "z"}, "claude") == {
         "path": "b",
-        "edits": [{"old": "x", "new": "z"}],
+        "old_string": "x",
+        "new_string": "z",
     }
+    several = to_dialect({"tool_name": "edit", "tool_input": {"path": "a", "edits": [*edits, *edits]}}, "claude")
+    assert several["tool_name"] == "MultiEdit"

@@ -161,9 +161,7 @@ async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
         value = await function(dict(payload)) if is_async else await asyncio.to_thread(function, dict(payload))
         if inspect.isawaitable(value):
             value = await value
-    if isinstance(value, str):
-        return HandlerResult(0, value)
-    return HandlerResult(0, data=value)
+    return HandlerResult(0, value) if isinstance(value, str) else HandlerResult(0, data=value)
 
 
 def _encode(payload: Mapping[str, Any]) -> bytes:
@@ -193,20 +191,13 @@ _CODINGCODE: Mapping[str, str] = {
 }
 _OTHERS: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
 _FILES = frozenset({"read", "write", "edit"})
-_EDIT = {"old": "old_string", "new": "new_string", "all": "replace_all"}
-_BACK = {theirs: ours for ours, theirs in _EDIT.items()}
-
-
-def _tool_names(dialect: Dialect) -> Mapping[str, str]:
-    if dialect == "codingcode":
-        return _CODINGCODE
-    # Imported late: this module is loaded by every run, and most have no hooks.
-    return DIALECTS["claude"].tool_names
+_REPLACEMENT = ("old_string", "new_string", "replace_all")
+_CLAUDE = DIALECTS["claude"].tool_names
 
 
 def names_of(tool: str) -> tuple[str, ...]:
     """Return every name under which a matcher may know the tool."""
-    known = (tool, _tool_names("claude").get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
+    known = (tool, _CLAUDE.get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
     return tuple(filter(None, dict.fromkeys(known)))
 
 
@@ -218,56 +209,37 @@ def own_name(tool: str) -> str:
 
 def to_dialect(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     """Return the payload as a handler of that dialect expects it."""
-    said = dict(payload)
-    tool = said.get("tool_name")
+    translated = dict(payload)
+    tool, arguments = payload.get("tool_name"), payload.get("tool_input")
     if not isinstance(tool, str) or dialect == "retinue":
-        return said
+        return translated
     own = own_name(tool)
-    said["tool_name"] = _tool_names(dialect).get(own, tool)
-    given = said.get("tool_input")
-    if dialect == "claude" and own in _FILES and isinstance(given, Mapping):
-        said["tool_input"] = _to_claude(own, given)
-        if own == "edit" and "edits" in said["tool_input"]:
-            # Claude Code's Edit takes one change; scripts expect several under this name.
-            said["tool_name"] = "MultiEdit"
     if dialect == "codingcode":
-        said["toolName"], said["input"] = said["tool_name"], given
-    return said
+        name = _CODINGCODE.get(own, tool)
+        return {**translated, "tool_name": name, "toolName": name, "input": arguments}
+    translated["tool_name"] = _CLAUDE.get(own, tool)
+    if own in _FILES and isinstance(arguments, Mapping):
+        arguments = translated["tool_input"] = dict(arguments)
+        if "path" in arguments and "file_path" not in arguments:
+            arguments["file_path"] = arguments.pop("path")
+        if own == "edit" and isinstance(arguments.get("edits"), list):
+            # A script must see every replacement, also one beside the list.
+            first = {key: arguments.pop(key) for key in _REPLACEMENT if key in arguments}
+            edits = [*filter(None, [first]), *arguments.pop("edits")]
+            if len(edits) == 1 and isinstance(edits[0], Mapping):
+                arguments |= edits[0]
+            else:
+                # Claude Code's Edit takes one change; scripts expect several under this name.
+                arguments["edits"], translated["tool_name"] = edits, "MultiEdit"
+    return translated
 
 
-def from_dialect(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+def from_dialect(tool: str, arguments: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     """Return an input that a handler of that dialect changed, with the argument names of our tool."""
-    own = own_name(tool)
-    found = dict(given)
-    if dialect != "claude" or own not in _FILES:
-        return found
-    if "path" not in found and "file_path" in found:
-        found["path"] = found.pop("file_path")
-    if own == "edit":
-        edits = found.pop("edits", None)
-        if not edits:
-            single = {}
-            for key in _BACK:
-                if key in found:
-                    single[key] = found.pop(key)
-            edits = [single]
-        found["edits"] = [_rename(each, _BACK) for each in edits if each]
-    return found
-
-
-def _rename(edit: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(key, key): value for key, value in edit.items()}
-
-
-def _to_claude(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(given)
-    if "path" in found and "file_path" not in found:
-        found["file_path"] = found.pop("path")
-    edits = found.get("edits")
-    if tool == "edit" and isinstance(edits, list) and all(isinstance(each, Mapping) for each in edits):
-        renamed = [_rename(each, _EDIT) for each in found.pop("edits")]
-        found |= renamed[0] if len(renamed) == 1 else {"edits": renamed}
-    return found
+    translated = dict(arguments)
+    if dialect == "claude" and own_name(tool) in _FILES and "path" not in translated and "file_path" in translated:
+        translated["path"] = translated.pop("file_path")
+    return translated
 
 
 Condition = Callable[[str, str, Mapping[str, Any]], bool | None]
@@ -282,10 +254,8 @@ def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str
         return True
     if event not in TOOL_EVENTS:
         return False
-    given = payload.get("tool_input")
-    if not isinstance(given, Mapping):
-        given = {}
-    covered = condition(handler.condition, own_name(subject), given)
+    arguments = payload.get("tool_input")
+    covered = condition(handler.condition, own_name(subject), arguments if isinstance(arguments, Mapping) else {})
     return covered is True or (covered is None and event in GUARDS)
 
 
@@ -297,33 +267,29 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     text = matcher.strip()
     if text in ("", "*"):
         return True
-    tool = event in TOOL_EVENTS
+    is_tool = event in TOOL_EVENTS
     if is_plain(text):
-        wanted = matched_names(text)
-        return any(word == subject or (tool and own_name(subject) in canonical(word)) for word in wanted)
+        words = matched_names(text)
+        return any(word == subject or (is_tool and own_name(subject) in canonical(word)) for word in words)
     try:
         expression = re.compile(text)
     except re.error:
-        # A guard that cannot be read must not vanish.
+        # A guard that cannot be read is called every time.
         return event in GUARDS
-    names = {subject}
-    if tool:
-        names.update(names_of(own_name(subject)))
-    return any(expression.search(name) for name in names)
+    names = (subject, *(names_of(own_name(subject)) if is_tool else ()))
+    return any(map(expression.search, names))
 
 
 def rule_condition(cwd: Path, home: str = "") -> Condition:
     """Return a condition that judges as a deny rule of the same words would, from `cwd`. The answer is None for
-    what is no rule, and for a command that cannot be taken apart."""
+    a text that is no rule, and for a command that cannot be taken apart."""
 
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
         parsed = parse_rule(rule, "deny", base=str(cwd))
         if not isinstance(parsed, Rule) or entry_problem(rule) is not None:
             return None
-        found = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
-        if found == MAYBE:
-            return None
-        return found == YES
+        answer = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
+        return None if answer == MAYBE else answer == YES
 
     return covers
 
