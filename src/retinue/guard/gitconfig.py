@@ -323,21 +323,6 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("no index")
     ids = 20 if _fits(data, 20, version) else 32
-    yield from _walk(data, count, version, ids)
-
-
-def _fits(data: bytes, ids: int, version: int) -> bool:
-    """Return whether names are where they would be with object ids of this length."""
-    flags = struct.unpack_from(">H", data, 12 + 40 + ids)[0]
-    start = 12 + 40 + ids + (4 if flags & 0x4000 else 2)
-    if version == 4:
-        return data[start] == 0
-    end = data.index(b"\0", start)
-    length: int = flags & 0xFFF
-    return length in (end - start, 0xFFF)
-
-
-def _walk(data: bytes, count: int, version: int, ids: int) -> Iterator[tuple[int, bytes]]:
     at, name = 12, b""
     for _ in range(count):
         mode = struct.unpack_from(">I", data, at + 24)[0]
@@ -353,6 +338,17 @@ def _walk(data: bytes, count: int, version: int, ids: int) -> Iterator[tuple[int
             name = data[start:end]
             at += (end - at) // 8 * 8 + 8
         yield mode, name
+
+
+def _fits(data: bytes, ids: int, version: int) -> bool:
+    """Return whether names are where they would be with object ids of this length."""
+    flags = struct.unpack_from(">H", data, 12 + 40 + ids)[0]
+    start = 12 + 40 + ids + (4 if flags & 0x4000 else 2)
+    if version == 4:
+        return data[start] == 0
+    end = data.index(b"\0", start)
+    length: int = flags & 0xFFF
+    return length in (end - start, 0xFFF)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

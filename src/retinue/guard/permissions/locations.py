@@ -152,8 +152,8 @@ def _targets(pattern: str) -> Iterator[str]:
     import glob
 
     text = "*".join(map(glob.escape, pattern.split(GLOB)))
-    for count, match_path in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
-        yield os.path.realpath(match_path) if count < _MAX_GLOB_MATCHES else ""
+    for count, entry in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
+        yield os.path.realpath(entry) if count < _MAX_GLOB_MATCHES else ""
 
 
 def match_path(rule: Rule, folders: RunFolders, path: str, base: str | None = None) -> Match:

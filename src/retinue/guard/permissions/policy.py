@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct, field
 
@@ -37,15 +37,7 @@ from retinue.guard.permissions.rule import (
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
-_MODES: Mapping[str, PermissionMode] = {
-    "default": "default",
-    "manual": "default",
-    "acceptEdits": "acceptEdits",
-    "plan": "plan",
-    "dontAsk": "dontAsk",
-    "auto": "auto",
-    "bypassPermissions": "bypassPermissions",
-}
+_MODES: Mapping[str, PermissionMode] = {**{mode: mode for mode in get_args(PermissionMode)}, "manual": "default"}
 _KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
 _BYPASS_NAMES = ("disableBypass", "disableBypassPermissionsMode")
 _NAMES = {

@@ -37,7 +37,7 @@ open_tree_attr 467 file_setattr 469
 
 _TABLE = """
 acct 163 89            add_key 248 217        adjtimex 159 171
-bpf 321 280            capset 126 91          chmod 90 -
+bpf 321 280            capget 125 90          capset 126 91          chmod 90 -
 chown 92 -             chroot 161 51          clock_adjtime 305 266  clock_settime 227 112
 clone 56 220           create_module 174 -    delete_module 176 106
 fallocate 285 47       fanotify_init 300 262  fchmod 91 52           fchmodat 268 53

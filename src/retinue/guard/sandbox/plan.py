@@ -215,7 +215,7 @@ _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _LAUNCHER_CALLS = """
-capset close_range fcntl inotify_add_watch inotify_init1 ioctl landlock_add_rule landlock_create_ruleset
+capget capset close_range fcntl inotify_add_watch inotify_init1 ioctl landlock_add_rule landlock_create_ruleset
 landlock_restrict_self mount mount_setattr move_mount open_tree openat2 prctl prlimit64 rt_sigaction sendmsg setns
 socket socketpair unshare
 """.split()

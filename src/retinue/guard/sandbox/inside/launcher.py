@@ -31,7 +31,6 @@ from .namespaces import (
     check_mounts,
     divide,
     enter,
-    get,
     kill_descendants,
     mask_paths,
     numbers,
@@ -52,10 +51,11 @@ NOT_FOUND = 127
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
 _SYS_ADMIN = 1 << 21
 _RLIMIT_FSIZE = 1
-_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 24, 36, 38
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 36, 38
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 23, 24, 47, 4
 _SIGPIPE, _SIGXFSZ = 13, 25
 _SOCK_STREAM = 1
+_STILL_MOUNTS = "the right to mount cannot be given up"
 _NO_RULES = "Landlock does not take the rules of this sandbox"
 _MAP_IDS, _DONE, _FAILED = b"i", b"x", b"-"
 
@@ -258,21 +258,17 @@ def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
 
 
 def drop_capabilities(remaining: int) -> None:
-    """Give up all capabilities but `kept`, of which only those that this process holds can stay."""
-    permitted, bounds = capabilities()
-    drop_from_bounds(bounds & ~remaining)
-    for allowed in (remaining, remaining & permitted, 0):
+    """Give up all capabilities but `remaining`, of which only those that this process holds can stay."""
+    attempt("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(64):
+        # A failure means that the kernel knows no more of them, or that this process may drop none.
+        if not remaining >> capability & 1 and not attempt("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0):
+            break
+    for allowed in (remaining, remaining & permitted_capabilities(), 0):
         # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
     raise WallError("capabilities cannot be given up")
-
-
-def drop_from_bounds(surplus: int) -> None:
-    attempt("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    for capability in range(surplus.bit_length()):
-        if surplus >> capability & 1:
-            attempt("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def capability_sets(allowed: int) -> bytes:
@@ -280,11 +276,11 @@ def capability_sets(allowed: int) -> bytes:
     return low + low + bytes(4) + high + high + bytes(4)
 
 
-def capabilities() -> "tuple[int, int]":
-    """Return the capabilities that this process may use, and those that it and its children can ever get."""
-    status = get("/proc/self/status")
-    permitted, bounds = (status.partition(kind)[2].split(None, 1)[0] for kind in (b"CapPrm:", b"CapBnd:"))
-    return int(permitted, 16), int(bounds, 16)
+def permitted_capabilities() -> int:
+    sets = bytes(24)
+    # The kernel writes the low halves of three sets there, and then the high ones.
+    call("capget", _CAPABILITY_HEADER, sets)
+    return int.from_bytes(sets[4:8] + sets[16:20], "little")
 
 
 def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> int:
@@ -396,10 +392,22 @@ def scope_sockets(scope: bytes) -> None:
 
 
 def give_up(powers: int) -> None:
-    drop_from_bounds(powers)
-    permitted, bounds = capabilities()
-    if bounds & powers or not attempt("capset", _CAPABILITY_HEADER, capability_sets(permitted & ~powers)):
-        raise WallError("the right to mount cannot be given up")
+    attempt("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(powers.bit_length()):
+        if powers >> capability & 1:
+            attempt("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
+            if is_in_bounds(capability):
+                raise WallError(_STILL_MOUNTS)
+    if not attempt("capset", _CAPABILITY_HEADER, capability_sets(permitted_capabilities() & ~powers)):
+        raise WallError(_STILL_MOUNTS)
+
+
+def is_in_bounds(capability: int) -> bool:
+    try:
+        return call("prctl", _PR_CAPBSET_READ, capability, 0, 0, 0) == 1
+    except OSError:
+        # The kernel does not know it.
+        return False
 
 
 if __name__ == "inside.launcher":
