@@ -50,11 +50,11 @@ _LOCKS = (
     *("gc.pid.lock", "objects/info/commit-graph.lock"),
     *("objects/info/commit-graphs/commit-graph-chain.lock", "objects/pack/multi-pack-index.lock"),
 )
-"""What only a collecting git locks. One that was killed leaves them, and every later one would fail."""
+"""Locks of a collecting git. One that was killed leaves them, and every later one would fail."""
 
 
 def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
-    """Forget how to undo these runs. If this is cut off, the next call goes on where it was."""
+    """Forget how to undo these runs. If this is interrupted, the next call continues it."""
     ids = list(run_ids)
     if not ids:
         return

@@ -43,7 +43,7 @@ class CheckpointError(Exception):
 
 
 class PathState(Struct, frozen=True):
-    """What is at a path: a file or link with the id of its content, or a folder. `mode` is the whole `st_mode`."""
+    """The entry at a path: a file or link with the id of its content, or a folder. `mode` is the complete `st_mode`."""
 
     oid: str
     mode: int
@@ -60,7 +60,7 @@ class PathState(Struct, frozen=True):
 Blobs = Callable[[str], bytes]
 """Returns the content of an id. Raises CheckpointError when it is not there any more."""
 Difference = tuple[PathState | None, PathState | None]
-"""What was at a path before, and what is there after."""
+"""The state of a path before and after."""
 
 
 class CheckpointLimits(Struct, frozen=True):

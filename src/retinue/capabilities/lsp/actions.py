@@ -466,7 +466,7 @@ async def _diagnose_edited(
         hidden = await in_thread(lambda: hidden_from(context))
         slot = pool.slot_for(confined.path, confined.root, None, hidden)
         source = await in_thread(lambda: read_source(confined))
-        # A start of its own, which goes on when the timeout of this look cancels the use below.
+        # A separate start, which continues when the timeout of this look cancels the use below.
         slot.begin()
         return await slot.use(work)
     except (ToolError, OSError, UnsupportedError, RefusedError):

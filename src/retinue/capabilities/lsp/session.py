@@ -76,7 +76,7 @@ class LspSession:
         self._progress: set[str] = set()
         self._quiescent = True
         self._loads = 0
-        """How often it has begun to read something."""
+        """The number of times that it began to read something."""
         self._registered: dict[str, Any] = {}
         self._pushed: dict[str, list[types.Diagnostic]] = {}
         self._news = asyncio.Event()
@@ -134,7 +134,7 @@ class LspSession:
                 await self._connection.notify("exit")
         await asyncio.shield(asyncio.ensure_future(self._connection.close()))
 
-    # What it is told
+    # Notifications to the server
 
     async def sync(self) -> None:
         """Tell the server what changed on the disk since the last question."""
@@ -181,7 +181,7 @@ class LspSession:
         self._pushed.pop(str(path), None)
         await self._connection.notify("textDocument/didClose", {"textDocument": {"uri": path.as_uri()}})
 
-    # What it is asked
+    # Requests to the server
 
     def offers(self, method: str) -> bool:
         if method in self._registered:
@@ -274,7 +274,7 @@ class LspSession:
             return condition()
         return True
 
-    # What it says
+    # Messages of the server
 
     def _answer(self, method: str, params: Any) -> Any:
         if method == "client/registerCapability" and isinstance(params, Mapping):

@@ -59,7 +59,7 @@ class RunCompanion:
         self._unanswered: list[str] = []
         self.todos: tuple[Todo, ...] = _written(project, node.id) if resumed else ()
 
-    # What is to be done
+    # The to-do list
 
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         self.todos = todos

@@ -70,7 +70,7 @@ def rights_of(me: Run, request: RunRequest) -> dict[str, Any]:
 
 def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
     """Make the request a child of its session, with no more rights than the run that asked for the job. The main
-    agent of the session hears of it when the session is resumed."""
+    agent of the session is told when the session is resumed."""
     if isinstance(rights, Mapping):
         ceiling = Ceiling.read(rights.get("ceiling"))
         request = replace(request, ceiling=ceiling, permission_mode=rights.get("mode"))

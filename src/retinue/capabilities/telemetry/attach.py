@@ -134,7 +134,7 @@ def start_tracing(plan: LaunchPlan) -> None:
 
 
 def _continue(plan: LaunchPlan) -> tuple[int, int]:
-    """Return the trace of a run that goes on, and the number of the attempt that begins."""
+    """Return the trace of a run that is resumed, and the number of the attempt that begins."""
     reader = plan.project.log.reader
     attempt = 2 + sum(1 for _ in reader.ordered(plan.run_id, ["run.resumed"]))
     root_id = reader.run(plan.run_id).root_id
@@ -180,7 +180,7 @@ EXPORT_BATCH_SPANS = 512
 
 
 class SentTrace(Struct, frozen=True):
-    """What became of an export: how many spans were sent, to where, and why others were not."""
+    """The result of an export: how many spans were sent, to where, and why others were not."""
 
     spans: int
     endpoint: str

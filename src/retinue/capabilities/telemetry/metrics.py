@@ -34,7 +34,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Spread(Struct):
-    """How often values fell between bounds, and their sum."""
+    """The number of values between bounds, and their sum."""
 
     buckets: list[int]
     count: int = 0

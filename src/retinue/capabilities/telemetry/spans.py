@@ -113,7 +113,7 @@ def _digest(text: str, size: int) -> int:
 
 
 class OpenSpan(Struct):
-    """What has begun and not ended. `above` is the span it lies in, 0 for none."""
+    """A span that has not ended. `above` is its parent span, 0 for none."""
 
     id: int
     at: float
@@ -124,7 +124,7 @@ class OpenSpan(Struct):
 
 
 class TracedRun(Struct):
-    """What is known of one run while its events come."""
+    """The state of one run while its events come."""
 
     id: str
     parent_id: str | None
@@ -139,7 +139,7 @@ class TracedRun(Struct):
     tools: dict[str, OpenSpan] = field(default_factory=dict)
     asks: dict[str, OpenSpan] = field(default_factory=dict)
     given: list[UserMessage | ToolMessage] = field(default_factory=list)
-    """What the model has not answered yet; kept only where content is sent."""
+    """Messages that the model has not answered yet; kept only where content is sent."""
     last_at: float = 0.0
 
     @property

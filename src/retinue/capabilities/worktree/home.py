@@ -50,7 +50,7 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
     phase: Phase = "making"
     branch: str | None = None
     tip: str | None = None
-    """Where `branch` was when it was last saved: only from there it is ever moved on."""
+    """The commit of `branch` when it was last saved: it is only ever moved from there."""
     config: str = ""
     """The settings of its repository: what was in effect, and consented to, when it was made."""
     included: Mapping[str, list[int]] = field(default_factory=dict)

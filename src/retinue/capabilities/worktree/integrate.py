@@ -1,10 +1,9 @@
 """The integration queue: finished branches of agents, one at a time, rebased, checked, merged or parked.
 
-Each is rebased in a worktree of its own that nobody else sees, the project's check command runs
-there, and only then the target moves, forwards, from exactly the commit that was checked. A branch
-that fails is parked with the reason and stays as it is. If the process is killed or interrupted at
-any point, the target is either where it was or at a commit that was checked. What became of each
-branch is kept in the project's state folder.
+Each branch is rebased in a separate worktree that nobody else sees. The project's check command runs there, and only
+then the target moves, forwards, from exactly the commit that was checked. A branch that fails is parked with the reason
+and does not change. If the process is killed or interrupted at any point, the target is either unchanged or at a commit
+that was checked. The result of each branch is stored in the project's state folder.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _FILE = "integrate.json"
 
 
 class IntegrationBranch(Struct, frozen=True, kw_only=True):
-    """One branch as it was at `tip`. Parked ones have a reason, and `files` in conflict or the end
-    of what the check said; merged ones the `commit` that the target is at since."""
+    """The result of one branch at `tip`. A parked one has a reason, and `files` in conflict or the end of the check's
+    output; a merged one has the `commit` of the target after it."""
 
     branch: str
     tip: str
@@ -75,7 +74,7 @@ class BranchQueue:
             yield cls(state)
 
     def settled(self, branch: str, tip: str, onto: str) -> IntegrationBranch | None:
-        """Return what is known of the branch as it is now."""
+        """Return the result of the branch, if there is one for its present commit."""
         entry = self.entries.get(branch)
         return entry if entry is not None and (entry.tip, entry.onto) == (tip, onto) else None
 
@@ -139,11 +138,11 @@ def check_target(git: Git, onto: str) -> Path | None:
 def integrate(
     plan: IntegrationPlan, branches: Sequence[str], tell: Callable[[IntegrationBranch], None]
 ) -> list[IntegrationBranch]:
-    """Take the branches one after another; `tell` hears of each at once. Raise StateError when
+    """Take the branches one after another; `tell` gets each result at once. Raise StateError when
     another process is integrating in this project."""
     done: list[IntegrationBranch] = []
     with BranchQueue.open(plan.state) as queue:
-        # What a killed process, or a git of its, left: the queue is ours now, so it is nobody's.
+        # Left by a killed process or its git: this process holds the queue now, so nobody uses them.
         for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
             _remove(plan, folder)
         for branch in branches:

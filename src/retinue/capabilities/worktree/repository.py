@@ -1,16 +1,16 @@
-"""The repository of a worktree: the user's history to read, and nothing of the user's to change.
+"""The repository of a worktree: it can read the user's history and change nothing of the user's.
 
-A worktree that git links to the main checkout shares its branches, stash, config and objects:
-`git stash`, `git branch -D` or `git gc` in one is felt in the other. So the copy gets a repository
-of its own that borrows the objects of the user's (`objects/info/alternates`) and starts with the
-same branches and tags. Whatever an agent does with git stays in it until it is brought home.
+A worktree that git links to the main checkout shares its branches, stash, config and objects: `git stash`,
+`git branch -D` or `git gc` in one affects the other. So the copy gets a separate repository that borrows the user's
+objects (`objects/info/alternates`) and starts with the same branches and tags. Every change that an agent makes with
+git stays in it until the work is brought home.
 
-Nothing an agent can write to is trusted: before Retinue itself runs git here, outside of any
-sandbox, `distrust` puts back everything that could make git run a program or write elsewhere.
+Nothing that an agent can write to is trusted: before Retinue itself runs git here, outside of any sandbox, `distrust`
+restores everything that could make git run a program or write elsewhere.
 
-Commits are made by plumbing alone: `git add` and `git commit` run hooks, ask for signatures and look into
-repositories inside the folder with the settings those bring along. A worktree is removed wherever its making or an
-earlier removal was cut off.
+Commits are made by plumbing alone: `git add` and `git commit` run hooks, ask for signatures and enter repositories
+inside the folder with the settings of those. `discard` removes a worktree at whatever step its creation or an earlier
+removal was interrupted.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ def commit_subject(description: str) -> str:
 
 
 LOCKED = "retinue run "
-"""How the reason of a lock of ours begins. Any other lock is a person's."""
+"""The first words in the reason of our locks. Any other lock is a person's."""
 BESIDE = (".aside", ".index", ".index.lock", ".json.new")
-"""What a process that was killed may leave beside a worktree, and nobody needs."""
+"""Files that a killed process may leave beside a worktree, and nobody needs."""
 
 
 def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:

@@ -1,16 +1,14 @@
-"""The end of a worktree: everything an agent made is brought home, and only then is it removed.
+"""The end of a worktree: all work of an agent is brought home, and only then is the worktree removed.
 
-Uncommitted changes become a commit. All commits made in the worktree go into the user's repository:
-its head as branch `retinue-agent-<run>`, other branches of the agent beside it, and commits it
-abandoned under `refs/retinue/<run>/`, where no garbage collection finds them. Any doubt keeps the
-directory and says where it is. Every step can be repeated, so the next process can finish what a
-killed one began.
+Uncommitted changes become a commit. All commits made in the worktree go into the user's repository: its head as branch
+`retinue-agent-<run>`, other branches of the agent beside it, and abandoned commits under `refs/retinue/<run>/`, where
+no garbage collection removes them. In doubt the directory stays, and a note says where it is. Every step can be
+repeated, so the next process can finish the work of a killed one. `sweep` ends the worktrees of runs whose process is
+dead.
 
-Ignored files that a worktree needs are copied into it if `.worktreeinclude` names them. Its syntax is
-that of .gitignore, because git itself matches it. Only files that git ignores are copied: the others
-are in the commit, or are part of the uncommitted changes.
-
-`sweep` ends the worktrees of runs whose process is dead.
+Ignored files that a worktree needs are copied into it if `.worktreeinclude` names them. Its syntax is that of
+.gitignore, because git itself matches it. Only files that git ignores are copied: the others are in the commit, or are
+part of the uncommitted changes.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": 
 
 
 class SavedWork(Struct, frozen=True):
-    """What became of a worktree. `branch` holds the work, if there was any. `kept` is the directory that stayed, for a
+    """The end of a worktree. `branch` has the work, if there was any. `kept` is the directory that stayed, for a
     reason among the `notes`; None when it was removed."""
 
     branch: str | None = None
@@ -306,7 +304,7 @@ def list_worktrees(state: Path, live: Collection[str] = ()) -> list[WorktreeStat
 
 
 def list_strangers(state: Path) -> list[Path]:
-    """Return what lies among the worktrees and no readable record names: shown, never touched."""
+    """Return the files among the worktrees that no readable record names: shown, never touched."""
     return [path for _, ending, path in _unrecorded(state) if ending not in _LITTER]
 
 
@@ -316,9 +314,9 @@ def sweep(
     live: Callable[[], Collection[str]],
     tell: Callable[[WorktreeRecord, SavedWork | None], None],
 ) -> None:
-    """Finish every worktree that nobody has. `tell` hears of each at once, so that an interrupted
-    sweep has said what it did; None means that another process was quicker. `live` is asked again
-    before each: a sweep takes time, in which runs are taken up."""
+    """Finish every worktree that no process has. `tell` gets each result at once, so that an interrupted sweep has
+    reported its work; None means that another process was quicker. `live` is asked again before each, because runs may
+    be resumed meanwhile."""
     for worktree in list_worktrees(state, live()):
         if not worktree.busy and worktree.record.run not in live():
             tell(worktree.record, finish(state, worktree.record.run, environment, leftover=True))

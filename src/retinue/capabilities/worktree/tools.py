@@ -112,7 +112,7 @@ def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context
         if not folders.inside(base):
             yield "it changes into a folder outside of the worktree, or into one that is not written out"
     for path, writes in call.touched:
-        # What is written outside of every checkout does no harm to one.
+        # A file outside of every checkout does no harm to one.
         free = any(_inside(path, folder) for folder in _FREE) and ".." not in Path(path).parts
         if writes and not free and not _stays_inside(path, call):
             yield f"it may write to {shown(path)}, which is not in the worktree"

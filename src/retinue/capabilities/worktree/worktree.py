@@ -1,6 +1,6 @@
 """A copy of a repository for one run: made strictly, or not at all.
 
-It stands in the project's state folder, readable by its user alone, is known to git as a locked
+It is in the project's state folder, readable by its user alone, is known to git as a locked
 worktree of the main checkout (`git worktree list` names run and process, and the commit it began
 at cannot be pruned), and has a repository of its own (`repository.py`).
 """
