@@ -219,7 +219,8 @@ class Asking(Struct):
                 locations = list_locations(result)
                 if not locations:
                     return "No references found."
-                inside = sorted((each for each in locations if texts.is_inside(each.path)), key=_order)
+                inside = [location for location in locations if texts.is_inside(location.path)]
+                inside.sort(key=lambda location: (str(location.path), location.line, location.units))
                 # Each line is read from its file, so only those that are shown.
                 lines = list(map(texts.at, inside[:MAX_ENTRIES]))
                 return format_list(lines, "references", len(inside), len(locations) - len(inside))
@@ -307,10 +308,6 @@ def _changes(edit: Any) -> Iterator[tuple[Path | None, Any]]:
 
 def _brief(text: str) -> str:
     return visible(repr(f"{text[:MAX_EDIT_LENGTH]}…" if len(text) > MAX_EDIT_LENGTH else text))
-
-
-def _order(location: Location) -> tuple[str, int, int]:
-    return str(location.path), location.line, location.units
 
 
 def _position(spot: TextPosition, document: TextDocument, session: LspSession) -> dict[str, int]:

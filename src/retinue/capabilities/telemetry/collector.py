@@ -60,7 +60,8 @@ class TraceCollector:
 
     async def _send(self, signal: Signal, body: bytes) -> bool:
         headers = {"content-type": "application/x-protobuf", "user-agent": f"retinue/{__version__}"}
-        headers |= self._headers(signal)
+        own = self._environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_HEADERS")
+        headers |= _pairs(own or self._environment.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
         try:
             async with (
                 asyncio.timeout(SEND_SECONDS),
@@ -86,10 +87,6 @@ class TraceCollector:
             return own
         base = self._environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINT
         return f"{base.rstrip('/')}/v1/{signal}"
-
-    def _headers(self, signal: Signal) -> dict[str, str]:
-        own = self._environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_HEADERS")
-        return _pairs(own or self._environment.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
 
 
 def resource_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -209,11 +209,15 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
     started outlives it."""
     if plan.check is None:
         return None
+    environment = clean(plan.git.environment)
+    # Variables of git would lead a git that the check starts to another repository.
+    for name in [name for name in environment if name.startswith("GIT_") or name == "LC_ALL"]:
+        del environment[name]
     with tempfile.TemporaryFile() as output:
         program = prepare(
             ["/bin/sh", "-c", plan.check],
             clearance="person",
-            environment=_environment(plan.git.environment),
+            environment=environment,
             cwd=folder,
         )
         started = open_program(program, stdout=output, stderr=STDOUT)
@@ -227,12 +231,6 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - MAX_CHECK_OUTPUT))
         return (why, output.read().decode("utf-8", "replace")) if why else None
-
-
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    # Variables of git would lead a git that the check starts to another repository.
-    ours = clean(environment)
-    return {name: value for name, value in ours.items() if not name.startswith("GIT_") and name != "LC_ALL"}
 
 
 def _end(process: Popen[bytes]) -> None:

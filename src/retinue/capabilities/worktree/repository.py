@@ -165,17 +165,15 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
     version = 0
     for setting in settings:
         is_own = setting.scope in ("local", "worktree") and (source.consented or setting.starts is None)
-        if is_own and _is_copied(setting.name):
-            lines += _config_entry(setting.name, setting.value)
+        name = setting.name
+        is_needed = name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
+        if is_own and is_needed:
+            lines += _config_entry(name, setting.value)
             # A repository of version 0 has no extensions.
-            version = max(version, int(setting.name in _EXTENSIONS))
+            version = max(version, int(name in _EXTENSIONS))
     if all(setting.name != "user.email" for setting in settings):
         lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
     return "\n".join(["[core]", f"\trepositoryformatversion = {version}", "\tbare = false", *lines, ""])
-
-
-def _is_copied(name: str) -> bool:
-    return name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
 
 
 def _config_of(record: WorktreeRecord) -> bytes:
