@@ -9,12 +9,11 @@ is carried out, refused or withdrawn, and its sender learns which.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,14 +21,14 @@ from msgspec.structs import replace
 from retinue.core.delegation import LIVE
 from retinue.core.encode import encode
 from retinue.core.events import Body, RunEnded
-from retinue.core.foreign import MAX_TEXT_CHARACTERS, RunId, Text, UnreadableValueError, decode_row
+from retinue.core.foreign import MAX_TEXT_CHARACTERS, RunId, Text, decode_row
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.programs import this_process
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.batch import TextRedactor
 from retinue.log.database import last_seq, opened, transaction
-from retinue.log.query import LogReader
+from retinue.log.query import LogReader, readable
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
@@ -196,17 +195,15 @@ def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    commands = []
-    for number, *row in rows:
-        try:
-            command = decode_row(dict(zip(("run_id", "kind", "text"), row, strict=True)), RunCommand, "A command")
-        except UnreadableValueError as error:
-            # It is taken, so that nobody meets it again; its sender has no answer.
-            logging.getLogger("retinue").warning("%s It is left out.", error)
-            continue
-        text, separator, by = command.text.rpartition(_SEPARATOR)
-        commands.append(PendingCommand(number, replace(command, text=text, by=by) if separator else command))
-    return commands
+    # One that cannot be read is taken, so that nobody meets it again; its sender has no answer.
+    return readable(rows, _read_command)
+
+
+def _read_command(row: Any) -> PendingCommand:
+    number, run_id, kind, text = row
+    command = decode_row({"run_id": run_id, "kind": kind, "text": text}, RunCommand, "A command")
+    text, separator, by = command.text.rpartition(_SEPARATOR)
+    return PendingCommand(number, replace(command, text=text, by=by) if separator else command)
 
 
 def _pack(command: RunCommand) -> str:

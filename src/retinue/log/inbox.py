@@ -9,9 +9,9 @@ came, because the process died, is still there for the run that is taken up agai
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from retinue.core.foreign import RunId, Text, decode_json, decode_row
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow, InboxState
 from retinue.errors import AnsweredError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import NO_ROW_LIMIT, opened
-from retinue.log.query import LogReader, check_unique, find_anywhere
+from retinue.log.query import LogReader, check_unique, find_anywhere, readable
 
 if TYPE_CHECKING:
     from retinue.core.spec import AgentIdentity
@@ -122,7 +122,7 @@ def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
     """Those of the items that no longer wait."""
     marks = ", ".join("?" * len(ids))
     rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
-    return _readable(rows, None)
+    return readable(rows, _item)
 
 
 def opening_number(reader: LogReader, item: InboxItem) -> int:
@@ -143,7 +143,7 @@ def items(reader: LogReader, *, everything: bool = False, limit: int | None = No
     )
     rows.reverse()
     now = time.time()
-    listed = [item for item in _readable(rows, now) if everything or item.state == "waiting"]
+    listed = [item for item in readable(rows, partial(_item, now=now)) if everything or item.state == "waiting"]
     states = {
         run_id: _run_state(reader, run_id) for run_id in {item.run_id for item in listed if item.state == "waiting"}
     }
@@ -162,7 +162,7 @@ def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
     UnknownItemError, and UsageError when several fit."""
     prefix = id_or_prefix.strip().lower()
     rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (prefix, prefix + "\U0010ffff"))
-    matches = _readable(rows, time.time()) if prefix else []
+    matches = readable(rows, partial(_item, now=time.time())) if prefix else []
     exact = [item for item in matches if item.id == prefix]
     matches = exact or [item for item in matches if item.state == "waiting"] or matches
     check_unique("items", prefix, [item.id for item in matches[:6]])
@@ -260,17 +260,6 @@ class _ItemRow(Struct, frozen=True):
     message: Text | None
     answered_by: Text | None
     answered_at: float | None
-
-
-def _readable(rows: Iterable[Any], now: float | None) -> list[InboxItem]:
-    """Return the items of those rows that can be read."""
-    items = []
-    for row in rows:
-        try:
-            items.append(_item(row, now))
-        except StateError as error:
-            logging.getLogger("retinue").warning("%s It is left out.", error)
-    return items
 
 
 def _item(row: Any, now: float | None = None) -> InboxItem:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -36,6 +36,7 @@ PAGE = 64
 """Events that are in memory at once."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 _IDS = ("id", "parent_id", "root_id")
 _PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
     SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN (
@@ -313,6 +314,17 @@ class LogReader:
 
 def _moment(row: Any) -> tuple[float, str]:
     return row["created_at"], row["id"]
+
+
+def readable(rows: Iterable[R], read: Callable[[R], T]) -> list[T]:
+    """Return what `read` returns for each row. A row that cannot be read is left out, with a warning."""
+    values = []
+    for row in rows:
+        try:
+            values.append(read(row))
+        except StateError as error:
+            logging.getLogger("retinue").warning("%s It is left out.", error)
+    return values
 
 
 def check_unique(noun: str, beginning: str, ids: Sequence[str]) -> None:

@@ -7,8 +7,7 @@ whatever clocks do.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -21,14 +20,13 @@ from retinue.core.foreign import (
     Count,
     RunId,
     Text,
-    UnreadableValueError,
     decode_json,
     decode_row,
     is_valid,
 )
 from retinue.core.programs import Owner
 from retinue.errors import UnknownJobError, UsageError
-from retinue.log.query import LogReader, check_unique
+from retinue.log.query import LogReader, check_unique, readable
 
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
@@ -170,11 +168,11 @@ def reclaim(connection: LogConnection, orphan: Orphan, owner: str, result: Resul
 
 def jobs(reader: LogReader) -> list[ScheduledJob]:
     """All of the project, those that are due first first."""
-    return _jobs(reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at"))
+    return readable(reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at"), _read_job)
 
 
 def due(reader: LogReader, now: float) -> list[ScheduledJob]:
-    return _jobs(reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,)))
+    return readable(reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,)), _read_job)
 
 
 def find(reader: LogReader, wanted: str) -> ScheduledJob:
@@ -215,16 +213,9 @@ def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float,
     return [(row[0], row[1], row[2]) for row in reader.select(query, (job_id, limit))]
 
 
-def _jobs(rows: Iterable[Any]) -> list[ScheduledJob]:
-    """Return the jobs of those rows that can be read."""
-    readable = []
-    for row in rows:
-        values = dict(zip(_COLUMNS, tuple(row), strict=True))
-        try:
-            values["options"] = decode_json(values["options"], dict[Text, Any], "The options of a job")
-            # SQLite has no other.
-            values["enabled"] = bool(values["enabled"])
-            readable.append(decode_row(values, ScheduledJob, "A job in the database"))
-        except UnreadableValueError as error:
-            logging.getLogger("retinue").warning("%s It is left out.", error)
-    return readable
+def _read_job(row: Any) -> ScheduledJob:
+    values = dict(zip(_COLUMNS, tuple(row), strict=True))
+    values["options"] = decode_json(values["options"], dict[Text, Any], "The options of a job")
+    # SQLite stores booleans as integers.
+    values["enabled"] = bool(values["enabled"])
+    return decode_row(values, ScheduledJob, "A job in the database")

@@ -74,12 +74,9 @@ class Changes(Struct):
 
     def _said_whole(self, run_id: str, run: ActiveRun) -> None:
         """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
-        older = {}
-        for place, parts in self.texts.pop(run_id, {}).items():
-            # Pieces of earlier turns stay: the message of such a turn may have failed.
-            if place[0] < run.turn_seq:
-                older[place] = parts
-        if older:
+        # Pieces of earlier turns stay: the message of such a turn may have failed.
+        pieces = self.texts.pop(run_id, {}).items()
+        if older := {place: parts for place, parts in pieces if place[0] < run.turn_seq}:
             self.texts[run_id] = older
         if run.has_saved_text:
             self.obsolete.append((run_id, run.turn_seq))
