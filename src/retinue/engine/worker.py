@@ -257,16 +257,14 @@ class Worker:
             # It is not the run's fault: someone tries again.
             self._say(f"{attempt.run_id}: {error}")
             await asyncio.sleep(RETRY_SECONDS)
-        except (RetinueError, GitError, OSError) as error:
-            self._say(f"{attempt.run_id}: {error}")
-            if self._is_full():
+        except Exception as error:  # noqa: BLE001 - a defect must not end the worker
+            expected = isinstance(error, (RetinueError, GitError, OSError))
+            self._say(f"{attempt.run_id}: {'' if expected else f'Retinue failed: {type(error).__name__}: '}{error}")
+            if expected and self._is_full():
                 # Another worker may have room, or this one later. Until then it takes fewer runs.
                 await asyncio.sleep(FULL_DISK_SECONDS)
             else:
                 await self._give_up(attempt, state, error)
-        except Exception as error:  # noqa: BLE001 - a defect must not end the worker
-            self._say(f"{attempt.run_id}: Retinue failed: {type(error).__name__}: {error}")
-            await self._give_up(attempt, state, error)
         finally:
             await self._settle(attempt, state)
 

@@ -44,6 +44,7 @@ class Delegate:
 
     def __init__(self, supervisor: Supervisor, run_id: str) -> None:
         self._supervisor = supervisor
+        self._project = supervisor.project
         self._run_id = run_id
 
     @cached_property
@@ -51,9 +52,9 @@ class Delegate:
         """Count the agents this run starts, so that very many of them need consent."""
         supervisor = self._supervisor
         return FanOut(
-            free_agents(supervisor.settings, can_ask=supervisor.project.can_ask),
-            lambda wanted: quote(wanted, supervisor.project.log.reader, at_once=supervisor.queue.limit),
-            ask=(lambda quote: ask_quote(self._me, quote)) if supervisor.project.can_ask else None,
+            free_agents(supervisor.settings, can_ask=self._project.can_ask),
+            lambda wanted: quote(wanted, self._reader, at_once=supervisor.queue.limit),
+            ask=(lambda quote: ask_quote(self._me, quote)) if self._project.can_ask else None,
             clock=supervisor.clock,
         )
 
@@ -73,7 +74,7 @@ class Delegate:
             return refusal
         found = resolve_type(
             whole.agent,
-            self._supervisor.project.catalog(),
+            self._project.catalog(),
             self._supervisor.settings,
             vocabulary=whole.vocabulary,
             strict=self._me.depth > 0,
@@ -84,10 +85,10 @@ class Delegate:
         call, ignored = merge(found.spec, whole, self._supervisor.settings)
         notes = tuple(filter(None, (found.note, *(f"ignored: {option}" for option in ignored))))
         if call.inherit_context:
-            await self._supervisor.project.log.flush()
+            await self._project.log.flush()
             context = inherited_context(self._reader.conversation(self._run_id).messages)
             call = replace(call, prompt=f"{context}{call.prompt}")
-        request = await request_of_call(found.spec, call, self._supervisor.project, self._me)
+        request = await request_of_call(found.spec, call, self._project, self._me)
         try:
             unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
             if unasked is not None:
@@ -95,7 +96,7 @@ class Delegate:
             child = await self._supervisor.start(
                 request,
                 parent=self._me,
-                description=self._supervisor.project.redactor(whole.description) or found.spec.name,
+                description=self._project.redactor(whole.description) or found.spec.name,
                 background=bool(call.background),
                 name=whole.name,
                 call_id=whole.call_id,
@@ -110,7 +111,7 @@ class Delegate:
     async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
         """Why the agent must not be started; None when it may. Raise UnknownModelError."""
         me = self._me
-        model = (await choose_model(request, self._supervisor.project, [], me)).info
+        model = (await choose_model(request, self._project, [], me)).info
         with me.controls.waiting(call_id):
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
@@ -118,7 +119,7 @@ class Delegate:
         whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
-        found = await self._supervisor.project.part(Scheduling).schedule(self._me, whole)
+        found = await self._project.part(Scheduling).schedule(self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ActiveRun | Refusal:
@@ -147,7 +148,7 @@ class Delegate:
             )
         except RetinueError as error:
             return Refusal(code=error.code, message=str(error))
-        self._supervisor.project.log.append(self._me.place, ChildResumed(again.id))
+        self._project.log.append(self._me.place, ChildResumed(again.id))
         return await self._until_done(again, call)
 
     def _in_background(self, child: Run | ActiveRun, call: SpawnCall) -> bool:
@@ -208,7 +209,7 @@ class Delegate:
         if isinstance(child, Run):
             await child.wait_settled()
             return
-        while self._supervisor.project.log.reader.run(child.id).state in LIVE:
+        while self._reader.run(child.id).state in LIVE:
             await self._supervisor.clock.sleep(POLL_SECONDS)
 
     def consume(self, agent_id: str, call_id: str | None = None) -> None:
@@ -216,7 +217,7 @@ class Delegate:
         if isinstance(child, Refusal) or child.live or (isinstance(child, Run) and child.consumed):
             return
         try:
-            self._supervisor.project.log.append(self._me.place, ResultRead(child.id, call_id))
+            self._project.log.append(self._me.place, ResultRead(child.id, call_id))
         except StateError:
             # This run is over or cannot be recorded: it has not read anything.
             return
@@ -273,7 +274,7 @@ class Delegate:
 
     @property
     def _reader(self) -> LogReader:
-        return self._supervisor.project.log.reader
+        return self._project.log.reader
 
     def _seen(self, child: Run | ActiveRun) -> ActiveRun:
         if isinstance(child, Run):

@@ -127,9 +127,8 @@ class CommandLine:
         self.stopped = asyncio.Event()
 
     def mail(self) -> None:
-        for message in self._node.controls.take_steers():
-            self._put("steer", message.text)
-        for message in self._node.controls.take_follow_ups():
+        controls = self._node.controls
+        for message in (*controls.take_steers(), *controls.take_follow_ups()):
             self._put("steer", message.text)
 
     def stop(self, reason: str) -> None:

@@ -125,15 +125,11 @@ def _words(median: Estimate) -> str:
     if median.usd is None:
         parts.append("at a price that is not known")
     elif median.usd > 0:
-        parts.append(_dollars(median.usd))
+        parts.append(format_cost(median.usd) or "$0")
     else:
         parts.append("free of charge")
     parts.append(format_wait(median.seconds))
     return ", ".join(parts)
-
-
-def _dollars(usd: float) -> str:
-    return format_cost(usd) or "$0"
 
 
 GATHER_SECONDS = 0.05

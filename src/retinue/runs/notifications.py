@@ -159,9 +159,18 @@ def announcement(
     head: str | None = None,
 ) -> UserMessage:
     """Return one message for one or several ended runs. `head` is the first line in place of the usual one."""
-    limit = _preview_limit(len(children), group)
-    text = _text(children, limit, group=group, partial=partial, show_cost=show_cost, head=head)
-    return notification(text, ChildrenEnded(tuple(ending(child, limit) for child in children), group, partial))
+    limit = SINGLE_PREVIEW
+    if group:
+        limit = min(GROUP_PREVIEW, max(GROUP_TOTAL // len(children), LEAST_PREVIEW))
+        if head is None:
+            head = f"Background agent group completed: {len(children)} agent(s) finished"
+            head += " (partial — others still running)" if partial else ""
+    parts = [head, *(_block(child, limit, show_cost) for child in children)]
+    if group:
+        parts += _group_total(children, show_cost)
+        parts.append("Use get_subagent_result with an id above for the whole result of an agent.")
+    endings = tuple(ending(child, limit) for child in children)
+    return notification("\n\n".join(filter(None, parts)), ChildrenEnded(endings, group, partial))
 
 
 def ending(child: ActiveRun, limit: int = SINGLE_PREVIEW) -> ChildEnding:
@@ -183,25 +192,6 @@ def ending(child: ActiveRun, limit: int = SINGLE_PREVIEW) -> ChildEnding:
         tokens=child.usage.total_tokens if counted else None,
         duration_ms=child.duration_ms,
     )
-
-
-def _preview_limit(count: int, group: bool) -> int:
-    if not group:
-        return SINGLE_PREVIEW
-    return min(GROUP_PREVIEW, max(GROUP_TOTAL // count, LEAST_PREVIEW))
-
-
-def _text(
-    children: Sequence[ActiveRun], limit: int, *, group: bool, partial: bool, show_cost: bool, head: str | None
-) -> str:
-    blocks = [_block(child, limit, show_cost) for child in children]
-    if not group:
-        return "\n\n".join(filter(None, (head, *blocks)))
-    if head is None:
-        head = f"Background agent group completed: {len(children)} agent(s) finished"
-        head += " (partial — others still running)" if partial else ""
-    hint = "Use get_subagent_result with an id above for the whole result of an agent."
-    return "\n\n".join([head, *blocks, *_group_total(children, show_cost), hint])
 
 
 def roster(parent: Run) -> str:

@@ -47,7 +47,7 @@ _MODES = get_args(PermissionMode)
 def well_formed(request: RunRequest) -> None:
     """Raise UsageError for what nobody could have meant."""
     if not isinstance(request.task, str):
-        raise UsageError(f"The task must be text, not {_kind(request.task)}.")
+        raise UsageError(f"The task must be text, not {type(request.task).__name__}.")
     if request.limits:
         _check_limits(request.limits)
     if request.thinking is not None and level_of(str(request.thinking)) is None:
@@ -73,10 +73,6 @@ def _check_limits(limits: Mapping[str, Any]) -> None:
         if type(value) not in right or not 0 <= value < math.inf:
             what = "a whole number" if name in _WHOLE else "a number"
             raise UsageError(f"The limit '{name}' must be {what}, 0 or more, not {value!r}.", remedy="None: no limit.")
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
 
 
 _FORK_HEAD = """# Parent Conversation Context
