@@ -110,7 +110,7 @@ async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        Delegate(scene.supervisor, main.id).stop(child.id)
+        scene.supervisor.stop(child, "Stopped by the agent that started it.", by="agent")
         await child.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message

@@ -8,7 +8,6 @@ from tests.runs.run_scene import Scene, until
 from retinue.core.delegation import Refusal
 from retinue.core.events import RunEnded, RunStarted
 from retinue.core.run_state import ActiveRun
-from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert isinstance(Delegate(scene.supervisor, main.id).stop(child.id), ActiveRun)
+        scene.supervisor.stop(child, "Stopped by the agent that started it.", by="agent")
         assert (await child.wait()).stopped_by == "agent"
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ActiveRun)

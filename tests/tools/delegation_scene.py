@@ -123,10 +123,6 @@ class FakeDelegate:
         self.messages.append((view.id, message))
         return view
 
-    def stop(self, agent_id: str) -> ActiveRun | Refusal:
-        self.change(agent_id, status="stopped")
-        return self.view(agent_id)
-
     def children(self) -> tuple[ActiveRun, ...]:
         return tuple(reversed(self._views.values()))
 

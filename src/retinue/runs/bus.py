@@ -12,44 +12,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from retinue.log.follow import EventQueue
 
 Data = Mapping[str, Any]
 Handler = Callable[[Data], object]
 
-CREATED = "subagents:created"
-STARTED = "subagents:started"
-COMPLETED = "subagents:completed"
-FAILED = "subagents:failed"
-STEERED = "subagents:steered"
-COMPACTED = "subagents:compacted"
-SCHEDULED = "subagents:scheduled"
-SCHEDULER_READY = "subagents:scheduler_ready"
-READY = "subagents:ready"
-SETTINGS_LOADED = "subagents:settings_loaded"
-SETTINGS_CHANGED = "subagents:settings_changed"
-
-NAMES = frozenset(
-    {
-        CREATED,
-        STARTED,
-        COMPLETED,
-        FAILED,
-        STEERED,
-        COMPACTED,
-        SCHEDULED,
-        SCHEDULER_READY,
-        READY,
-        SETTINGS_LOADED,
-        SETTINGS_CHANGED,
-    }
-)
-"""What Retinue says by itself. Any other name may be used between programs."""
-
-FORWARDED = frozenset({CREATED, STARTED, COMPLETED, FAILED, COMPACTED})
-"""What is heard of runs at any depth; the rest only of those one level below the listener."""
+BusName = Literal[
+    "subagents:created",
+    "subagents:started",
+    "subagents:completed",
+    "subagents:failed",
+    "subagents:steered",
+    "subagents:compacted",
+    "subagents:scheduled",
+    "subagents:scheduler_ready",
+    "subagents:ready",
+    "subagents:settings_loaded",
+    "subagents:settings_changed",
+]
+"""What Retinue publishes. Any other name may be used between programs."""
+NAMES: frozenset[str] = frozenset(get_args(BusName))
+FORWARDED = frozenset(f"subagents:{name}" for name in ("created", "started", "completed", "failed", "compacted"))
+"""What is published of runs at any depth; the rest only of those one level below the listener."""
 
 
 class BusEvent(NamedTuple):

@@ -236,15 +236,6 @@ class Delegate:
             return Refusal(code="NOT_RUNNING", message=message)
         return child.snapshot()
 
-    def stop(self, agent_id: str) -> ActiveRun | Refusal:
-        child = self._own(agent_id)
-        if isinstance(child, Refusal):
-            return child
-        reason = "Stopped by the agent that started it."
-        if not isinstance(child, Run) or not self._supervisor.stop(child, reason, by="agent"):
-            return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
-        return child.snapshot()
-
     def children(self) -> tuple[ActiveRun, ...]:
         here = [child.snapshot() for child in reversed(self._me.children) if child.id not in self._me.cleared]
         known = {child.id for child in self._me.children} | self._me.cleared

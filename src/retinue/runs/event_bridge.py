@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.events import Body, Compacted, Event, RunCreated, RunEnded, RunResumed, RunStarted
 from retinue.core.outcome import SUCCESS, Outcome
-from retinue.core.usage import Usage
-from retinue.runs.bus import (
-    COMPACTED,
-    COMPLETED,
-    CREATED,
-    FAILED,
-    READY,
-    SCHEDULED,
-    SCHEDULER_READY,
-    SETTINGS_CHANGED,
-    SETTINGS_LOADED,
-    STARTED,
-    STEERED,
-    EventBus,
-)
+from retinue.runs.bus import BusName, EventBus
 from retinue.runs.rpc import Rpc
 
 if TYPE_CHECKING:
@@ -56,8 +42,8 @@ class EventBridge:
         """The supervisor has begun: programs may call, and hear that they may."""
         self.rpc.open()
         self._listened()
-        self.bus.emit(SETTINGS_LOADED, {"settings": settings_data(self._supervisor.settings)})
-        self.bus.emit(READY, {})
+        self.bus.emit("subagents:settings_loaded", {"settings": settings_data(self._supervisor.settings)})
+        self.bus.emit("subagents:ready", {})
 
     async def close(self) -> None:
         """Bring what the log has, and end. After the log is closed nothing more comes."""
@@ -69,17 +55,17 @@ class EventBridge:
 
     def steered(self, node: Run, text: str) -> None:
         if node.depth > 0:
-            self._emit(STEERED, node, {"message": text})
+            self._emit("subagents:steered", node, {"message": text})
 
     def scheduled(self, data: Mapping[str, Any]) -> None:
-        self.bus.emit(SCHEDULED, dict(data))
+        self.bus.emit("subagents:scheduled", dict(data))
 
     def scheduler_ready(self, jobs: int) -> None:
-        self.bus.emit(SCHEDULER_READY, {"jobCount": jobs})
+        self.bus.emit("subagents:scheduler_ready", {"jobCount": jobs})
 
     def settings_changed(self, persisted: bool) -> None:
         data = {"settings": settings_data(self._supervisor.settings), "persisted": persisted}
-        self.bus.emit(SETTINGS_CHANGED, data)
+        self.bus.emit("subagents:settings_changed", data)
 
     def _listened(self) -> None:
         """The log is followed from the first listener on that is not our own."""
@@ -93,7 +79,7 @@ class EventBridge:
         """Look at the settings files now and then while someone wants to hear of changes: a session in which nothing
         runs would not notice what another process has set."""
         self._timer = None
-        if self.bus.hears(SETTINGS_CHANGED):
+        if self.bus.hears("subagents:settings_changed"):
             self._timer = self._supervisor.clock.call_later(SETTINGS_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -112,14 +98,14 @@ class EventBridge:
         name, fields = self._fields(node, event.body, event.at)
         self._emit(name, node, fields)
 
-    def _emit(self, name: str, node: Run, fields: dict[str, Any]) -> None:
+    def _emit(self, name: BusName, node: Run, fields: dict[str, Any]) -> None:
         data = {key: value for key, value in {**_identity(node), **fields}.items() if value is not None}
         self.bus.emit(name, data, above=_above(node), nested=node.depth > 1)
 
-    def _fields(self, node: Run, body: Body, at: float) -> tuple[str, dict[str, Any]]:
+    def _fields(self, node: Run, body: Body, at: float) -> tuple[BusName, dict[str, Any]]:
         match body:
             case RunCreated():
-                return CREATED, {
+                return "subagents:created", {
                     "isBackground": node.state.background,
                     "status": "queued" if self._must_queue(node) else "running",
                     "startedAt": _milliseconds(at),
@@ -127,15 +113,16 @@ class EventBridge:
                     "invocation": _invocation(node),
                 }
             case RunEnded(outcome):
-                return COMPLETED if outcome.ended in SUCCESS else FAILED, _ending(node, outcome, at)
+                name: BusName = "subagents:completed" if outcome.ended in SUCCESS else "subagents:failed"
+                return name, _ending(node, outcome, at)
             case Compacted():
-                return COMPACTED, {
+                return "subagents:compacted", {
                     "reason": body.reason,
                     "tokensBefore": body.tokens_before,
                     "compactionCount": node.state.compactions,
                 }
             case _:
-                return STARTED, {}
+                return "subagents:started", {}
 
     def _must_queue(self, node: Run) -> bool:
         """Whether a run that is about to begin has to wait for a slot."""
@@ -190,35 +177,22 @@ def _invocation(node: Run) -> dict[str, Any]:
 
 
 def _ending(node: Run, outcome: Outcome, at: float) -> dict[str, Any]:
-    return {
+    usage = outcome.usage
+    ending: dict[str, Any] = {
         "status": outcome.ended,
         "result": outcome.text,
         "error": outcome.failure.message if outcome.failure else None,
         "toolUses": outcome.tool_uses,
         "durationMs": outcome.duration_ms,
-        "tokens": _tokens(outcome.usage),
-        "usage": _usage(outcome.usage),
         "startedAt": _milliseconds(node.state.began) if node.state.began else None,
         "completedAt": _milliseconds(at),
     }
-
-
-def _tokens(usage: Usage) -> dict[str, int] | None:
-    if not usage.total_tokens:
-        return None
-    return {"input": usage.input, "output": usage.output, "total": usage.total_tokens}
-
-
-def _usage(usage: Usage) -> dict[str, Any] | None:
-    if not usage.total_tokens:
-        return None
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "cost": usage.cost_usd,
-    }
+    if usage.total_tokens:
+        counts = {"input": usage.input, "output": usage.output}
+        ending["tokens"] = {**counts, "total": usage.total_tokens}
+        cached = {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
+        ending["usage"] = {**counts, **cached, "cost": usage.cost_usd}
+    return ending
 
 
 def _milliseconds(seconds: float) -> int:
