@@ -143,7 +143,7 @@ def describe_agent(catalog: Catalog, name: str) -> AgentDetail:
         reading=entry.parsed.reading,
         enabled=entry.enabled,
         shadowed_by=entry.shadowed_by,
-        shadows=[each.path for each in shadows(catalog.entries, entry)],
+        shadows=[shadow.path for shadow in shadows(catalog.entries, entry)],
         spec=entry.spec,
         fates=fates_of(entry.parsed.fates),
         problems=entry.problems,

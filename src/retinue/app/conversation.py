@@ -156,7 +156,7 @@ def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
 
 def answers(reader: LogReader, run_id: str, most: int) -> list[str]:
     """Return what the main agent said last before each time the person spoke again, newest first."""
-    found = (each.answers[-1] for each in newest_exchanges(reader, run_id) if each.answers)
+    found = (exchange.answers[-1] for exchange in newest_exchanges(reader, run_id) if exchange.answers)
     return list(islice(found, most))
 
 

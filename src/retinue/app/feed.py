@@ -264,9 +264,9 @@ class Feed:
         ConflictError for one that has ended."""
         rows = await self.read(find_stoppable, run_id, tree=tree)
         answers = await self.stop_runs(rows, by=by, tree=tree)
-        for each in answers:
-            if each.accepted:
-                return each
+        for answer in answers:
+            if answer.accepted:
+                return answer
         if rows[0].state == "interrupted":
             return CommandAnswer(rows[0].id, True, "Its process is gone, and nothing of it still runs.")
         raise CommandRefusedError(answers[0])

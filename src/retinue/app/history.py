@@ -79,7 +79,7 @@ async def draw_timeline(feed: Feed, row: RunState) -> TimelineView:
     """Return the spans of a run and all below it."""
 
     def read(reader: LogReader) -> TimelineView:
-        states = {each.id: each.state for each in take_tree(reader, row.id).runs}
+        states = {run.id: run.state for run in take_tree(reader, row.id).runs}
         return TimelineView(row.id, read_timeline(reader, dict(states)))
 
     return await feed.read(read)

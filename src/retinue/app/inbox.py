@@ -62,7 +62,7 @@ class Inbox:
 
     def items(self, *, all: bool = False) -> list[InboxItem]:
         """Return what waits, oldest first; with `all` also what was answered, expired or withdrawn."""
-        return [each.item for each in items(self._project.log.reader, everything=all)]
+        return [row.item for row in items(self._project.log.reader, everything=all)]
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
         """Answer an item by its id or the beginning of it, and return it as it is then. Raise

@@ -78,7 +78,7 @@ def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace
     """Send a past run with every run below it as a trace. Return it and the number of runs. Raise StateError where the
     collector takes nothing."""
     with LogReader.open(folder) as reader:
-        runs = [each.id for each in take_tree(reader, row.id).runs]
+        runs = [run.id for run in take_tree(reader, row.id).runs]
         sent = asyncio.run(send_past(reader, runs, environment(), content=content))
     if sent.failure:
         raise StateError(

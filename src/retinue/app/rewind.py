@@ -64,12 +64,12 @@ def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> lis
     types `READ` are enough."""
     branch = current_branch(events)
     points = []
-    for each in exchanges(branch):
+    for exchange in exchanges(branch):
         # Words that the model has never heard are still in the editor, or were never sent.
-        if each.turn:
-            scope = UndoScope(Who(events[0].run_id, ""), each.turn, since=each.at)
+        if exchange.turn:
+            scope = UndoScope(Who(events[0].run_id, ""), exchange.turn, since=exchange.at)
             files = _changed_files(changes, scope)
-            points.append(RewindPoint(each.seq - 1, each.at, each.text, each.turn, files=files))
+            points.append(RewindPoint(exchange.seq - 1, exchange.at, exchange.text, exchange.turn, files=files))
     return [*points, *_find_left(events)]
 
 

@@ -74,7 +74,9 @@ class OpenConsent:
 
     def __init__(self, cwd: Path) -> None:
         self._project = open_project(cwd)
-        self._subjects = [each for each in subjects(self._project) if each.answer(self._project.trust) == "unknown"]
+        self._subjects = [
+            subject for subject in subjects(self._project) if subject.answer(self._project.trust) == "unknown"
+        ]
 
     @property
     def files(self) -> list[ConsentFile]:

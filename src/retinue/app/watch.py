@@ -54,9 +54,9 @@ async def look_at(feed: Feed, run_id: str) -> RunStanding:
 def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
     row = find_run(reader, run_id)
     waiting = []
-    for each in items(reader):
-        if row.id in (each.item.run_id, each.item.root_id):
-            waiting.append(each.item)
+    for item in (entry.item for entry in items(reader)):
+        if row.id in (item.run_id, item.root_id):
+            waiting.append(item)
     first = reader.created(row.id)
     asked = first.options.asked if first is not None else {}
     outcome = reader.outcome(row.id) if row.state == "ended" else None

@@ -76,7 +76,7 @@ def change_content(name: str, arguments: Mapping[str, Any], cwd: str, before: st
             text = before + text
         return [_diff(_absolute(path, cwd), before, text)]
     if name == "apply_patch":
-        patch = next((each for each in arguments.values() if isinstance(each, str)), "")
+        patch = next((argument for argument in arguments.values() if isinstance(argument, str)), "")
         return [text_content(f"```diff\n{patch}\n```")]
     if name == "exit_plan" and isinstance(arguments.get("plan"), str):
         return [text_content(arguments["plan"])]
@@ -102,7 +102,7 @@ def _diff(path: str, old: str | None, new: str) -> dict[str, Any]:
 
 def _locations(name: str, arguments: Mapping[str, Any], cwd: str) -> list[Any]:
     if name == "apply_patch":
-        texts = [each for each in arguments.values() if isinstance(each, str)]
+        texts = [argument for argument in arguments.values() if isinstance(argument, str)]
         return [{"path": _absolute(path.strip(), cwd)} for text in texts for path in _PATCHED.findall(text)]
     path = arguments.get("path")
     if not isinstance(path, str) or not path:
@@ -132,7 +132,7 @@ def call_ended(call_id: str, result: ToolResult, effect: ToolEffect, began: Mapp
     if not diffs or result.is_error:
         changes["content"] = [*diffs, *_result_content(result)]
     if effect.writes:
-        changes["locations"] = [{"path": each.path} for each in effect.writes]
+        changes["locations"] = [{"path": write.path} for write in effect.writes]
     if effect.exit_code is not None:
         changes["rawOutput"] = {"exitCode": effect.exit_code}
     return call_changed(call_id, **changes)

@@ -100,6 +100,6 @@ class AgentCard(Struct, eq=False):
         self.is_over = True
         summary = "\n".join(line for run in self.runs for line in run.lines(now))
         results = [run.result for run in self.runs if run.result]
-        content = [text_content(summary), *(text_content(clip(each, _MOST_CHARACTERS)) for each in results)]
+        content = [text_content(summary), *(text_content(clip(result, _MOST_CHARACTERS)) for result in results)]
         failed = self.own_end.get("status") == "failed" or any(run.ended in _NOT_DONE for run in self.runs)
         return [call_changed(self.call_id, status="failed" if failed else "completed", content=content)]

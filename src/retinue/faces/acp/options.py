@@ -90,12 +90,12 @@ class SessionChoices:
     def _current_model(self) -> str:
         if self.model is not None:
             return self.model
-        return next((each.model for each in self.models if each.active), DEFAULT)
+        return next((model.model for model in self.models if model.active), DEFAULT)
 
     def _model_values(self) -> list[tuple[str, str, str]]:
         found = []
-        for each in self.models:
-            found.append((each.model, each.name, f"{each.provider}, {each.window:,} tokens"))
+        for model in self.models:
+            found.append((model.model, model.name, f"{model.provider}, {model.window:,} tokens"))
         if self._current_model() not in {value for value, _, _ in found}:
             found.insert(0, (self._current_model(), self.model or "As the settings say", ""))
         return found

@@ -255,7 +255,7 @@ def session_settings(params: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(folders, list):
         raise RpcError(INVALID_PARAMS, "`additionalDirectories` must be a list.")
     if folders:
-        found["extra_roots"] = [str(_folder(each, "additionalDirectories")) for each in folders]
+        found["extra_roots"] = [str(_folder(folder, "additionalDirectories")) for folder in folders]
     return found
 
 

@@ -122,7 +122,7 @@ def execute_show(args: argparse.Namespace) -> int:
     if args.json:
         write_json(agent)
         return 0
-    _print_agent(agent, {each.path: each.source for each in catalog.entries})
+    _print_agent(agent, {entry.path: entry.source for entry in catalog.entries})
     for problem in agent.problems:
         where = f"{agent.path}{optional(':{}', problem.line)}"
         say(clean(f"{problem.severity}: {where}: {problem.message} {problem.remedy}".rstrip()))

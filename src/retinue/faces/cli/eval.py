@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
         write_json(found)
     else:
         print("\n".join(evaluation_lines(found)))
-    return 0 if any(each.runs for each in found.agents) else 1
+    return 0 if any(agent.runs for agent in found.agents) else 1
 
 
 def _other(value: str) -> Path:
@@ -88,9 +88,9 @@ def _show(name: str, result: CaseResult) -> None:
 def evaluation_lines(found: Evaluation) -> list[str]:
     """Return an evaluation as a table, one row for each agent and each case."""
     lines = [f"{'agent':<24} {'passed':>9}  {'rate':<20} {'turns':<18} cost of a run"]
-    for each in found.agents:
-        passed = f"{each.passes}/{each.runs}"
-        lines.append(f"{each.agent:<24} {passed:>9}  {_percent(each.rate):<20} {_number(each):<18} {_cost(each)}")
+    for agent in found.agents:
+        passed = f"{agent.passes}/{agent.runs}"
+        lines.append(f"{agent.agent:<24} {passed:>9}  {_percent(agent.rate):<20} {_number(agent):<18} {_cost(agent)}")
     if found.difference is not None:
         better = found.difference
         certain = better.low > 0 or better.high < 0

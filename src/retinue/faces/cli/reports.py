@@ -155,10 +155,10 @@ def execute_activity(args: argparse.Namespace) -> int:
 def activity_table(lines: Sequence[Totals]) -> list[str]:
     """Return the counts as aligned lines; the last one is the sum."""
     rows: list[tuple[str, ...]] = [_CALLS_HEAD]
-    for each in lines:
-        counts = (each.total, each.success, each.errors, each.rate_limited, each.denied, each.pending)
-        times = (f"{each.average_ms} ms", f"{each.median_ms} ms", f"{each.slow_ms} ms")
-        rows.append((each.kind, clean_line(each.provider) or "-", *map(str, counts), *times))
+    for line in lines:
+        counts = (line.total, line.success, line.errors, line.rate_limited, line.denied, line.pending)
+        times = (f"{line.average_ms} ms", f"{line.median_ms} ms", f"{line.slow_ms} ms")
+        rows.append((line.kind, clean_line(line.provider) or "-", *map(str, counts), *times))
     return align(rows, left=2)
 
 

@@ -280,8 +280,8 @@ def _call_lines(call: CallEffect, cwd: str) -> list[str]:
         lines.append(f"{head}  (running)")
     elif call.command is not None or call.hosts:
         lines.append(head)
-    for each in call.writes:
-        lines.append(f"  write  {EFFECT_SIGNS[each.status]} {short_path(each.path, cwd)}")
+    for write in call.writes:
+        lines.append(f"  write  {EFFECT_SIGNS[write.status]} {short_path(write.path, cwd)}")
     for name, text in effect_notes(call).items():
         lines.append(f"    {name:<8} {text}")
     return lines

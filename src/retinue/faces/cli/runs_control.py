@@ -49,17 +49,22 @@ def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[st
     known = statuses or {}
     if as_json:
         results = [
-            {"run": each.run_id, "accepted": each.accepted, "answer": each.text, "status": known.get(each.run_id)}
-            for each in answers
+            {
+                "run": answer.run_id,
+                "accepted": answer.accepted,
+                "answer": answer.text,
+                "status": known.get(answer.run_id),
+            }
+            for answer in answers
         ]
         write_values({"results": results})
     else:
-        for each in answers:
-            if each.accepted:
-                print(f"{each.run_id}  {known.get(each.run_id) or each.text}")
+        for answer in answers:
+            if answer.accepted:
+                print(f"{answer.run_id}  {known.get(answer.run_id) or answer.text}")
             else:
-                say(f"{each.run_id}  {each.text}")
-    return int(not all(each.accepted for each in answers))
+                say(f"{answer.run_id}  {answer.text}")
+    return int(not all(answer.accepted for answer in answers))
 
 
 def configure_steer(parser: argparse.ArgumentParser) -> None:

@@ -118,8 +118,8 @@ def execute_fork(args: argparse.Namespace) -> int:
         async with open_retinue(args, project_of(state, row)) as retinue:
             fork = await retinue.fork(row.id, args.at, edit=edit, keep_files=args.keep_files)
             say(f"Forked from {row.id[:8]} at event {fork.at} as {fork.run_id}.")
-            for each in fork.files:
-                say(visible(f"  {each.fate}: {each.path}{optional(' ({})', each.detail)}"))
+            for file in fork.files:
+                say(visible(f"  {file.fate}: {file.path}{optional(' ({})', file.detail)}"))
             return await go_on(retinue, fork.run_id, fork.prompt, args)
 
     return guarded(work, output_of(args))

@@ -67,7 +67,7 @@ def execute_run(args: argparse.Namespace) -> int:
     _check_options(args)
     base = folder(args.cwd)
     began = time.monotonic()
-    chosen, problems, files = find_tests([base / each for each in args.paths] or [base], args.k)
+    chosen, problems, files = find_tests([base / path for path in args.paths] or [base], args.k)
     for problem in problems:
         say(visible(problem))
     options = SuiteOptions(

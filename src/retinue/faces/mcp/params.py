@@ -105,7 +105,7 @@ def _simplify(given: dict[str, Any]) -> None:
     """Drop what a model gains nothing from: an argument that may be left out need not be null as well."""
     kinds = given.pop("anyOf", None)
     if kinds is not None:
-        (kept,) = [each for each in kinds if each != {"type": "null"}]
+        (kept,) = [kind for kind in kinds if kind != {"type": "null"}]
         given.update(kept)
     if given.get("default", ...) is None:
         del given["default"]

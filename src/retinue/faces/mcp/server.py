@@ -289,7 +289,7 @@ async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
         case ["retinue", "agents"]:
             names = {entry.name for entry in await offer.entries(feed)}
             found = list_agents((await feed.retinue()).agents)
-            agents = [each for each in found.agents if each.name in names and each.shadowed_by is None]
+            agents = [agent for agent in found.agents if agent.name in names and agent.shadowed_by is None]
             return _json({"agents": agents, "failed": found.failed}), _JSON
         case ["retinue", "agents", name]:
             entry = await offer.find(feed, name)

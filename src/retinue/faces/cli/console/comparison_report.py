@@ -27,9 +27,9 @@ def comparison_lines(report: ComparisonReport, names: tuple[str, str]) -> list[s
 def difference_lines(report: ComparisonReport) -> list[str]:
     """Return what differs, one line each."""
     lines = [f"note: {note}" for note in report.notes]
-    for each in report.differences:
-        where = f"{each.agent} turn {each.turn}" if each.turn else each.agent
-        lines.append(f"≠ {where}: {each.kind}: {in_line(each.text)}")
+    for difference in report.differences:
+        where = f"{difference.agent} turn {difference.turn}" if difference.turn else difference.agent
+        lines.append(f"≠ {where}: {difference.kind}: {in_line(difference.text)}")
     if report.same:
         lines.append("No differences.")
     return lines
