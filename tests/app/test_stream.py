@@ -139,7 +139,7 @@ async def test_text_of_a_later_turn_is_told_although_its_pieces_get_the_numbers_
 async def test_a_client_that_is_too_slow_is_sent_away_and_misses_nothing_when_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_FRAMES", 20)
+    monkeypatch.setattr(stream, "MAX_FRAMES", 20)
     hub = EventHub(tmp_path)
     async with Log.open(tmp_path) as log:
         await write(log, RunPlace("aaaa"), *stories.opening())

@@ -81,9 +81,9 @@ class Attached:
 
 PERSON = frozenset({"task", "follow-up", "steer"})
 FAREWELL_LINES = 12
-MOST_EVENTS = 900
+MAX_EVENTS = 900
 """Of an earlier conversation that is shown again."""
-MOST_CHARACTERS = 8_000_000
+MAX_CHARACTERS = 8_000_000
 _SPOKEN = ("message.added", "turn.started", "assistant.ended")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -126,8 +126,8 @@ def list_conversations(reader: LogReader, words: list[str], most: int) -> list[t
 def read_end(reader: LogReader, run_id: str) -> list[Event]:
     """Return the newest events of a conversation, oldest first: as many as are shown."""
     found: list[Event] = []
-    room = MOST_CHARACTERS
-    for event in read_branch(reader, run_id, most=MOST_EVENTS):
+    room = MAX_CHARACTERS
+    for event in read_branch(reader, run_id, most=MAX_EVENTS):
         room -= _length(event)
         if room < 0 and found:
             break

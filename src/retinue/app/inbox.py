@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.guard.inbox_service import Approver
     from retinue.runs.project import Project
 
-LOOK_SECONDS = 0.25
+INBOX_POLL_SECONDS = 0.25
 
 # True allows once and False denies; a text is one of the item's options or, for a question, the answer; None leaves
 # it to others, such as `retinue inbox answer`.
@@ -100,7 +100,7 @@ class Inbox:
         self._timer = None
         if not self._listeners:
             return
-        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        self._timer = asyncio.get_running_loop().call_later(INBOX_POLL_SECONDS, self._look)
         try:
             version = self._project.log.reader.version()
         except RetinueError:

@@ -17,7 +17,7 @@ from retinue.errors import StateError
 from retinue.settings.write import replace_file
 
 NAME = "retinue"
-_HOUR = 3600
+_HOUR_SECONDS = 3600
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
@@ -43,12 +43,12 @@ def _typed(command: list[str]) -> dict[str, Any]:
 
 def _patient(command: list[str]) -> dict[str, Any]:
     # Gemini counts in milliseconds.
-    return {**_plain(command), "timeout": _HOUR * 1000}
+    return {**_plain(command), "timeout": _HOUR_SECONDS * 1000}
 
 
 def _codex(command: list[str]) -> dict[str, Any]:
     # Without it Codex gives up after a minute; the run would go on, but nobody would hear of its end.
-    return {**_plain(command), "tool_timeout_sec": _HOUR}
+    return {**_plain(command), "tool_timeout_sec": _HOUR_SECONDS}
 
 
 def _opencode(command: list[str]) -> dict[str, Any]:

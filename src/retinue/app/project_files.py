@@ -14,10 +14,10 @@ from retinue.guard.git import Git, GitError
 from retinue.tools.content import is_image_file as is_image_file
 from retinue.tools.read import IMAGE_BYTES as IMAGE_BYTES
 
-MOST = 8
+MAX_MATCHES = 8
 
 
-def rank(word: str, names: Iterable[str], most: int = MOST) -> list[str]:
+def rank(word: str, names: Iterable[str], most: int = MAX_MATCHES) -> list[str]:
     """Return the names that fit, best first: those that begin with it, whose last part does, that have
     it somewhere, that have its letters in order. Shorter ones go first."""
     if not word:
@@ -38,9 +38,9 @@ def _score(word: str, name: str) -> int | None:
     return 3 if all(sign in letters for sign in word) else None
 
 
-MOST_FILES = 50_000
+MAX_FILES = 50_000
 FRESH_SECONDS = 10.0
-PATIENCE_SECONDS = 5.0
+LISTING_SECONDS = 5.0
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 
 
@@ -76,7 +76,7 @@ def _parents(path: str) -> list[str]:
 
 def _known_to_git(folder: Path) -> list[str]:
     try:
-        listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=PATIENCE_SECONDS)
+        listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=LISTING_SECONDS)
     except GitError:
         return []
     return _paths(listed)
@@ -87,24 +87,24 @@ def _known_to_ripgrep(folder: Path) -> list[str]:
         return []
     try:
         program = prepare(["rg", "--no-config", "--files"], clearance="own", environment=os.environ, cwd=folder)
-        done = run(program, seconds=PATIENCE_SECONDS)
+        done = run(program, seconds=LISTING_SECONDS)
     except (OSError, TimeoutExpired):
         return []
     return _paths(done.stdout) if done.returncode == 0 else []
 
 
 def _paths(output: bytes) -> list[str]:
-    lines = output.decode("utf-8", "replace").splitlines()[:MOST_FILES]
+    lines = output.decode("utf-8", "replace").splitlines()[:MAX_FILES]
     # Git quotes names with odd characters, which nobody could type or read here.
     return [line for line in lines if not line.startswith('"') and line.isprintable()]
 
 
 def _walked(folder: Path) -> list[str]:
     found: list[str] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LISTING_SECONDS
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED]
         found += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
-        if len(found) >= MOST_FILES or time.monotonic() > deadline:
+        if len(found) >= MAX_FILES or time.monotonic() > deadline:
             break
-    return found[:MOST_FILES]
+    return found[:MAX_FILES]

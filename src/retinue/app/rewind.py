@@ -35,7 +35,7 @@ from retinue.log.replay import branch_ranges, current_branch, describe_call, rea
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-SHOWN = 5
+SHOWN_FILES = 5
 _MAX_WORDS = 64
 READ = ("message.added", "turn.started", "run.rewound")
 """Events that say where one can go back to."""
@@ -162,8 +162,8 @@ def _read_changes(state: Path, run_ids: Sequence[str]) -> list[Changed]:
 
 def name_files(paths: Sequence[str], cwd: str) -> str:
     """Return the first few files by name, and how many more there are."""
-    names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN])
-    more = len(paths) - SHOWN
+    names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN_FILES])
+    more = len(paths) - SHOWN_FILES
     if more > 0:
         names += f" and {more} more"
     return names
@@ -176,10 +176,10 @@ def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
     sentences = []
     if back:
         sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
-    for each in left[:SHOWN]:
+    for each in left[:SHOWN_FILES]:
         sentences.append(f"Left as it is: {short_path(each.path, cwd)} ({each.detail}).")
-    if len(left) > SHOWN:
-        sentences.append(f"And {len(left) - SHOWN} more.")
+    if len(left) > SHOWN_FILES:
+        sentences.append(f"And {len(left) - SHOWN_FILES} more.")
     return " ".join(sentences) or "No file had to be put back."
 
 

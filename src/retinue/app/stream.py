@@ -45,9 +45,9 @@ from retinue.log.query import LogReader
 
 POLL_SECONDS = 0.05
 LIVENESS_SECONDS = 1.0
-MOST_FRAMES = 4096
+MAX_FRAMES = 4096
 """How far a client may be behind. More than a busy project writes in ten seconds."""
-MOST_BYTES = 32 * 2**20
+MAX_FRAME_BYTES = 32 * 2**20
 
 
 class BehindError(Exception):
@@ -294,7 +294,7 @@ class EventHub:
         self._frames += frames
         self._bytes += sum(len(frame.data) for frame in frames)
         gone = 0
-        while len(self._frames) - gone > MOST_FRAMES or self._bytes > MOST_BYTES:
+        while len(self._frames) - gone > MAX_FRAMES or self._bytes > MAX_FRAME_BYTES:
             self._bytes -= len(self._frames[gone].data)
             gone += 1
         if gone:

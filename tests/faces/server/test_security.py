@@ -18,7 +18,7 @@ from retinue.errors import UsageError
 from retinue.faces.server import security
 from retinue.faces.server.credentials import Credentials
 from retinue.faces.server.process import ServerOptions, check_host, is_loopback
-from retinue.faces.server.security import MOST_BODY, MOST_FAILURES
+from retinue.faces.server.security import MAX_BODY_BYTES, MAX_FAILURES
 
 EVERY_ROUTE = (
     "/",
@@ -257,8 +257,8 @@ def test_a_link_of_another_site_opens_the_page_and_reaches_nothing_else(server: 
 
 def test_wrong_tokens_are_counted_and_the_right_one_still_works(project: Project, serving: Any) -> None:
     own = serving()
-    found = [send(own, asked(own, Authorization="Bearer wrong"))[0] for _ in range(MOST_FAILURES + 3)]
-    assert found == [401] * MOST_FAILURES + [429] * 3
+    found = [send(own, asked(own, Authorization="Bearer wrong"))[0] for _ in range(MAX_FAILURES + 3)]
+    assert found == [401] * MAX_FAILURES + [429] * 3
     assert send(own, asked(own))[0] == 200
 
 
@@ -279,12 +279,12 @@ def test_a_form_that_another_site_could_post_is_no_request(server: Served, kind:
 
 def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:
     json_kind = "application/json"
-    lines = asked(server, method="POST", Content_Type=json_kind, Content_Length=str(MOST_BODY + 1))
+    lines = asked(server, method="POST", Content_Type=json_kind, Content_Length=str(MAX_BODY_BYTES + 1))
     status, _, answer = send(server, lines, b"{")
     assert (status, code_of(answer)) == (413, "TOO_LARGE")
     lines = asked(server, method="POST", Content_Type=json_kind, Transfer_Encoding="chunked")
     chunk = b"%x\r\n%b\r\n" % (65536, b" " * 65536)
-    status, _, answer = send(server, lines, chunk * (MOST_BODY // 65536 + 1))
+    status, _, answer = send(server, lines, chunk * (MAX_BODY_BYTES // 65536 + 1))
     assert (status, code_of(answer)) == (413, "TOO_LARGE")
 
 

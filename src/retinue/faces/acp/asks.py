@@ -25,7 +25,7 @@ from retinue.faces.acp.updates import ClientFeatures, Update, call_changed, said
 BY = "acp"
 _KINDS = {"allow-run": "allow_always", "allow-agent": "allow_always", "always": "allow_always", "deny": "reject_once"}
 NO_ANSWER = "The user gave no answer."
-_MOST_BYTES = 2**20
+_MAX_FILE_BYTES = 2**20
 
 
 class Asks:
@@ -159,7 +159,7 @@ class Asks:
             return None
         path = Path(call["locations"][0]["path"])
         try:
-            return self._feed.redact(read_text(path, _MOST_BYTES))
+            return self._feed.redact(read_text(path, _MAX_FILE_BYTES))
         except (OSError, ValueError):
             return None
 

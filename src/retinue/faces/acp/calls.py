@@ -36,7 +36,7 @@ _KINDS: Mapping[str, str] = {
     "dispatch_agent": "think",
     "exit_plan": "switch_mode",
 }
-_MOST_CHARACTERS = 20_000
+_MAX_RESULT_CHARACTERS = 20_000
 """Of a result. Editors show it in a card; the model has read all of it."""
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
@@ -142,7 +142,7 @@ def _result_content(result: ToolResult) -> list[Any]:
     found = []
     for part in result.content:
         if isinstance(part, Text) and part.text:
-            found.append(text_content(clip(part.text, _MOST_CHARACTERS)))
+            found.append(text_content(clip(part.text, _MAX_RESULT_CHARACTERS)))
         elif isinstance(part, Image):
             image = {"type": "image", "data": part.data, "mimeType": part.media_type}
             found.append({"type": "content", "content": image})

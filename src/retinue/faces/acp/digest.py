@@ -21,7 +21,7 @@ TELL_SECONDS = 2.0
 _NOT_DONE = frozenset({"failed", "stopped", "interrupted"})
 _SHOWN_STEPS = 5
 _WIDTH = 100
-_MOST_CHARACTERS = 8_000
+_MAX_RESULT_CHARACTERS = 8_000
 
 
 class RunDigest(Struct, eq=False):
@@ -100,6 +100,6 @@ class AgentCard(Struct, eq=False):
         self.is_over = True
         summary = "\n".join(line for run in self.runs for line in run.lines(now))
         results = [run.result for run in self.runs if run.result]
-        content = [text_content(summary), *(text_content(clip(result, _MOST_CHARACTERS)) for result in results)]
+        content = [text_content(summary), *(text_content(clip(result, _MAX_RESULT_CHARACTERS)) for result in results)]
         failed = self.own_end.get("status") == "failed" or any(run.ended in _NOT_DONE for run in self.runs)
         return [call_changed(self.call_id, status="failed" if failed else "completed", content=content)]

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable
 
-MOST_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 """The longest line that is taken."""
 HIGH_WATER = 4 * 2**20
 """Bytes that wait for a slow client before the translation waits as well."""
@@ -22,7 +22,7 @@ _FLUSH_SECONDS = 2.0
 
 
 class TooLongLine:
-    """Stands for a line that was longer than `MOST_BYTES` and was skipped."""
+    """Stands for a line that was longer than `MAX_LINE_BYTES` and was skipped."""
 
 
 Line = bytes | TooLongLine
@@ -148,7 +148,7 @@ class LinePipes:
 class LineBuffer:
     """Pieces of a stream as lines. One that is too long is skipped to its end, without keeping it in memory."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
         self._parts: list[bytes] = []
         self._size = 0

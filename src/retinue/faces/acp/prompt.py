@@ -28,7 +28,7 @@ from retinue.faces.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from retinue.faces.acp.updates import StopWord, failure_text, stop_word
 
 _IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
-_MOST_BYTES = 20 * 2**20
+_MAX_ATTACHMENT_BYTES = 20 * 2**20
 _LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
 
 
@@ -109,8 +109,8 @@ def _decode(data: str) -> bytes:
         found = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise _refusal("The data of an attachment is not base64.") from None
-    if len(found) > _MOST_BYTES:
-        raise _refusal(f"An attachment has at most {_MOST_BYTES // 2**20} MB.")
+    if len(found) > _MAX_ATTACHMENT_BYTES:
+        raise _refusal(f"An attachment has at most {_MAX_ATTACHMENT_BYTES // 2**20} MB.")
     return found
 
 

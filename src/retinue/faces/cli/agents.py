@@ -33,7 +33,7 @@ LOOK_FROM = "the folder to look from (default: here)"
 _ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
 _PLAIN = AgentSpec(name="")
 _HEADS = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
-_WIDEST = (28, 16, 30, 22)
+_MAX_COLUMNS = (28, 16, 30, 22)
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def _print_table(agents: Sequence[AgentView]) -> None:
         return
     rows = [_HEADS, *map(_row, agents)]
     widths = []
-    for column, widest in zip(zip(*rows, strict=True), _WIDEST, strict=False):
+    for column, widest in zip(zip(*rows, strict=True), _MAX_COLUMNS, strict=False):
         widths.append(min(widest, max(map(len, column))))
     wide = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
     rest = max(20, wide - sum(widths) - 2 * len(widths))

@@ -247,7 +247,7 @@ def print_refusal(error: RetinueError, output: Output) -> None:
         print_json(refusal_document(error, output))
 
 
-_PATIENCE_SECONDS = 3
+_PIPE_SECONDS = 3
 """How long a pipe that nobody closes may stay silent: other programs leave one open without meaning anything."""
 
 
@@ -262,7 +262,7 @@ def read_piped() -> PromptBlock | None:
         return None
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISREG(kind)):
         return None
-    if not select.select([number], [], [], _PATIENCE_SECONDS)[0]:
+    if not select.select([number], [], [], _PIPE_SECONDS)[0]:
         say("retinue: standard input is open and nothing comes: going on without it (< /dev/null says so at once)")
         return None
     try:

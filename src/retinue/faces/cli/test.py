@@ -28,7 +28,7 @@ from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.console import case_report
 from retinue.faces.cli.project import add_cwd, add_json, folder, locate, positive, say, write_json
 
-_MOST_JOBS = 32
+_MAX_JOBS = 32
 
 
 def whole(value: str) -> int:
@@ -72,7 +72,7 @@ def execute_run(args: argparse.Namespace) -> int:
         say(visible(problem))
     options = SuiteOptions(
         trial=TrialOptions(live=args.live, trust=args.trust, record=args.record, update=args.update),
-        jobs=min(args.j, _MOST_JOBS),
+        jobs=min(args.j, _MAX_JOBS),
         repeat=args.repeat,
         max_usd=args.max_usd,
     )

@@ -18,7 +18,7 @@ from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, UsageError
 
 TASKS = "io.modelcontextprotocol/tasks"
-_LONGEST_NAME = 30
+_MAX_NAME_CHARACTERS = 30
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -53,7 +53,7 @@ def host_of(ctx: RequestContext) -> McpHost:
         # Without any mode it means forms: there was nothing else in the beginning.
         forms = asked is not None and (asked.form is not None or asked.url is None)
     return McpHost(
-        name=name[:_LONGEST_NAME],
+        name=name[:_MAX_NAME_CHARACTERS],
         tasks=tasks,
         progress=bool(ctx.meta) and (ctx.meta or {}).get("progress_token") is not None,
         forms=forms,

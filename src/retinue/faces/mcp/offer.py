@@ -20,7 +20,7 @@ from retinue.faces.mcp.result import RESULT_SCHEMA, schema_with_value
 from retinue.runs.offer import UNLISTED
 
 _PREFIX = "agent_"
-_LONGEST_NAME = 64
+_MAX_NAME_CHARACTERS = 64
 
 
 class Offer(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Offer(Struct, frozen=True):
         if not self.tool_each:
             return found
         for entry in await self.entries(feed):
-            name = _PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", entry.name)[:_LONGEST_NAME]
+            name = _PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", entry.name)[:_MAX_NAME_CHARACTERS]
             number = 2
             while name in found:
                 name = f"{name.rstrip('0123456789')}{number}"

@@ -53,7 +53,7 @@ from retinue.faces.mcp.params import AgentTaskParams, input_schema
 from retinue.faces.mcp.result import RUNS, error_result
 from retinue.faces.mcp.tools import TOOLS, HostTool, ToolResult, start_agent
 
-_LOOK_SECONDS = 2.0
+_CATALOG_POLL_SECONDS = 2.0
 _LINKS_SINCE = "2025-06-18"
 """The revision of the protocol that brought links to resources in results."""
 _INSTRUCTIONS = (
@@ -63,8 +63,8 @@ _INSTRUCTIONS = (
 _AGENTS = "retinue://agents"
 _JSON = "application/json"
 _DIFF = "text/x-diff"
-_MOST_RUNS = 100
-_MOST_EVENTS = 10_000
+_MAX_RUNS = 100
+_MAX_EVENTS = 10_000
 
 
 def _template(name: str, uri: str, about: str, kind: str = _JSON) -> ResourceTemplate:
@@ -199,7 +199,7 @@ class McpServer(Server[Any]):
     async def _list_resources(self, ctx: RequestContext, given: PaginatedRequestParams | None) -> ListResourcesResult:
         """Return what a host may attach without knowing an id."""
         self._note_older(ctx)
-        newest = f"The newest {_MOST_RUNS} runs of this project."
+        newest = f"The newest {_MAX_RUNS} runs of this project."
         found = [
             Resource(name="agents", uri=_AGENTS, mime_type=_JSON, description="The agents of this project."),
             Resource(name="runs", uri=RUNS, mime_type=_JSON, description=newest),
@@ -254,7 +254,7 @@ async def _watch_agents(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
     async def look() -> None:
         assert isinstance(server, McpServer)
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CATALOG_POLL_SECONDS)
             await server.look_for_changes()
 
     looking = asyncio.create_task(look(), name="agent files for hosts")
@@ -295,12 +295,12 @@ async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
             entry = await offer.find(feed, name)
             return _json(describe_agent((await feed.retinue()).agents, entry.name)), _JSON
         case ["retinue", "runs"]:
-            return _json(await feed.snapshot(limit=_MOST_RUNS)), _JSON
+            return _json(await feed.snapshot(limit=_MAX_RUNS)), _JSON
         case ["retinue", "runs", run_id]:
             return _json(await details.describe_run(feed, await feed.find(run_id))), _JSON
         case ["retinue", "runs", run_id, "transcript"]:
             row = await feed.find(run_id)
-            return _json(await details.read_transcript(feed, row, after=0, limit=_MOST_EVENTS)), _JSON
+            return _json(await details.read_transcript(feed, row, after=0, limit=_MAX_EVENTS)), _JSON
         case ["retinue", "runs", run_id, "effects"]:
             return _json(await list_effects(feed, await feed.find(run_id), tree=True)), _JSON
         case ["retinue", "runs", run_id, "diff"]:

@@ -53,9 +53,9 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 INDEX = "index.html"
-_LONG = 4_096
+_MIN_COMPRESSED_BYTES = 4_096
 """Bytes from which a body is compressed. No foreign page can make a signed-in request and learn from lengths."""
-_LEVEL = 5
+_GZIP_LEVEL = 5
 
 
 class StaticFile(Struct, frozen=True):
@@ -133,9 +133,9 @@ async def _whole(
 ) -> Response:
     """Return a response with all of its body at once, compressed where it is long and the client takes that."""
     headers = {**(headers or {}), "vary": "accept-encoding"}
-    if len(body) >= _LONG and "gzip" in request.headers.get("accept-encoding", ""):
+    if len(body) >= _MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         # Away from the loop, on which every open stream waits.
-        body = await asyncio.to_thread(gzip.compress, body, _LEVEL, mtime=0)
+        body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
         headers["content-encoding"] = "gzip"
     return Response(body, status, headers, media_type=media_type)
 

@@ -13,7 +13,7 @@ import webbrowser
 from pathlib import Path
 
 LAUNCH_SECONDS = 60.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SNAP = Path("/snap/bin")
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -35,7 +35,7 @@ def open_in_browser(link: str, code: str, state: Path) -> bool:
         deadline = time.monotonic() + LAUNCH_SECONDS
         opened = webbrowser.open(file.as_uri())
         while opened and file.exists() and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return opened and not file.exists()
     finally:
         file.unlink(missing_ok=True)

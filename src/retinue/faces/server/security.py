@@ -21,9 +21,9 @@ from retinue.faces.server.connections import PROVE
 from retinue.faces.server.credentials import Credentials, OneTimeCodes
 from retinue.faces.server.problem import TYPE, RequestError, problem_of
 
-MOST_BODY = 2**20
+MAX_BODY_BYTES = 2**20
 BODY_SECONDS = 15.0
-MOST_FAILURES = 20
+MAX_FAILURES = 20
 FAILURE_SECONDS = 60.0
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"})
 """Headers of which there must not be two: programs on the way might believe the other one."""
@@ -61,7 +61,7 @@ class Access:
         self.origins = frozenset(f"{scheme}://{host}" for host in hosts)
         self._page_keys = {host.encode(): credentials.page_key(host).encode() for host in hosts}
         self._codes = OneTimeCodes(credentials)
-        self._failures: deque[float] = deque(maxlen=MOST_FAILURES)
+        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
 
     def check(self, headers: dict[bytes, bytes], path: str) -> None:
         """Raise RequestError unless the request has the token, the key of a page of this host, or a one-time code."""
@@ -89,7 +89,7 @@ class Access:
 
     def _count_failure(self) -> None:
         now = time.monotonic()
-        full = len(self._failures) == MOST_FAILURES and now - self._failures[0] < FAILURE_SECONDS
+        full = len(self._failures) == MAX_FAILURES and now - self._failures[0] < FAILURE_SECONDS
         self._failures.append(now)
         if full:
             wait = {"retry-after": str(int(FAILURE_SECONDS))}
@@ -163,8 +163,8 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15:
             raise RequestError(400, "HEADERS", "Content-Length is no number.")
-        if int(length) > MOST_BODY:
-            raise RequestError(413, "TOO_LARGE", f"The body has more than {MOST_BODY} bytes.")
+        if int(length) > MAX_BODY_BYTES:
+            raise RequestError(413, "TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
 
     def _opens_page(self, path: str, headers: dict[bytes, bytes]) -> bool:
         """Return whether a link leads to the page, in a tab of its own. The page holds nothing without a key."""
@@ -200,8 +200,8 @@ def _bounded(receive: Receive) -> Receive:
         except TimeoutError:
             raise RequestError(408, "TOO_SLOW", f"The body took more than {BODY_SECONDS:g} seconds.") from None
         size += len(message.get("body", b""))
-        if size > MOST_BODY:
-            raise RequestError(413, "TOO_LARGE", f"The body has more than {MOST_BODY} bytes.")
+        if size > MAX_BODY_BYTES:
+            raise RequestError(413, "TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
         complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
         return message
 

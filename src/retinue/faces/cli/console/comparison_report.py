@@ -9,14 +9,14 @@ from retinue.app.recordings import CallPair, ComparisonReport, RecordingFacts
 from retinue.core.controls import in_line, visible
 from retinue.core.format import format_cost, format_count
 
-_WIDEST = 160
-_MOST_CALLS = 60
-_MOST_ANSWER = 3
+_MAX_COLUMNS = 160
+_MAX_CALLS = 60
+_MAX_ANSWER_LINES = 3
 
 
 def comparison_lines(report: ComparisonReport, names: tuple[str, str]) -> list[str]:
     """Return a comparison as lines for a terminal."""
-    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+    width = min(shutil.get_terminal_size((100, 24)).columns, _MAX_COLUMNS)
     column = max((width - 14) // 2, 20)
     lines = [_row("", *names, column), *_fact_rows(report.left, report.right, column), ""]
     lines += _call_rows(report.calls, column)
@@ -51,16 +51,16 @@ def _cost(facts: RecordingFacts) -> str:
 
 
 def _answer(facts: RecordingFacts) -> str:
-    return " / ".join(facts.answer.strip().splitlines()[:_MOST_ANSWER])
+    return " / ".join(facts.answer.strip().splitlines()[:_MAX_ANSWER_LINES])
 
 
 def _call_rows(calls: Sequence[CallPair], column: int) -> list[str]:
     rows = []
-    for pair in calls[:_MOST_CALLS]:
+    for pair in calls[:_MAX_CALLS]:
         sign = "  " if pair.same else "≠ "
         rows.append(sign + _row(pair.agent, pair.left or "–", pair.right or "–", column))
-    if len(calls) > _MOST_CALLS:
-        rows.append(f"… and {len(calls) - _MOST_CALLS} more calls")
+    if len(calls) > _MAX_CALLS:
+        rows.append(f"… and {len(calls) - _MAX_CALLS} more calls")
     return [*rows, ""] if rows else []
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
 """By the mark a line begins with; other lines that are indented are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
-MOST_TOOLS = 8
+MAX_TOOLS = 8
 NOTE_SIGNS: Mapping[Topic | None, str] = {
     "compacted": "⇊",
     "limit": "!",
@@ -247,9 +247,9 @@ def _tools(names: Sequence[str]) -> str:
     """Return the tools of a run, as many as fit a line."""
     if not names:
         return "no tools"
-    if len(names) <= MOST_TOOLS:
+    if len(names) <= MAX_TOOLS:
         return ", ".join(names)
-    return f"{', '.join(names[: MOST_TOOLS - 1])} and {len(names) - MOST_TOOLS + 1} more"
+    return f"{', '.join(names[: MAX_TOOLS - 1])} and {len(names) - MAX_TOOLS + 1} more"
 
 
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:

@@ -21,9 +21,9 @@ from retinue.core.controls import in_line
 from retinue.core.permission import InboxAnswer, InboxItem
 
 BY = "terminal"
-_LOOK_SECONDS = 0.5
+_FOREGROUND_POLL_SECONDS = 0.5
 _PAGE_ROWS = 60
-_NARROWEST = 20
+_MIN_COLUMNS = 20
 _KEYS = {choice.key: option for option, choice in CHOICES.items()}
 _SPELT = {"yes": "allow", "no": "deny"}
 
@@ -78,7 +78,7 @@ class Terminal:
         if not hasattr(os, "tcgetpgrp"):
             return
         while os.tcgetpgrp(self._source.fileno()) != os.getpgrp():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_FOREGROUND_POLL_SECONDS)
 
     def _forget_typed(self) -> None:
         """Drop what was typed before the question appeared: it was no answer to it."""
@@ -115,7 +115,7 @@ class Pages:
     """Lines for a person, as many rows at a time as are read at once. `end` follows the last of them."""
 
     def __init__(self, lines: list[str], end: list[str]) -> None:
-        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        width = max(shutil.get_terminal_size().columns, _MIN_COLUMNS)
         self._rows = [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
         self._end = end
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from retinue.app.model_choice import find_models
-from retinue.app.project_files import FRESH_SECONDS, MOST, Files, rank
+from retinue.app.project_files import FRESH_SECONDS, MAX_MATCHES, Files, rank
 from retinue.app.text import optional, status_word
 from retinue.faces.tui.frame import COMMANDS
 
@@ -111,7 +111,7 @@ class Completer:
         if place.kind == "model":
             return await self._models(place.word)
         agents = self._agents(place.word) if place.first else []
-        files = await self._files.like(place.word, MOST - len(agents))
+        files = await self._files.like(place.word, MAX_MATCHES - len(agents))
         return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
 
     def _command_names(self, word: str) -> list[Candidate]:
@@ -121,7 +121,7 @@ class Completer:
         for name, command in self._called().items():
             about = optional("{}  ", command.hint) + optional("{} ", command.description)
             notes.setdefault(name, f"{about}({command.origin})")
-        return [Candidate(f"/{name}", notes[name]) for name in _rank_few(word, notes)[:MOST]]
+        return [Candidate(f"/{name}", notes[name]) for name in _rank_few(word, notes)[:MAX_MATCHES]]
 
     async def _models(self, word: str) -> list[Candidate]:
         """Return models of the one list. Servers are asked for theirs at most once in a while."""
@@ -129,7 +129,7 @@ class Completer:
             listed = await find_models(self._retinue.supervisor.project)
             self._model_names = {model.full_name: model.name for model in listed.models}
             self._models_at = time.monotonic()
-        return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MOST]]
+        return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MAX_MATCHES]]
 
     def _called(self) -> dict[str, PromptCommand]:
         """Return the commands' files and skills, looked up once for a word that is being typed."""
@@ -155,7 +155,7 @@ class Completer:
                 if name.casefold() not in taken:
                     taken.add(name.casefold())
                     notes[name] = f"starts an agent · {self._about(name)}"
-        return [Candidate(f"@{name}", notes[name]) for name in _rank_few(word, notes)[: MOST // 2]]
+        return [Candidate(f"@{name}", notes[name]) for name in _rank_few(word, notes)[: MAX_MATCHES // 2]]
 
     def _about(self, name: str) -> str:
         return self._retinue.agents.find(name).spec.description
