@@ -157,3 +157,6 @@ def test_scripts_for_claude_code_find_its_words() -> None:
     }
     several = to_dialect({"tool_name": "edit", "tool_input": {"path": "a", "edits": [*edits, *edits]}}, "claude")
     assert several["tool_name"] == "MultiEdit"
+    beside = {"path": "a", "old_string": "1", "new_string": "2", "edits": edits}
+    both = to_dialect({"tool_name": "edit", "tool_input": beside}, "claude")
+    assert both["tool_input"]["edits"] == [{"old_string": "1", "new_string": "2"}, *edits]
