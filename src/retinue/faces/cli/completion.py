@@ -19,7 +19,6 @@ from typing import Any
 
 from retinue.app.completion import cached, values_of
 from retinue.faces.cli.main import APP, COMMANDS, HEADLESS, Command, Group
-from retinue.faces.cli.project import Parser
 
 BASH = r"""
 _retinue() {
@@ -95,12 +94,9 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-TYPE_CHECKING = False
-
-
 def answer(words: Sequence[str]) -> int:
     """Print what may stand in the place of the last of `words`. Print nothing where that is not known."""
-    table = cached("completion-table", _table)
+    table = cached("completion-table", completion_table)
     typed = words[-1] if words else ""
     lines = []
     for value, about in _candidates(table, words[:-1], typed):
@@ -108,11 +104,6 @@ def answer(words: Sequence[str]) -> int:
             lines.append(f"{value}\t{about}" if about else value)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
-
-
-def _table() -> tuple[dict[str, Any], list[str]]:
-
-    return completion_table()
 
 
 def _candidates(table: Mapping[str, Any], before: Sequence[str], typed: str) -> Iterator[tuple[str, str]]:
@@ -233,6 +224,9 @@ def _app() -> dict[str, Any]:
 
 
 def _describe(path: str, command: Command) -> dict[str, Any]:
+    # A Tab reads the table from the cache: it needs no parser, and nothing of what commands share.
+    from retinue.faces.cli.project import Parser
+
     home, _, name = command.home.partition(":")
     module = importlib.import_module(f"retinue.faces.cli.{home}")
     parser = Parser(prog=f"retinue {path}")
