@@ -183,6 +183,14 @@ def test_sources_and_their_order(tmp_path: Path) -> None:
     assert "mine" not in without.servers
 
 
+def test_a_file_nested_too_deeply_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    """PyYAML's composer in C recursed until the process ended."""
+    (tmp_path / ".codingcode").mkdir()
+    (tmp_path / ".codingcode" / "mcp.yaml").write_text("servers: " + "[" * 100_000 + "]" * 100_000)
+    found = configured_servers(tmp_path, {"HOME": str(tmp_path)}, settings={"good": {"command": "x"}})
+    assert "mcp.yaml cannot be read" in found.problems[0] and found.servers["good"].problem is None
+
+
 @given(st.binary(max_size=200))
 def test_broken_files_hide_nothing(content: bytes) -> None:
     import tempfile

@@ -25,6 +25,7 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.agents.yaml_reader import YamlError, load_mapping
 from retinue.core.foreign import Provenance, read_file
 from retinue.core.tool_names import LONGEST_SERVER, is_telling, served_word
 from retinue.settings.field import Origin
@@ -131,14 +132,10 @@ def _tables_of(path: Path, problems: list[str]) -> Mapping[str, Any]:
         return _table(_json(path, problems), "mcpServers")
     if not path.is_file():
         return {}
-    import yaml
-
     try:
-        data = yaml.load(read_file(path, _MAX_FILE_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = {item.key: item.value for item in load_mapping(read_file(path, _MAX_FILE_BYTES).decode())}
+    except (OSError, ValueError, YamlError) as error:
         problems.append(f"{path} cannot be read: {str(error).splitlines()[0]}")
-        return {}
-    if not isinstance(data, dict):
         return {}
     servers = data.get("servers") or data.get("mcpServers") or {}
     if isinstance(servers, dict):
