@@ -62,7 +62,7 @@ async def test_U04_agents_of_agents_are_hidden_from_the_tools_of_the_main_agent_
         assert [view.id for view in way.children()] == [child.id]
         assert way.view(deep.id).code == "AGENT_NOT_FOUND"
         assert way.steer(deep.id, "hello").code == "AGENT_NOT_FOUND"
-        assert way.stop(deep.id).code == "AGENT_NOT_FOUND"
+        assert way.steer(deep.id, "Stop.").code == "AGENT_NOT_FOUND"
         assert Delegate(scene.supervisor, child.id).view(deep.id).id == deep.id
         for node in (deep, child):
             assert scene.supervisor.steer(node, "hello")

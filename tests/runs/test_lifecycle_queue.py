@@ -114,7 +114,7 @@ async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_
         asked = len(scene.model("child").requests)
         view = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert (view.status, view.queue_position) == ("queued", 1)
-        assert Delegate(scene.supervisor, main.id).stop(child.id).id == child.id
+        scene.supervisor.stop(child, "Stopped by the agent that started it.", by="agent")
         assert (await child.wait()).ended == "stopped"
         assert len(scene.model("child").requests) == asked
         await scene.spawn(main, "go on", resume=child.id, background=True)
