@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.content import FILE_BYTES, SHOWN
+from retinue.tools.content import FILE_BYTES, MAX_SHOWN_CHARACTERS
 from retinue.tools.processes import MARK, ProcessTree, processes_by_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -262,7 +262,7 @@ async def test_marks_of_nested_runs_add_up(use, context):
 
 async def test_long_output_keeps_head_and_tail_and_the_whole_in_a_file(use, context):
     result = await use("bash", command="seq 1 20000")
-    assert len(result.text) < SHOWN + 500
+    assert len(result.text) < MAX_SHOWN_CHARACTERS + 500
     assert result.text.startswith("1\n2\n3\n")
     assert result.text.endswith("19999\n20000")
     assert "20,000 lines in all" in result.text
@@ -282,7 +282,7 @@ async def test_100_mb_of_output_are_bounded_in_memory_and_on_disk(use, context):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000
-    assert len(result.text) < SHOWN + 500
+    assert len(result.text) < MAX_SHOWN_CHARACTERS + 500
     assert result.text.endswith("the end")
     assert "95.4MB" in result.text
     (stored,) = context.outputs.iterdir()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.messages import Image
-from retinue.tools.read import BYTES, LINE_BYTES, LINES, window, window_of
+from retinue.tools.read import MAX_BYTES, MAX_LINE_BYTES, MAX_LINES, window, window_of
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -66,8 +66,8 @@ async def test_a_missing_or_wrong_path_says_what_to_send(use_directly, arguments
 async def test_long_files_are_bounded_by_lines(use, root):
     (root / "a.txt").write_text("x\n" * 5000)
     text = (await use("read", path="a.txt", limit=9999)).text
-    assert text.count("\n") == LINES
-    assert text.endswith(f"[3,000 more lines; continue with offset={LINES + 1}]")
+    assert text.count("\n") == MAX_LINES
+    assert text.endswith(f"[3,000 more lines; continue with offset={MAX_LINES + 1}]")
 
 
 async def test_long_files_are_bounded_by_bytes_and_can_be_read_to_their_end(use, root):
@@ -119,14 +119,14 @@ def test_a_window_is_the_same_however_the_file_is_read(lines, ending, first, lim
     assert whole.full == (first - 1 + len(whole.lines) < len(expected) and first <= len(expected))
     for shown, line in zip(whole.lines, expected[first - 1 :], strict=False):
         assert line.startswith(shown)
-        assert len(shown) == len(line) or len(line) > LINE_BYTES >= len(shown) > LINE_BYTES - 4
+        assert len(shown) == len(line) or len(line) > MAX_LINE_BYTES >= len(shown) > MAX_LINE_BYTES - 4
     if len(whole.lines) < limit and whole.full:
-        assert sum(map(len, whole.lines)) > BYTES - LINE_BYTES - 8 * len(whole.lines) - 8
+        assert sum(map(len, whole.lines)) > MAX_BYTES - MAX_LINE_BYTES - 8 * len(whole.lines) - 8
 
 
 def test_a_line_of_any_length_takes_bounded_memory():
     found = window((b"z" * 65536 for _ in range(200)), 1, 5, to_end=True)
-    assert len(found.lines[0]) == LINE_BYTES
+    assert len(found.lines[0]) == MAX_LINE_BYTES
     assert found.cut == {0: 65536 * 200}
 
 

@@ -123,12 +123,12 @@ def trim_tail(text: str) -> str:
     return text[start + 1 :] if 0 <= start < len(text) // 2 else text
 
 
-SHOWN = 30_000
+MAX_SHOWN_CHARACTERS = 30_000
 """Characters of a command's output that a model gets."""
-HEAD = 12_000
+_HEAD_CHARACTERS = 12_000
 FILE_BYTES = 16 * 1024 * 1024
 
-_TAIL = SHOWN - HEAD
+_TAIL_CHARACTERS = MAX_SHOWN_CHARACTERS - _HEAD_CHARACTERS
 
 
 class Capture:
@@ -155,7 +155,7 @@ class Capture:
         self.lines += data.count(b"\n")
         # Cleaning costs far more than copying: past the cap only the newest bytes are kept, as they are.
         if self._stored >= FILE_BYTES:
-            self._raw_tail = (self._raw_tail + data)[-4 * _TAIL :]
+            self._raw_tail = (self._raw_tail + data)[-4 * _TAIL_CHARACTERS :]
             return ""
         text = self._cleaner.feed(data)
         self._add(text)
@@ -168,14 +168,14 @@ class Capture:
     def _add(self, text: str) -> None:
         if self.path is not None:
             self._store(text)
-            self._tail = (self._tail + text)[-_TAIL:]
-        elif len(self._head) + len(text) <= SHOWN:
+            self._tail = (self._tail + text)[-_TAIL_CHARACTERS:]
+        elif len(self._head) + len(text) <= MAX_SHOWN_CHARACTERS:
             self._head += text
         else:
             whole = self._head + text
             self._open()
             self._store(whole)
-            self._head, self._tail = whole[:HEAD], whole[HEAD:][-_TAIL:]
+            self._head, self._tail = whole[:_HEAD_CHARACTERS], whole[_HEAD_CHARACTERS:][-_TAIL_CHARACTERS:]
 
     def _open(self) -> None:
         self.path = self._outputs / f"{self._label}-{secrets.token_hex(6)}.txt"
@@ -203,7 +203,7 @@ class Capture:
         if self.path is None:
             return self._head
         if self._raw_tail:
-            self._tail = (self._tail + clean(self._raw_tail.decode("utf-8", "replace")))[-_TAIL:]
+            self._tail = (self._tail + clean(self._raw_tail.decode("utf-8", "replace")))[-_TAIL_CHARACTERS:]
         gap = f"cut here: {format_bytes(self.bytes)} and {self.lines:,} lines in all; {self._rest()}"
         return join_parts(trim_head(self._head), gap, trim_tail(self._tail))
 
@@ -347,7 +347,7 @@ def forms_of(data: bytes) -> tuple[TextForm, ...]:
     return tuple(forms)
 
 
-_SHOWN_PLACES = 10
+_MAX_SHOWN_PLACES = 10
 
 
 class Edit(Struct, frozen=True):
@@ -390,7 +390,7 @@ def _none_made(edits: list[Edit]) -> str:
 def _ambiguous(text: str, old: str, shown: str) -> str:
     lines: list[str] = []
     start = text.find(old)
-    while start >= 0 and len(lines) < _SHOWN_PLACES:
+    while start >= 0 and len(lines) < _MAX_SHOWN_PLACES:
         lines.append(str(text.count("\n", 0, start) + 1))
         start = text.find(old, start + 1)
     if start >= 0:

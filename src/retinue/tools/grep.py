@@ -27,7 +27,7 @@ from retinue.tools.processes import in_thread, own_variables, run_program
 from retinue.tools.safe_dir import BY_DESCRIPTOR
 from retinue.tools.search import Glob, Start, Unchanged, compile_glob, open_files, relative, start_of
 
-SECONDS = 60.0
+MAX_SEARCH_SECONDS = 60.0
 
 
 _PROGRAM = "rg.exe" if sys.platform == "win32" else "rg"
@@ -85,7 +85,9 @@ async def ripgrep(
             errors.extend(data)
 
     env = own_variables("PATH", "HOME", "XDG_CONFIG_HOME", "SYSTEMROOT")
-    seconds = SECONDS if context.tool_timeout is None else min(SECONDS, context.tool_timeout * 0.9)
+    seconds = (
+        MAX_SEARCH_SECONDS if context.tool_timeout is None else min(MAX_SEARCH_SECONDS, context.tool_timeout * 0.9)
+    )
     ended = await run_program(
         prepare(
             [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
@@ -133,7 +135,7 @@ def advice(message: str) -> str:
     return text
 
 
-COLUMNS = 500
+MAX_COLUMNS = 500
 _ARGUMENT_BYTES = 100_000
 _OPEN_FILES = 200
 _DESCRIPTOR = "/dev/fd/{}"
@@ -272,7 +274,12 @@ async def matching_lines(
             printed.extend(data)
 
     shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
-    bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
+    bounds = [
+        f"--max-columns={MAX_COLUMNS}",
+        "--max-columns-preview",
+        f"--max-count={limit}",
+        f"--context={query.context}",
+    ]
     wanted = [*shape, *bounds, *query.flags()]
     # Windows has no names for open files.
     if not BY_DESCRIPTOR:

@@ -43,9 +43,9 @@ from retinue.tools.paths import (
 )
 from retinue.tools.processes import in_thread
 
-LINES = 2000
-BYTES = 50_000
-LINE_BYTES = 2000
+MAX_LINES = 2000
+MAX_BYTES = 50_000
+MAX_LINE_BYTES = 2000
 """A longer line is cut and says how long it is."""
 
 
@@ -60,21 +60,21 @@ class LineWindow(Struct):
     total: int | None = None
     digest: str | None = None
     full: bool = False
-    room: int = BYTES
+    room: int = MAX_BYTES
 
     @property
     def next(self) -> int:
         return self.first + len(self.lines)
 
     def add(self, line: bytes, length: int) -> None:
-        """Take a line of `length` bytes, of which `line` holds at least the first LINE_BYTES
+        """Take a line of `length` bytes, of which `line` holds at least the first MAX_LINE_BYTES
         and one more; or notes that there is no room for it."""
-        cost = min(length, LINE_BYTES) + 8
+        cost = min(length, MAX_LINE_BYTES) + 8
         if self.lines and cost > self.room:
             self.full = True
             return
         self.room -= cost
-        if length > LINE_BYTES:
+        if length > MAX_LINE_BYTES:
             self.cut[len(self.lines)] = length
             line = _whole_characters(line)
         self.lines.append(line)
@@ -136,7 +136,7 @@ class _Builder:
             end = chunk.find(b"\n", position)
             stop = len(chunk) if end < 0 else end
             self.length += stop - position
-            self.part += chunk[position : min(stop, position + LINE_BYTES + 1 - len(self.part))]
+            self.part += chunk[position : min(stop, position + MAX_LINE_BYTES + 1 - len(self.part))]
             if end < 0:
                 return
             self._close_line()
@@ -178,9 +178,9 @@ class _Builder:
 
 
 def _whole_characters(line: bytes) -> bytes:
-    """Return the first LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
-    end = LINE_BYTES
-    while end > LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
+    """Return the first MAX_LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
+    end = MAX_LINE_BYTES
+    while end > MAX_LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
     return line[:end]
 
@@ -225,8 +225,8 @@ class ReadTool(BuiltinTool):
         path = given.text("path")
         first = given.whole("offset") or 1
         last = given.whole("end_line")
-        limit = given.whole("limit", least=1) or (LINES if last is None else max(last - first + 1, 1))
-        limit = min(limit, LINES)
+        limit = given.whole("limit", least=1) or (MAX_LINES if last is None else max(last - first + 1, 1))
+        limit = min(limit, MAX_LINES)
         little = _little(path, context)
         if little is not None:
             confined, data = little

@@ -22,9 +22,9 @@ from msgspec import Struct
 from retinue.core.programs import lock_file
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-LARGEST = 8 * 2**20
-MOST_FILES = 10_000
-DEEPEST = 16
+MAX_FILE_BYTES = 8 * 2**20
+MAX_FILES = 10_000
+MAX_DEPTH = 16
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -164,7 +164,7 @@ def _open_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma:
     yield -1
 
 
-def read(directory: SafeDir, *names: str, most: int = LARGEST) -> bytes:
+def read(directory: SafeDir, *names: str, most: int = MAX_FILE_BYTES) -> bytes:
     """Return at most `most` bytes of a regular file below the folder. Never wait for a pipe."""
     inside = directory.inside(*names[:-1])
     _check_name(names[-1], inside.path)
@@ -204,7 +204,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
     _check_name(names[-1], inside.path)
     with open_dir(inside, create=True) as folder, _lock(folder):
         try:
-            now: bytes | None = read(directory, *names, most=max(LARGEST, len(over or b"") + 1))
+            now: bytes | None = read(directory, *names, most=max(MAX_FILE_BYTES, len(over or b"") + 1))
         except FileNotFoundError:
             now = None
         if now != over:
@@ -239,7 +239,7 @@ def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
     out. Bounded in number and depth."""
     listed: list[tuple[str, ...]] = []
     pending: list[tuple[str, ...]] = [()]
-    while pending and len(listed) < MOST_FILES:
+    while pending and len(listed) < MAX_FILES:
         names = pending.pop()
         with (
             suppress(OSError),
@@ -251,9 +251,9 @@ def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
                     continue
                 if entry.is_file(follow_symlinks=False):
                     listed.append((*names, entry.name))
-                elif entry.is_dir(follow_symlinks=False) and len(names) < DEEPEST:
+                elif entry.is_dir(follow_symlinks=False) and len(names) < MAX_DEPTH:
                     pending.append((*names, entry.name))
-    return tuple(sorted(listed)[:MOST_FILES])
+    return tuple(sorted(listed)[:MAX_FILES])
 
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

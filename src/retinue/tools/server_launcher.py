@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Prctl = Callable[[int, int], object]
 
-GRACE = 1.0
+GRACE_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -94,7 +94,7 @@ def _reap(server: int) -> int | None:
 
 def _end(server: int) -> None:
     """Ask, wait, kill, until nothing of the server is left."""
-    give_up = time.monotonic() + GRACE
+    give_up = time.monotonic() + GRACE_SECONDS
     asked: set[int] = set()
     while time.monotonic() < give_up:
         _reap(server)

@@ -32,7 +32,17 @@ from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
-from retinue.tools.safe_dir import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeDir, files, is_safe, read, write
+from retinue.tools.safe_dir import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    ChangedError,
+    SafeDir,
+    files,
+    is_safe,
+    read,
+    write,
+)
 
 INDEX = "MEMORY.md"
 
@@ -153,8 +163,8 @@ def content_of(folder: SafeDir) -> dict[str, bytes]:
     content: dict[str, bytes] = {}
     for names in files(folder):
         with suppress(OSError):
-            data = read(folder, *names, most=LARGEST + 1)
-            if len(data) <= LARGEST:
+            data = read(folder, *names, most=MAX_FILE_BYTES + 1)
+            if len(data) <= MAX_FILE_BYTES:
                 content["/".join(names)] = data
     return content
 
@@ -209,15 +219,15 @@ def unpack(data: bytes) -> MemoryArchive:
 def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
     entries: dict[str, bytes] = {}
     for entry in archive:
-        if len(entries) > MOST_FILES:
-            raise _refused(f"it holds more than {MOST_FILES:,} files")
+        if len(entries) > MAX_FILES:
+            raise _refused(f"it holds more than {MAX_FILES:,} files")
         if not entry.isreg():
             raise _refused(f"{entry.name!r} is not a regular file")
         if entry.name != MANIFEST and not _is_safe(entry.name):
             raise _refused(f"{entry.name!r} leads out of the folder of a memory")
         if entry.name in entries:
             raise _refused(f"{entry.name!r} is in it twice")
-        if entry.size > LARGEST:
+        if entry.size > MAX_FILE_BYTES:
             raise _refused("it is too large for notes")
         file = archive.extractfile(entry)
         assert file is not None, "a regular file has content"
@@ -228,7 +238,7 @@ def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
 def _is_safe(name: str) -> bool:
     path = PurePosixPath(name)
     parts = path.parts
-    if len(parts) < 2 or parts[0] != "memory" or len(parts) > DEEPEST or str(path) != name:
+    if len(parts) < 2 or parts[0] != "memory" or len(parts) > MAX_DEPTH or str(path) != name:
         return False
     return all(part[0] != "." and part.isprintable() and not set(part) & set('\\:<>|?*"') for part in parts)
 
