@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from retinue.capabilities import standard_capabilities
+from retinue.capabilities.orders import standard_capabilities
 from retinue.runs.capability import Capability
 
 ORDERS = standard_capabilities()

@@ -25,7 +25,6 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxAnswer, InboxItem, InboxRow
 from retinue.core.run_state import RunPlace, RunState
 from retinue.errors import StateError, UnknownRunError, UsageError
-from retinue.guard.redact import Redactor
 from retinue.log.commands import CommandAnswer as CommandAnswer
 from retinue.log.commands import CommandKind, RunCommand, send_aside
 from retinue.log.follow import TextPiece, last_number
@@ -33,14 +32,12 @@ from retinue.log.inbox import answer as answer_item
 from retinue.log.inbox import find as find_item
 from retinue.log.inbox import items
 from retinue.log.query import LogReader
-from retinue.loop.finish import check_schema
 from retinue.models.keys import environment as process_environment
-from retinue.runs.cleanup import end_leftovers
-from retinue.settings.load import load_settings
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
+    from retinue.guard.redact import Redactor
 
 
 Answer = TypeVar("Answer")
@@ -118,6 +115,8 @@ class Feed:
     def redact(self) -> Redactor:
         if self._retinue is not None:
             return self._retinue.supervisor.project.redactor
+        from retinue.guard.redact import Redactor
+
         return Redactor(process_environment())
 
     # What there is
@@ -232,6 +231,8 @@ class Feed:
         retinue = await self.retinue()
         common: dict[str, Any] = {"model": order.model, "budget": order.budget, "run_id": run_id, "asked": asked}
         if order.schema is not None:
+            from retinue.loop.finish import check_schema
+
             check_schema(dict(order.schema), "`schema`")
         if order.agent is None:
             refused = [name for name in ("isolation", "name") if getattr(order, name) is not None]
@@ -253,6 +254,7 @@ class Feed:
         row = await self.find(run_id)
         if text.startswith("@") and not verbatim:
             from retinue.runs.messages import addressee
+            from retinue.settings.load import load_settings
 
             loaded = await asyncio.to_thread(load_settings, self.cwd)
             if loaded.settings.agent_mentions != "off":
@@ -274,6 +276,8 @@ class Feed:
     async def stop_runs(self, rows: Sequence[RunState], *, by: str, tree: bool = False) -> list[CommandAnswer]:
         """Stop several runs together. Return one answer for each, also where it is a refusal."""
         if rows and all(row.state == "interrupted" for row in rows):
+            from retinue.runs.cleanup import end_leftovers
+
             ended = "; ".join(await self.read(end_leftovers))
             if ended:
                 return [CommandAnswer(row.id, True, ended) for row in rows]

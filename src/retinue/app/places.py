@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from retinue.app.snapshot import find_run
 from retinue.core.delegation import State
 from retinue.core.outcome import Outcome
 from retinue.core.run_state import RunState
@@ -24,6 +23,8 @@ def locate_run(name: str, cwd: Path) -> tuple[Path, RunState]:
     here = state_folder(cwd)
     if not name.startswith("@"):
         return find_anywhere(retinue_state(), name, first=here)
+
+    from retinue.app.snapshot import find_run
 
     with LogReader.open(here) as reader:
         return here, find_run(reader, name)

@@ -8,8 +8,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.app.text import status_word
-from retinue.app.worktrees import where_saved
-from retinue.capabilities.questions.attach import todo_line
 from retinue.core.delegation import State
 from retinue.core.events import TodosUpdated, Undone
 from retinue.core.outcome import SUCCESS, Outcome
@@ -20,7 +18,6 @@ from retinue.log.inbox import items
 from retinue.log.overview import describe_activity
 from retinue.log.query import LogReader, everywhere
 from retinue.log.replay import describe_call
-from retinue.runs.cleanup import living_commands
 from retinue.settings.places import retinue_state
 
 _TOLD = (
@@ -61,7 +58,7 @@ def list_runs(
         rows = reader.list_runs(states=states, agent=agent, limit=limit)
         describe_activity(reader, rows)
         interrupted = folder is not None and any(row.state == "interrupted" for row in rows)
-        living = living_commands(reader) if interrupted else {}
+        living = _living_commands(reader) if interrupted else {}
         return [_listed(reader, row, living) for row in rows]
 
     if folder is not None:
@@ -128,6 +125,9 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
 def read_ending(folder: Path, row: RunState) -> RunEnding:
     """Return what a run has come to so far."""
+    from retinue.app.worktrees import where_saved
+    from retinue.capabilities.questions.attach import todo_line
+
     with LogReader.open(folder) as reader:
         outcome = reader.outcome(row.id)
         interrupted = outcome is None and row.state == "interrupted"
@@ -146,10 +146,16 @@ def read_ending(folder: Path, row: RunState) -> RunEnding:
             partial=past.partial.strip() if past is not None else "",
             unknown=[*map(describe_call, past.unknown)] if past is not None else [],
             unrun=[*map(describe_call, past.unrun)] if past is not None else [],
-            still_running=living_commands(reader).get(row.id, []) if interrupted else [],
+            still_running=_living_commands(reader).get(row.id, []) if interrupted else [],
             saved=where_saved(folder, row, branch) if interrupted or outcome is not None else [],
             undone=undone,
         )
+
+
+def _living_commands(reader: LogReader) -> dict[str, list[str]]:
+    from retinue.runs.cleanup import living_commands
+
+    return living_commands(reader)
 
 
 def read_document(folder: Path, row: RunState) -> Iterator[bytes]:

@@ -14,7 +14,6 @@ from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.models.keys import environment
-from retinue.runs.project import consent_stays
 from retinue.settings.field import Choice, Flag, Number, Origin, Texts, Whole
 from retinue.settings.field import Field as Field
 from retinue.settings.field import Text as TextKind
@@ -338,5 +337,7 @@ def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
 def save_setting(project: Project, name: str, raw: Any, target: Target) -> Saved:
     """Write one setting, or remove it for None. A person changes the file through us: what they consented to before
     stays consented to."""
+    from retinue.runs.project import consent_stays
+
     with consent_stays(project, target_file(project.cwd, target, project.environment)):
         return save_settings({name: raw}, cwd=project.cwd, target=target, environment=project.environment)

@@ -23,7 +23,6 @@ from retinue.guard.trust import settings_in_effect, untrusted
 from retinue.log.query import LogReader
 from retinue.models.keys import environment
 from retinue.runs.cleanup import end_leftovers
-from retinue.runs.project import has_git_consent
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
@@ -189,6 +188,8 @@ class Integration:
     def __init__(self, cwd: Path, onto: str | None = None) -> None:
         """Raise UsageError where there is no repository, and for a target that is no branch."""
         try:
+            from retinue.runs.project import has_git_consent
+
             self._git = source_of(cwd, environment(), consented=has_git_consent(open_project(cwd), cwd)).git
         except LaunchError as error:
             raise UsageError(

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities import standard_capabilities
-from retinue.runs.capability import Capability
-from retinue.runs.project import Project
 from retinue.settings.places import database_of
 
 if TYPE_CHECKING:
+    from retinue.runs.capability import Capability
     from retinue.runs.elsewhere import Elsewhere
+    from retinue.runs.project import Project
 
 
 def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
     """Return the project at `cwd` with everything its runs can do. `innermost` are put around tools before all others;
-    the other options are those of `Project`."""
+    the other options are those of `Project`. Commands that open no project do not load what runs need."""
+    from retinue.capabilities.orders import standard_capabilities
+    from retinue.runs.project import Project
+
     project = Project(cwd, capabilities=standard_capabilities(*innermost), **options)
     project.connect_elsewhere = _connect_cluster
     return project

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from retinue.capabilities import standard_capabilities
+from retinue.capabilities.orders import standard_capabilities
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.programs import SHARED_HEARTBEAT_SECONDS, this_process

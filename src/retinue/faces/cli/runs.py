@@ -8,11 +8,10 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from msgspec import to_builtins
 
-from retinue.app.changes import CallEffect, RunEffects, read_effects
 from retinue.app.feed import Feed
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
@@ -49,6 +48,9 @@ from retinue.core.run_state import RunState
 from retinue.core.story import Step
 from retinue.faces.cli.console.progress import Progress, call_line, note_line, summary
 from retinue.faces.cli.project import add_run, add_where, count, locate, project, say, write_values
+
+if TYPE_CHECKING:
+    from retinue.app.changes import CallEffect, RunEffects
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +233,8 @@ def execute_effects(args: argparse.Namespace) -> int:
     retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
     retinue runs effects 3f2a9c1d --json
     """
+    from retinue.app.changes import read_effects
+
     folder, row = locate(args)
     effects, rows, pruned = read_effects(folder, row, tree=args.tree)
     for run_id in pruned:
