@@ -16,7 +16,7 @@ from tests.program.model_server import Reply
 
 pytestmark = pytest.mark.slow
 CHECKS = Path(__file__).with_name("schemathesis.toml")
-SLOW = "(events|/ag-ui/.*|/v1/doctor|/v1/models)$"
+SLOW = "(events|changes|story|/ag-ui/.*|/v1/doctor|/v1/models)$"
 """Streams have no end, and two routes look at the whole machine."""
 
 
