@@ -1,0 +1,81 @@
+"""What runs can optionally do, one folder each, and the three orders in which runs call them.
+
+A capability never imports another one, and `runs` imports none: only this file lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.attachments import AttachmentsCapability
+from retinue.capabilities.audit import AuditCapability
+from retinue.capabilities.commands import CommandsCapability
+from retinue.capabilities.convert import ConvertCapability
+from retinue.capabilities.hooks import HooksCapability
+from retinue.capabilities.lsp import LspCapability
+from retinue.capabilities.mcp import ConfiguredServers, McpCapability
+from retinue.capabilities.memory import MemoryCapability
+from retinue.capabilities.permissions import FileRules, PermissionsCapability
+from retinue.capabilities.plugins import PluginsCapability, plugin_extensions
+from retinue.capabilities.questions import QuestionsCapability
+from retinue.capabilities.sandbox import SandboxCapability
+from retinue.capabilities.schedule import ScheduledAgents
+from retinue.capabilities.skills import SkillsCapability
+from retinue.capabilities.telemetry import TelemetryCapability
+from retinue.capabilities.trust import TrustCapability
+from retinue.capabilities.web import WebCapability, WebDownloads
+from retinue.capabilities.worktree import WorktreeCapability, WorktreeWork
+from retinue.runs.capability import (
+    Capabilities,
+    Capability,
+    Downloads,
+    Extensions,
+    Rules,
+    Scheduling,
+    Servers,
+    UnsavedWork,
+)
+
+if TYPE_CHECKING:
+    from retinue.runs.project import Project
+
+_SERVICES: Mapping[type, Callable[[Project], object]] = {
+    Extensions: plugin_extensions,
+    Downloads: WebDownloads,
+    Servers: ConfiguredServers,
+    Rules: FileRules,
+    UnsavedWork: WorktreeWork,
+    Scheduling: ScheduledAgents,
+}
+
+
+def standard_capabilities(*more: Capability) -> Capabilities:
+    """Return every capability in its orders, with `more` planned last, put around tools first, and finished last."""
+    permissions, hooks, worktree = PermissionsCapability(), HooksCapability(), WorktreeCapability()
+    audit, lsp, questions, telemetry = AuditCapability(), LspCapability(), QuestionsCapability(), TelemetryCapability()
+    plan = (
+        TrustCapability(),  # before others read what the agent's file brings
+        permissions,
+        SkillsCapability(),
+        CommandsCapability(),  # after skills, which go before a command of the same name
+        AttachmentsCapability(),  # after commands, whose text may name files
+        PluginsCapability(),
+        MemoryCapability(),
+        McpCapability(),
+        hooks,  # before a worktree is announced to hooks
+        worktree,  # after tools are chosen; its folder is what the sandbox must know
+        SandboxCapability(),
+        audit,
+        lsp,
+        ConvertCapability(),
+        WebCapability(),
+        questions,
+        telemetry,
+    )
+    # From the inside out: a checkpoint is no part of the time that a person takes to answer, and a path that leads out
+    # of the worktree is refused before anybody is asked.
+    wrap = (audit, lsp, permissions, worktree)
+    # Hooks hear of the end before files are put back; the worktree is saved when nothing changes it any more.
+    finish = (questions, permissions, hooks, audit, worktree, telemetry)
+    return Capabilities((*plan, *more), (*more, *wrap), (*finish, *more), _SERVICES)
