@@ -14,8 +14,9 @@ settings.register_profile(
 )
 settings.load_profile("retinue")
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C; the programs they start would inherit that.
+# Where tests run in the background or below nohup, these are ignored, and every program they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # What is collected stays until the end: to look for garbage in it again and again takes longer than many a test.
 gc.disable()

@@ -184,17 +184,17 @@ def test_the_kernel_bounds_memory_while_nobody_counts(script: str, scratch: int 
 @needs_groups
 def test_a_group_whose_launcher_was_killed_goes_with_the_run_or_at_the_next_start(scene: Scene, walls: str):
     started = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
 from pathlib import Path
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy
 box = Box(SandboxPolicy(namespaces=sys.argv[1]), "killed")
-command = subprocess.Popen(box.wrap(["/bin/sh", "-c", "echo; sleep 60"], Path.cwd()), stdout=subprocess.PIPE)
+command = subprocess.Popen(box.wrap(["/bin/sh", "-c", "echo; sleep 2"], Path.cwd()), stdout=subprocess.PIPE)
 command.stdout.readline()
 command.kill()
 command.wait()
 while any((group / "cgroup.procs").read_text() for group in Path(sys.argv[3]).glob(f"retinue-killed.*.{os.getpid()}.*")):
-    pass
+    time.sleep(0.02)
 if sys.argv[2] == "close":
     box.close()
 else:
