@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import retinue
-from retinue.core import foreign as files
-from retinue.core.foreign import FileRefusedError, read_file, read_head, read_text
+from retinue.core import files
+from retinue.core.files import FileRefusedError, read_file, read_head, read_text
 
 SOURCE = Path(retinue.__file__).parent
 RETINUE = Path(sys.executable).with_name("retinue")

@@ -33,7 +33,7 @@ from retinue.agents.dialects.translate import build, translate
 from retinue.agents.folders import MAX_DEPTH, Folder, by_place, refine
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, decode, read, split
 from retinue.agents.yaml_reader import Item, YamlError, load_mapping
-from retinue.core.foreign import MAX_FILE_BYTES, FileRefusedError, read_with_status
+from retinue.core.files import MAX_FILE_BYTES, FileRefusedError, read_with_status
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
 _NOT_HASHED = frozenset({"source", "path", "fates", "problems", "hash", "foreign"})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from retinue.app.text import plural
 from retinue.capabilities.mcp.servers import project_servers
 from retinue.capabilities.skills.attach import library_of
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.runs.system_prompt import instruction_files as instruction_files
 from retinue.runs.system_prompt import user_instruction_files
 

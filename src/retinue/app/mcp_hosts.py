@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.errors import StateError
 from retinue.settings.write import replace_file
 

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agents.yaml_reader import YamlError, load_mapping
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.outcome import Ended
 from retinue.core.spec import PermissionMode
 from retinue.core.spelling import nearest

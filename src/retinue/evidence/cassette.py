@@ -36,7 +36,7 @@ from retinue.core.events import (
     ToolsEnded,
     TurnStarted,
 )
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.messages import (
     AssistantMessage,
     Document,

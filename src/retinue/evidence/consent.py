@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.request import NO_OPTIONS
 from retinue.errors import ConfigurationError
 from retinue.evidence.case_file import AgentTests, Case, CaseFileError, find_test_files, read_test_file, scenario_path

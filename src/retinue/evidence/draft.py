@@ -8,7 +8,7 @@ from typing import Any
 
 from retinue.agents.catalog import Catalog
 from retinue.core.events import RunCreated
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.evidence.case_file import SUFFIX, read_test_file

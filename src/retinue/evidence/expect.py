@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_file, read_text
+from retinue.core.files import read_file, read_text
 from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.core.tool_names import canonical
 from retinue.evidence.case_file import (

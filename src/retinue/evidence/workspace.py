@@ -23,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.delegation import LIVE
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.errors import ConfigurationError, RetinueError
 from retinue.guard.git import Git, GitError
 from retinue.log.query import LogReader

@@ -24,7 +24,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.programs import CompletedProcess, TimeoutExpired, prepare, run
 from retinue.guard.gitconfig import GitSetting, program_setting
 from retinue.models.keys import without_keys

@@ -31,7 +31,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_file, read_head
+from retinue.core.files import read_file, read_head
 
 Kind = Literal["read", "checkout", "transport", "promisor", "elsewhere"]
 

@@ -24,7 +24,8 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
 
 from retinue.core.controls import in_line
-from retinue.core.foreign import Provenance, Right, read_file, requirement
+from retinue.core.files import read_file
+from retinue.core.foreign import Provenance, Right, requirement
 from retinue.core.hook_events import events_of
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError

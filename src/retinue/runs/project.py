@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.permission import Decision
 from retinue.core.person_prompt import PersonPrompt
 from retinue.core.tool import Tool

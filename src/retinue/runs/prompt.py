@@ -22,7 +22,7 @@ from shutil import which
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.spec import AgentSpec
 from retinue.settings.places import repository_root
 

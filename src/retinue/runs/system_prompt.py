@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.core.events import RunCreated
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool

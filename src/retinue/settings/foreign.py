@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.settings.field import Layer
 from retinue.settings.places import home, pi_home, project_levels
 

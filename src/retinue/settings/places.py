@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from retinue.core.foreign import read_file, read_head, read_text
+from retinue.core.files import read_file, read_head, read_text
 from retinue.errors import StateError, UsageError
 
 _MAX_NAME_BYTES = 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retinue.agents.folders import by_place
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.errors import ConfigurationError
 from retinue.evidence.case_file import SUFFIX, AgentTests, read_test_file
 from retinue.evidence.case_run import RunCase, Trial, TrialOptions

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.core.format import format_bytes
 from retinue.tools.base import Arguments, Properties, ToolError
 

@@ -26,7 +26,7 @@ from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject, Repair
 from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
 

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from retinue.capabilities.audit.ledger import Changed, CommandWindow, LedgerStore, RunLedger
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, RootSnapshot, Shadow
-from retinue.core.foreign import NO_LIMIT, read_file
+from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.permission import TouchedPath
 from retinue.guard.git import join_paths, literal_pattern, paths
 from retinue.settings.places import private_folder, repository_root

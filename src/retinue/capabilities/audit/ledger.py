@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, RootSnapshot, Shadow, blob_id
-from retinue.core.foreign import NO_LIMIT, read_file
+from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.programs import locked_file, start_of
 from retinue.log.sqlite import create_private, open_patiently
 from retinue.settings.places import private_folder

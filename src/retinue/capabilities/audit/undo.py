@@ -30,7 +30,7 @@ from retinue.capabilities.audit.ledger import Changed, LedgerStore, RunLedger, W
 from retinue.capabilities.audit.report import WriteStatus, write_status
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.events import Undone
-from retinue.core.foreign import NO_LIMIT, read_file
+from retinue.core.files import NO_LIMIT, read_file
 from retinue.tools.content import content_hash
 
 MAX_DIFF_BYTES = 1_000_000

@@ -19,7 +19,7 @@ from retinue.agents.dialects.table import BadValueError
 from retinue.agents.dialects.values import HOOKS, UNKNOWN_EVENT
 from retinue.agents.yaml_reader import YamlError, load_mapping
 from retinue.capabilities.hooks import HookFile, hook_files
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.hook_events import POINTS, TOOL_EVENTS, events_of, matcher_problem
 from retinue.core.permission import HookEvent
 from retinue.core.spec import AgentSpec, HookSpec

@@ -26,7 +26,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agents.yaml_reader import YamlError, load_mapping
-from retinue.core.foreign import Provenance, read_file
+from retinue.core.files import read_file
+from retinue.core.foreign import Provenance
 from retinue.core.tool_names import LONGEST_SERVER, is_telling, served_word
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object

@@ -17,7 +17,7 @@ from retinue.capabilities.mcp.connection import PoolOptions
 from retinue.capabilities.mcp.pool import Server, loop_pool
 from retinue.capabilities.mcp.tool_list import ListingMemory
 from retinue.capabilities.mcp.transport import find_program
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.request import RunRequest
 from retinue.core.spelling import nearest
 from retinue.core.tool_names import served_word

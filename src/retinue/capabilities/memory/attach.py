@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.capabilities.memory.store import INDEX, carried_folders, other_folders, own_folder
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.core.format import replace_unprintable
 from retinue.core.spec import MemoryScope, ToolPolicy
 from retinue.core.tool import Tool

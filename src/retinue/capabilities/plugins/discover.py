@@ -29,7 +29,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.foreign import Provenance, Right, read_file
+from retinue.core.files import read_file
+from retinue.core.foreign import Provenance, Right
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder, repository_root, retinue_home
 from retinue.tools.safe_dir import replace_entry

@@ -30,7 +30,7 @@ import orjson
 from msgspec import Struct
 
 from retinue.capabilities.plugins.discover import Plugin
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_names import ALIASES

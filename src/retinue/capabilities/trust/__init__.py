@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.lazy import LazyModule
 from retinue.runs.capability import Capability
 from retinue.settings.foreign import foreign_files, parse_object

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from retinue.capabilities.worktree.home import WorktreeRecord, load
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.guard.git import BARE_CONFIG, Git, GitError, join_paths, make_repository, paths
 from retinue.guard.sandbox.environment import repository_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from retinue.app.approvals import label
 from retinue.app.feed import Feed
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, RetinueError
 from retinue.faces.acp.calls import call_facts, change_content

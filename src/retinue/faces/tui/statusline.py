@@ -33,7 +33,7 @@ from retinue.app.modes import mode_words
 from retinue.app.rich_text import clean
 from retinue.app.text import optional, plural, status_count, status_word
 from retinue.core import version
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.format import context_percent, format_cost
 from retinue.core.programs import prepare, spawn
 from retinue.faces.tui.board.cards import RunCard

@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_text
+from retinue.core.files import read_text
 from retinue.core.programs import start_of
 from retinue.errors import StateError
 from retinue.guard.sandbox.groups import GroupWords, group_place

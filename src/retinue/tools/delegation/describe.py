@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from retinue.core.foreign import read_head
+from retinue.core.files import read_head
 from retinue.core.spec import AgentSpec
 from retinue.core.tool_names import BUILT_IN_SEVEN, base_name, canonical
 from retinue.settings.places import pi_home, repository_root, retinue_home

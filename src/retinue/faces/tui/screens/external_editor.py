@@ -25,7 +25,7 @@ from textual.widgets import Static, TextArea
 
 from retinue.app.agent_files import lint_paths, write_atomically
 from retinue.app.text import optional
-from retinue.core.foreign import read_file
+from retinue.core.files import read_file
 from retinue.core.programs import prepare, run
 from retinue.errors import ConfigurationError
 from retinue.faces.tui.frame import Frame

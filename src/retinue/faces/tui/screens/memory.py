@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 from retinue.app.instructions import instruction_files, note_files
 from retinue.app.rich_text import one_line
 from retinue.app.text import plural
-from retinue.core.foreign import MAX_FILE_BYTES, read_head
+from retinue.core.files import MAX_FILE_BYTES, read_head
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
 from retinue.faces.tui.screens.sheet import ListPage
 
