@@ -1,8 +1,8 @@
 """Reading of files of a project: regular files only, of limited size, without waiting.
 
 A clone can hold links to devices, and an unpacked archive can hold pipes. Reading a device fills the memory, and
-opening a pipe blocks for ever. Links are followed, because people link their settings and agents; the target must be a regular
-file. `/dev/null` reads as an empty file, because mounting it over a file is the usual way to hide the file.
+opening a pipe blocks for ever. Links are followed, because people link their settings and agents; the target must be
+a regular file. `/dev/null` reads as an empty file, because mounting it over a file is the usual way to hide the file.
 """
 
 from __future__ import annotations
