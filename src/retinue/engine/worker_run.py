@@ -29,7 +29,7 @@ from retinue.engine.workspaces import put_branch, save, unpack
 from retinue.errors import RetinueError, StateError
 from retinue.guard.git import Git, GitError
 from retinue.log.query import LogReader
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.runs.project import Project
 from retinue.settings.places import private_folder
 from retinue.tools.safe_dir import SafeDir, files
@@ -143,7 +143,7 @@ class WorkerRun(Capability):
 
     # What it sends
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         self._runs.add(node.id)
 
         async def watch(body: Body) -> None:
@@ -152,7 +152,7 @@ class WorkerRun(Capability):
             elif isinstance(body, TurnEnded) and node.parent is None and self._has_news():
                 await self._send(node, body.turn)
 
-        return contextlib.nullcontext(RunPart(watch=watch))
+        return RunPart(watch=watch)
 
     def _has_news(self) -> bool:
         return self._wrote or self._list_outputs() != self._outputs

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +31,7 @@ from retinue.evidence.portable import MachineFolders, localize
 from retinue.evidence.recorded_model import RecordedModels
 from retinue.evidence.recorded_people import answer_inbox, recorded_answers
 from retinue.evidence.workspace import FixtureError, RepositoryFixture, clear_leftovers, copy_fixture
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import home, repository_root
 
@@ -51,7 +50,7 @@ class RecordedToolsCapability(Capability):
     def __init__(self, models: RecordedModels) -> None:
         self._models = models
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         def replaced(tool: Tool) -> Tool:
             if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
                 return tool
@@ -60,7 +59,7 @@ class RecordedToolsCapability(Capability):
         def wrap(inner: Wrap) -> Wrap:
             return lambda tools: tuple(map(replaced, inner(tools)))
 
-        return nullcontext(RunPart(wrap=wrap))
+        return RunPart(wrap=wrap)
 
 
 class _RecordedTool:

@@ -14,6 +14,7 @@ import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -450,7 +451,8 @@ class GatedTool:
         in a file because a model got a part of it."""
         if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
             return True
-        return any(below(path, os.path.realpath(context.outputs)) is not None for path in output.effect.reads)
+        outputs = _real_folder(str(context.outputs))
+        return any(below(path, outputs) is not None for path in output.effect.reads)
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
         """Run the tool with its clearance, from which the sandbox of its programs follows."""
@@ -533,3 +535,9 @@ def _join_texts(*texts: str) -> str:
 
 def _beside(output: ToolOutput, text: str) -> ToolOutput:
     return replace(output, content=(*output.content, Text(text))) if text else output
+
+
+@lru_cache(maxsize=1024)
+def _real_folder(path: str) -> str:
+    """Return the real path of a folder of ours. Agents cannot replace it, so one look at each is enough."""
+    return os.path.realpath(path)

@@ -107,9 +107,10 @@ class Capability:
 
     # The run
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
-        """Return what opens and releases the part that this capability takes in the run, or None. It is entered when
-        the first events of the run are written and nothing has been asked of the model, and left after `finish`."""
+    def running(self, node: Run, *, resumed: bool) -> RunPart | Running | None:
+        """Return the part that this capability takes in the run, or None. A part that must be opened and released is
+        a context manager: it is entered when the first events of the run are written and nothing has been asked of
+        the model, and left after `finish`."""
         return None
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:

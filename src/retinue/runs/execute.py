@@ -37,6 +37,7 @@ from retinue.errors import StateError
 from retinue.log.replay import Conversation
 from retinue.loop.job import Compaction, Job
 from retinue.loop.run import run_loop
+from retinue.runs.capability import RunPart
 from retinue.runs.guard import withheld_from
 from retinue.runs.notifications import roster
 from retinue.runs.offer import connect_patches, with_hidden_patches
@@ -48,7 +49,7 @@ from retinue.tools.paths import label
 
 if TYPE_CHECKING:
     from retinue.core.tool import Wrap
-    from retinue.runs.capability import Capabilities, Capability, RunPart
+    from retinue.runs.capability import Capabilities, Capability
     from retinue.runs.launch import Launch
     from retinue.runs.run import Run
 
@@ -143,7 +144,9 @@ async def _record(node: Run, past: Conversation | None, news: UserMessage | None
     parts: dict[Capability, RunPart] = {}
     for capability in project.capabilities.plan:
         running = capability.running(node, resumed=past is not None)
-        if running is not None:
+        if isinstance(running, RunPart):
+            parts[capability] = running
+        elif running is not None:
             parts[capability] = await opened.enter_async_context(running)
     observers = [part.observe for part in parts.values() if part.observe is not None]
     watchers = [part.watch for part in parts.values() if part.watch is not None]

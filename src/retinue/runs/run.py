@@ -75,8 +75,6 @@ class Run(Generic[Value]):
         self, supervisor: RunController, place: RunPlace, launch: Launch, account: Account, parent: Run | None = None
     ) -> None:
         self.supervisor = supervisor
-        self.project: Project = supervisor.project
-        self.clock: Clock = supervisor.clock
         self.place = place
         self.parent = parent
         self.children: list[Run] = []
@@ -90,6 +88,15 @@ class Run(Generic[Value]):
         self.attempt = 0
         """How often it was started: an end belongs to one attempt."""
         self.begin(launch, account)
+
+    # Not attributes: an object with more than thirty loses the keys that Python shares, which are 1.3 kB.
+    @property
+    def project(self) -> Project:
+        return self.supervisor.project
+
+    @property
+    def clock(self) -> Clock:
+        return self.supervisor.clock
 
     def begin(self, launch: Launch, account: Account) -> None:
         """Begin the next attempt. Counts continue; all that was known of the last end is void."""

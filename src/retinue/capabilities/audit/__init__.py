@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +21,7 @@ from retinue.core.lazy import LazyModule
 from retinue.core.outcome import RECORD, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput, Wrap
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.runs.prompt import detect
 from retinue.tools.base import BuiltinTool
 from retinue.tools.paths import Reaching
@@ -61,14 +61,14 @@ _CHECKS = (
 class AuditCapability(Capability):
     """The audit of a run. Nothing is opened before a tool changes something."""
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         audit = Audit(node, resumed=resumed)
         node.put(audit)
 
         def wrap(inner: Wrap) -> Wrap:
             return lambda tools: audit.tools(inner(tools))
 
-        return nullcontext(RunPart(audit.context, wrap, observe=audit.observe))
+        return RunPart(audit.context, wrap, observe=audit.observe)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         audit = node.get(Audit)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert import attach as _attach
@@ -32,7 +31,7 @@ class ConvertCapability(Capability):
             return {}
         return {"convert_content": "the converter of documents is not installed."}
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         async def convert(call_id: str, path: str, context: ToolContext) -> str:
             return await _attach.convert_to_text(node.project, call_id, path, context)
 
@@ -40,4 +39,4 @@ class ConvertCapability(Capability):
             context.convert = convert
             return context
 
-        return nullcontext(RunPart(add_converter))
+        return RunPart(add_converter)

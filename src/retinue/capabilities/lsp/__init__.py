@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from retinue.core.programs import Clearance, Confinement, NotConfinedError, prep
 from retinue.core.tool import Tool, ToolContext, ToolOutput, Wrap
 from retinue.guard.sandbox.kernel import can_sandbox
 from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.settings.places import home, own_folders
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class LspCapability(Capability):
                 return {}
         return {"lsp": "no language server is installed."}
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         """Add the diagnostics of an edited file to the result of the edit, outside of what was put around tools before.
         Only for runs that may ask language servers themselves."""
         launch, project = node.launch, node.project
@@ -92,7 +91,7 @@ class LspCapability(Capability):
                 Diagnosed(tool, project) if tool.spec.name in ("edit", "write") else tool for tool in inner(tools)
             )
 
-        return nullcontext(RunPart(wrap=wrap))
+        return RunPart(wrap=wrap)
 
 
 class Languages:

@@ -5,10 +5,9 @@ Children of a read-only run are read-only, because their shells would otherwise 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.runs.guard import RunGuards, SandboxScope, make_walls
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 class SandboxCapability(Capability):
     """The sandbox of a run that has tools which start programs. None is created before the first program starts."""
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         def confine(context: ToolContext) -> ToolContext:
             scope = SandboxScope(context.roots, context.outputs, node.launch.isolation, context.instead)
             guards = node.project.part(RunGuards)
@@ -36,5 +35,5 @@ class SandboxCapability(Capability):
 
         # Language servers have a sandbox of their own, which hides what that of the run hides.
         if any(tool.spec.confinable or tool.spec.name == "lsp" for tool in node.launch.tools):
-            return nullcontext(RunPart(confine))
+            return RunPart(confine)
         return None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 
 if TYPE_CHECKING:
     from retinue.capabilities.skills import attach as _attach
@@ -37,8 +36,8 @@ class SkillsCapability(Capability):
             return
         plan.tell("skills", text)
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
-        return nullcontext(RunPart(connect=lambda tools, wrap: _attach.connect_skill_tool(node, tools)))
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
+        return RunPart(connect=lambda tools, wrap: _attach.connect_skill_tool(node, tools))
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
         called = prompt.called()

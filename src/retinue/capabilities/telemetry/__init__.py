@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 
 if TYPE_CHECKING:
     from retinue.capabilities.telemetry import attach as _attach
@@ -25,12 +24,12 @@ class TelemetryCapability(Capability):
         if plan.settings.telemetry != "off":
             _attach.start_tracing(plan)
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         settings = node.project.settings.settings
         if settings.telemetry == "off":
             return None
         headers = _attach.headers_of_requests(node) if settings.telemetry_model_header else None
-        return nullcontext(RunPart(lambda context: _attach.pass_trace_on(node, context), request_headers=headers))
+        return RunPart(lambda context: _attach.pass_trace_on(node, context), request_headers=headers)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.project.settings.settings.telemetry != "off":

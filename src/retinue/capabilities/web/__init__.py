@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Download, Downloads, Running, RunPart
+from retinue.runs.capability import Capability, Download, Downloads, RunPart
 
 if TYPE_CHECKING:
     from retinue.capabilities.web import attach as _attach
@@ -38,12 +37,12 @@ class WebCapability(Capability):
             return {}
         return {"web_search": "no search service is set up."}
 
-    def running(self, node: Run, *, resumed: bool) -> Running:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         def add_reach(context: ToolContext) -> ToolContext:
             context.reach = _attach.reach_of(node.project, node.id)
             return context
 
-        return nullcontext(RunPart(add_reach))
+        return RunPart(add_reach)
 
 
 class WebDownloads(Downloads):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
 from retinue.errors import LaunchError
-from retinue.runs.capability import Capability, Running, RunPart, UnsavedWork
+from retinue.runs.capability import Capability, RunPart, UnsavedWork
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree import attach as _attach
@@ -54,15 +53,14 @@ class WorktreeCapability(Capability):
         if plan.isolation is not None and not plan.resumed:
             await _attach.announce_creation(plan.hooks, plan.isolation)
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         isolation = node.launch.isolation
         if isolation is None:
             return None
-        run_part = RunPart(
+        return RunPart(
             context=lambda context: _attach.confine_to_worktree(context, isolation),
             wrap=lambda inner: lambda wrapped: _tools.check_foreign_tools(inner(wrapped), isolation),
         )
-        return nullcontext(run_part)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.launch.isolation is None:
