@@ -277,7 +277,8 @@ class Audit:
 
     def _earlier(self, reader: LogReader) -> list[ToolEffect]:
         """Return the effects of the run before it was resumed."""
-        bodies = [event.body for event in reader.stream(self._node.id, types=("tool.ended",))]
+        # One event at a time: the results of a long run do not fit into memory together.
+        bodies = (event.body for event in reader.stream(self._node.id, types=("tool.ended",)))
         return [body.effect for body in bodies if isinstance(body, ToolEnded) and body.call_id not in self._effects]
 
 
