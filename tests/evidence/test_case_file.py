@@ -72,6 +72,10 @@ def test_every_key_of_a_test_file_is_read(tmp_path: Path) -> None:
         ("cases:\n- name: a\n  task: b\n  expect: {text: {matches: '('}}\n", ":4: `matches` is no regular expression"),
         ("cases:\n- name: 3\n  task: b\n  expect: {ended: error}\n", ":2: `name`: expected `str`, got `int`."),
         ("cases:\n- name: a\n  task: b\n  expect:\n    tool: {}\n", ":5: There is no key `tool` here."),
+        (
+            "cases:\n- name: a\n  task: b\n  model: {answers: [c]}\n",
+            "`answers` here. docs/testing-agents.md lists",
+        ),
         ("cases:\n- name: a\n  routing: b\n- name: a\n  routing: c\n", ":4: Two cases are called 'a'."),
         ("cases:\n- name: a\n  routing: b\n  repeat: 0\n", ":2: `repeat` must be 1 or more."),
         ("cases: &a\n- *a\n", ":2: `cases[0]`: expected `object`, got `array`."),

@@ -297,6 +297,9 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
     if unknown is not None:
         key = unknown[1]
         meant = nearest(key, _known_keys())
+        # A key that is right elsewhere is no misspelling.
+        if meant == key:
+            meant = None
         remedy = f"Did you mean `{meant}`?" if meant is not None else "docs/testing-agents.md lists the keys."
         line = lines.get(f"{where}.{key}", line)
         return CaseFileError(f"{path}:{line}: There is no key `{key}` here.", remedy=remedy)
