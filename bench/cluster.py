@@ -32,7 +32,7 @@ from rig.project import Project
 from rig.server import Server, require_rig
 
 from retinue import Retinue
-from retinue.engine.cluster_tables import ClusterTables
+from retinue.cluster.cluster_tables import ClusterTables
 from retinue.log.commands import RunCommand, send
 from retinue.settings.places import state_folder
 

@@ -199,7 +199,7 @@ asyncio.run(main())
 APP = (
     TICK
     + """
-from retinue.faces.tui.app import RetinueApp
+from retinue.frontends.tui.app import RetinueApp
 
 async def main():
     pauses = Pauses()

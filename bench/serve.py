@@ -209,7 +209,7 @@ def scroll(browser: Any, page: Any) -> dict[str, Any]:
 
 def measure_page(server: Server) -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent))
-    from tests.faces.web.browser import open_browser, why_no_browser
+    from tests.frontends.web.browser import open_browser, why_no_browser
 
     missing = why_no_browser()
     if missing is not None:

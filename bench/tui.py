@@ -41,7 +41,7 @@ from retinue.core.request import RunOptions
 from retinue.core.usage import Usage
 
 if TYPE_CHECKING:
-    from retinue.faces.tui.app import RetinueApp
+    from retinue.frontends.tui.app import RetinueApp
 
 SIZE = (120, 40)
 FIRST_PAINT_GOAL = 0.100
@@ -145,7 +145,7 @@ async def many_runs(count: int, frames: int) -> list[float]:
 
 async def left_alone(count: int) -> float:
     """CPU seconds of everything the process does between two frames of the app's own timer."""
-    from retinue.faces.tui.app import PAINT_SECONDS
+    from retinue.frontends.tui.app import PAINT_SECONDS
 
     async with opened() as (app, pilot):
         chatter = asyncio.create_task(Crowd(app, count).chatter())
@@ -310,7 +310,7 @@ class opened:  # noqa: N801 - reads as a verb where it is used
 
     async def __aenter__(self):  # type: ignore[no-untyped-def]
         from retinue import Retinue
-        from retinue.faces.tui.app import RetinueApp
+        from retinue.frontends.tui.app import RetinueApp
 
         self._folder = tempfile.TemporaryDirectory()
         home = Path(self._folder.name)

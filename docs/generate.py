@@ -157,7 +157,7 @@ def lint() -> str:
 
 
 def commands() -> str:
-    from retinue.faces.cli.main import COMMANDS, HEADLESS, Command, Group
+    from retinue.frontends.cli.main import COMMANDS, HEADLESS, Command, Group
 
     pages = ["# Commands", "```text\n" + help_of() + "```", f"## retinue -p\n\n```text\n{help_of('-p')}```"]
     assert isinstance(HEADLESS, Command)
@@ -174,7 +174,7 @@ def commands() -> str:
 def help_of(*words: str) -> str:
     import os
 
-    from retinue.faces.cli.main import run
+    from retinue.frontends.cli.main import run
 
     os.environ["COLUMNS"] = "100"
     out = io.StringIO()
@@ -184,9 +184,9 @@ def help_of(*words: str) -> str:
 
 
 def api() -> str:
-    from retinue.faces.server.openapi import parameter_help
-    from retinue.faces.server.params import NoParams
-    from retinue.faces.server.routes import ROUTES
+    from retinue.frontends.server.openapi import parameter_help
+    from retinue.frontends.server.params import NoParams
+    from retinue.frontends.server.routes import ROUTES
 
     pages = [
         "# HTTP API reference",
@@ -275,10 +275,10 @@ def app() -> str:
     """Return what can be typed and pressed in the terminal app, from the tables that its help shows."""
     import importlib
 
-    from retinue.faces.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS
+    from retinue.frontends.tui.frame import COMMANDS, EDITOR, KEYS, SCREENS, SIGNS
 
     # The app's modules register their commands when they are imported.
-    importlib.import_module("retinue.faces.tui.app")
+    importlib.import_module("retinue.frontends.tui.app")
     entries = {name: (entry.arguments, entry.help) for name, entry in COMMANDS.items()}
     for screen in SCREENS.values():
         if screen.command:

@@ -64,8 +64,8 @@ def largest_request() -> Row:
 
 async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[Row]:
     from retinue.app.dialogue import main_agent
+    from retinue.cluster import open_project
     from retinue.core.request import RunRequest
-    from retinue.engine import open_project
     from retinue.runs.preview import preview
 
     with tempfile.TemporaryDirectory() as folder:

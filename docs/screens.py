@@ -37,7 +37,7 @@ AGENTS = {
 async def app_in(folder: Path) -> AsyncIterator[tuple[Any, Any, Teller]]:
     """The app in a project of its own, with the story told."""
     from retinue import Retinue
-    from retinue.faces.tui.app import RetinueApp
+    from retinue.frontends.tui.app import RetinueApp
     from retinue.testing import FakeClock
 
     home, project = folder / "home", folder / "home" / "shop"

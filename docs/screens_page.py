@@ -18,8 +18,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.faces.web.browser import open_browser
-from tests.faces.web.story import Call, Piece, StoryServer, first_words
+from tests.frontends.web.browser import open_browser
+from tests.frontends.web.story import Call, Piece, StoryServer, first_words
 from tests.program.model_server import Request
 
 HERE = Path(__file__).parent / "screens"

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NoReturn
 
 ROOT = Path(__file__).parent.parent
 # The terminal app is started by tests as a real program, and the fakes are no part of it.
-LEFT_OUT = ("retinue.__main__", "retinue.faces.tui", "retinue.testing", "retinue.guard.sandbox.inside")
+LEFT_OUT = ("retinue.__main__", "retinue.frontends.tui", "retinue.testing", "retinue.guard.sandbox.inside")
 TIMEOUT = 120
 
 _lock = threading.Lock()

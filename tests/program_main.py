@@ -10,7 +10,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
 
-from retinue.faces.cli.main import run
+from retinue.frontends.cli.main import run
 
 
 def run_main(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -108,7 +108,7 @@ def test_dbos_cannot_unpickle_any_more():
     pytest.importorskip("dbos")
     from dbos import _serialization as serialization
 
-    from retinue.engine.dbos_json import RefusedValueError, json_serializer, load_dbos
+    from retinue.cluster.dbos_json import RefusedValueError, json_serializer, load_dbos
 
     load_dbos()
     load_dbos()

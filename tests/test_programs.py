@@ -15,8 +15,8 @@ STARTER = "core/programs.py"
 BECOME_THE_PROGRAM = ("tools/server_launcher.py", "guard/sandbox/inside/")
 """Scripts that the starter puts before a program: they run as processes of their own and become it."""
 CALLS_ALLOWED = {
-    ("faces/cli/terminal.py", "os.fork"): "splits this process, and starts no other program",
-    ("faces/server/launcher.py", "webbrowser.open"): "opens the user's own browser",
+    ("frontends/cli/terminal.py", "os.fork"): "splits this process, and starts no other program",
+    ("frontends/server/launcher.py", "webbrowser.open"): "opens the user's own browser",
 }
 MODULES = {"subprocess", "pty", "multiprocessing", "pexpect", "_posixsubprocess", "webbrowser"}
 OS_NAMES = {"system", "popen", "fork", "forkpty", "startfile"}
@@ -85,7 +85,7 @@ def test_no_other_module_starts_programs() -> None:
     ],
 )
 def test_a_new_module_that_starts_a_program_is_noticed(text: str) -> None:
-    assert offences("faces/cli/new_command.py", text)
+    assert offences("frontends/cli/new_command.py", text)
 
 
 def test_a_program_that_nobody_approved_needs_a_sandbox(tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-ENTRIES = {"retinue", "retinue.testing", "retinue.errors", "retinue.loop", "retinue.__main__", "retinue.faces.cli.main"}
+ENTRIES = {
+    "retinue",
+    "retinue.testing",
+    "retinue.errors",
+    "retinue.loop",
+    "retinue.__main__",
+    "retinue.frontends.cli.main",
+}
 VALUES = {f"retinue.core.{name}" for name in ("events", "messages", "outcome", "permission", "spec", "tool", "usage")}
 DOTTED = re.compile(r"retinue(?:\.[a-z_]+)+")
 

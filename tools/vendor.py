@@ -1,10 +1,10 @@
-"""Put the libraries of the page into src/retinue/faces/web/vendor, from the packages of the npm registry.
+"""Put the libraries of the page into src/retinue/frontends/web/vendor, from the packages of the npm registry.
 
     python tools/vendor.py
 
 Files are taken as they are, but that imports by package name become imports of the file beside: browsers need that, and
 an import map would be an inline script. `versions.json` has the checksum of each file as it was published and as it is
-shipped; `tests/faces/web/test_vendor.py` compares both.
+shipped; `tests/frontends/web/test_vendor.py` compares both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-VENDOR = ROOT / "src" / "retinue" / "faces" / "web" / "vendor"
+VENDOR = ROOT / "src" / "retinue" / "frontends" / "web" / "vendor"
 LICENSES = ROOT / "LICENSES"
 PACKAGES = {
     "preact": ("11.2.0", {"dist/preact.mjs": "preact.mjs", "hooks/dist/hooks.mjs": "hooks.mjs"}),

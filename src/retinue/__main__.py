@@ -21,7 +21,7 @@ def main() -> int:
 
         take_keys()
     from retinue.app.output import open_writer
-    from retinue.faces.cli.main import run
+    from retinue.frontends.cli.main import run
 
     sys.stdout, sys.stderr = open_writer(sys.stdout), open_writer(sys.stderr)
     sys.excepthook = _print_exception

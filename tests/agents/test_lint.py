@@ -22,8 +22,8 @@ from retinue.agents.lint.runner import LintReport, lint_paths, lint_subject
 from retinue.agents.lint.subject import CODES, Finding, LintSubject
 from retinue.agents.parse import parse, parse_skill
 from retinue.errors import UsageError
-from retinue.faces.cli.agents_check import github_report, text_report
-from retinue.faces.cli.main import run
+from retinue.frontends.cli.agents_check import github_report, text_report
+from retinue.frontends.cli.main import run
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 BODY = "---\nRead the change and say what is wrong with it.\n"

@@ -12,7 +12,7 @@ from agent_project import Project
 from retinue.agents.manage import agents_folder
 from retinue.agents.write import check_name, file_name
 from retinue.errors import UsageError
-from retinue.faces.cli.main import run
+from retinue.frontends.cli.main import run
 
 
 @pytest.fixture

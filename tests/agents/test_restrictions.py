@@ -14,9 +14,9 @@ from retinue.agents.catalog import require_startable
 from retinue.agents.dialects.table import RESTRICTING, Dialect, FieldRow
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.parse import parse
+from retinue.cluster import open_project
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
-from retinue.engine import open_project
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.plan import launching

@@ -25,12 +25,12 @@ from retinue.capabilities.hooks import SessionHooks
 from retinue.capabilities.hooks.bus import hears
 from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks
 from retinue.capabilities.permissions import permissions_for
+from retinue.cluster import open_project
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.tool_names import TOOLS, canonical
-from retinue.engine import open_project
 from retinue.errors import ConfigurationError, LaunchError, UsageError
 from retinue.guard.permissions import policy as policies
 from retinue.runs.guard import NO_PATTERNS

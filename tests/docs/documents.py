@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from tests.docs.pages import ROOT
 
-from retinue.faces.cli.main import APP, COMMANDS, HEADLESS, Command, Group
-from retinue.faces.cli.project import Parser
+from retinue.frontends.cli.main import APP, COMMANDS, HEADLESS, Command, Group
+from retinue.frontends.cli.project import Parser
 from retinue.settings.table import fields
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def parse_command(line: str) -> argparse.Namespace:
             entry = entry.alone
     home, _, name = entry.home.partition(":")
     parser = Parser(prog="retinue")
-    module = importlib.import_module(f"retinue.faces.cli.{home}")
+    module = importlib.import_module(f"retinue.frontends.cli.{home}")
     getattr(module, f"configure{'_' + name if name else ''}")(parser)
     return parser.parse_args(words)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.capabilities.telemetry.sink import Collector
 from tests.docs.reader import Reader
-from tests.evidence.scenes import FIXER, fix, git
 from tests.program.chat_server import ChatServer
 from tests.program.model_server import Reply, Request
+from tests.recordings.scenes import FIXER, fix, git
 
 RUN = "3f2a9c1d"
 SAMPLES = {"string": "text", "integer": 1, "boolean": True}

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import PAGES, Block, blocks
 from tests.docs.reader import Reader
 from tests.docs.scenes import SCENES, answer, plain
-from tests.evidence.scenes import git
+from tests.recordings.scenes import git
 
 # Commands and blocks that are not run, by their beginning, and why.
 NOT_RUN = {

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from retinue.core.version import __version__
-from retinue.faces.acp.commands import OWN
-from retinue.faces.cli.main import COMMANDS
+from retinue.frontends.acp.commands import OWN
+from retinue.frontends.cli.main import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "editors.md").read_text("utf-8")

@@ -221,9 +221,9 @@ def test_an_agent_file_stands_in_place_of_the_main_prompt(project: Project, serv
 def test_the_app_has_the_commands_of_the_page() -> None:
     import importlib
 
-    from retinue.faces.tui.frame import COMMANDS, SCREENS
+    from retinue.frontends.tui.frame import COMMANDS, SCREENS
 
-    importlib.import_module("retinue.faces.tui.app")
+    importlib.import_module("retinue.frontends.tui.app")
     known = set(COMMANDS) | {screen.command for screen in SCREENS.values()}
     (cell,) = [row for row in rows(PAGE) if "`/agents`" in row]
     assert {name.strip("` /") for name in cell.split(",")} <= known

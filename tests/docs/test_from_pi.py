@@ -18,10 +18,10 @@ from tests.docs.coming_from import (
     shown_by,
     shows,
 )
-from tests.evidence.scenes import git
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
 from tests.program.seed_scene import LIGHT, calling_agent, child, tools, write
+from tests.recordings.scenes import git
 
 from retinue import Retinue
 
@@ -84,12 +84,12 @@ def test_the_main_agent_has_the_three_tools(project: Project, serve: Any) -> Non
 def test_the_app_has_the_views_of_pi() -> None:
     import importlib
 
-    from retinue.faces.tui.frame import COMMANDS, SCREENS
+    from retinue.frontends.tui.frame import COMMANDS, SCREENS
 
-    importlib.import_module("retinue.faces.tui.app")
+    importlib.import_module("retinue.frontends.tui.app")
     assert "agents" in set(COMMANDS) | {screen.command for screen in SCREENS.values()}
     for name in ("widget", "wizard", "viewer"):
-        assert importlib.import_module(f"tests.faces.tui.test_{name}")
+        assert importlib.import_module(f"tests.frontends.tui.test_{name}")
     from retinue.settings.table import fields
 
     assert fields()["abortResendKey"].default == "f9"
@@ -113,7 +113,7 @@ def test_a_message_reaches_the_agent_that_it_names(project: Project, serve: Any)
 def test_a_schedule_is_added_and_listed(project: Project) -> None:
     ran(project, "schedule", "add", "Explore", "Look", "--when", "0 0 9 * * 1-5", "--name", "look")
     assert "look" in ran(project, "schedule", "list").stdout
-    shown_by("faces/tui/test_schedules.py::test_a_job_is_added_step_by_step")
+    shown_by("frontends/tui/test_schedules.py::test_a_job_is_added_step_by_step")
 
 
 @shows_row("`extensions: …`, `ext:NAME`")

@@ -48,7 +48,7 @@ def test_the_example_of_many_runs_runs_with_the_embedded_default(tmp_path):
 
 
 def test_the_page_on_many_runs_names_every_event_and_only_commands_that_exist():
-    from retinue.faces.cli.main import COMMANDS
+    from retinue.frontends.cli.main import COMMANDS
     from retinue.runs.bus import NAMES
 
     assert [name for name in NAMES if f"`{name}`" not in RUNS] == []

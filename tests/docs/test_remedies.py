@@ -21,7 +21,7 @@ from tests.program_main import run_main
 
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.errors import UsageError
-from retinue.faces.cli.main import COMMANDS, Command, Group
+from retinue.frontends.cli.main import COMMANDS, Command, Group
 
 SOURCE = Path(__file__).parents[2] / "src" / "retinue"
 COMMAND = re.compile(r"(?<![\w./-])retinue ((?:-p|-c|--?[a-z]|[a-z])[^\n`;·)]*)")
@@ -113,7 +113,7 @@ def refusal_of(command: str) -> str:
 
 def test_every_command_that_a_message_names_is_one_of_the_program() -> None:
     named = {(message.place, command) for message in messages() for command in commands_in(message.text)}
-    shells = {each for each in named if each[0].startswith("faces/cli/completion.py")}
+    shells = {each for each in named if each[0].startswith("frontends/cli/completion.py")}
     assert {each: refusal_of(each[1]) for each in sorted(named - shells) if refusal_of(each[1])} == {}
     assert len(named) > 150
 

@@ -111,7 +111,7 @@ def check_hosts(table: Table) -> None:
 
 
 def check_host_tools(table: Table) -> None:
-    from retinue.faces.mcp.tools import TOOLS
+    from retinue.frontends.mcp.tools import TOOLS
 
     shown = {name.partition("(")[0] for name in first_names(table)}
     assert shown == {tool.name for tool in TOOLS}
@@ -156,13 +156,13 @@ def check_modes(table: Table) -> None:
 
 
 def check_case_keys(table: Table) -> None:
-    from retinue.evidence.case_file import Case
+    from retinue.recordings.case_file import Case
 
     assert set(first_names(table)) == set(Case.__struct_fields__)
 
 
 def check_expectations(table: Table) -> None:
-    from retinue.evidence.case_file import Expectations
+    from retinue.recordings.case_file import Expectations
 
     found = {name.partition(":")[0] for name in first_names(table)}
     assert found == set(Expectations.__struct_fields__)

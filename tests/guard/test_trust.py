@@ -216,7 +216,7 @@ def test_a_hook_is_listed_with_everything_that_could_run() -> None:
 
 
 def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
-    from retinue.engine import open_project
+    from retinue.cluster import open_project
     from retinue.runs.project import consent_stays
 
     home, project = tmp_path / "home", tmp_path / "project"

@@ -1,4 +1,4 @@
-"""One list of models for every face, and one resolver over it. Servers are real ones on loopback."""
+"""One list of models for every front end, and one resolver over it. Servers are real ones on loopback."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from retinue.agents.parse import parse
-from retinue.faces.tui.board.board import Board
+from retinue.frontends.tui.board.board import Board
 from retinue.runs.execute import compaction_share
 from tests.program.fate_scene import HAIKU, HOMES, Scene, proves
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.evidence.scenes import fix, git, make_project, run_fixer
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply
+from tests.recordings.scenes import fix, git, make_project, run_fixer
 
 TESTS = ".retinue/agents/fixer.test.yaml"
 CASSETTE = ".retinue/agents/cassettes/fixer-fix-src-io-py.cassette.jsonl"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence.scenes import git
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
+from tests.recordings.scenes import git
 
 LEAD = "---\nname: lead\ndescription: Leads.\ntools: read, edit, Agent(helper)\n---\nYou lead.\n"
 HELPER = "---\nname: helper\ndescription: Helps.\ntools: read\n---\nYou help.\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from retinue.evidence.cassette import read_cassette
-from retinue.evidence.portable import MachineFolders, PortableText, localize
+from retinue.recordings.cassette import read_cassette
+from retinue.recordings.portable import MachineFolders, PortableText, localize
 from tests.guard.test_redact_formats import TOKENS
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from retinue.capabilities.worktree.home import BRANCH
-from retinue.engine.cluster_tables import ClusterTables
-from retinue.engine.retention import RemovedLeftovers, remove_leftovers
+from retinue.cluster.cluster_tables import ClusterTables
+from retinue.cluster.retention import RemovedLeftovers, remove_leftovers
 from tests.program.cluster_scene import TURNS, ClusterScene, Gate, WorkerProcess, result, steps
 
 pytest.importorskip("dbos")

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from retinue.engine.cluster_tables import ClusterTables, StoredWorkspace
-from retinue.engine.retention import remove_from_remotes
+from retinue.cluster.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.cluster.retention import remove_from_remotes
 from tests.git_server import PASSWORD, GitServer
 from tests.program.cluster_scene import Gate, WorkerProcess, result, steps
 

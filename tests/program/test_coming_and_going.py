@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.tui.tmux import Terminal
+from tests.frontends.tui.tmux import Terminal
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
@@ -101,8 +101,8 @@ def test_A21_help_and_version_in_every_usual_spelling(project: Project) -> None:
 def test_every_option_of_the_app_is_in_the_general_help() -> None:
     import argparse
 
-    from retinue.faces.cli.main import HELP
-    from retinue.faces.cli.terminal import configure_app
+    from retinue.frontends.cli.main import HELP
+    from retinue.frontends.cli.terminal import configure_app
 
     parser = argparse.ArgumentParser()
     configure_app(parser)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence.scenes import make_project
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply, Request
+from tests.recordings.scenes import make_project
 
 
 def answer(request: Request) -> Reply:

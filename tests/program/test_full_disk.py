@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.server.conftest import serving  # noqa: F401 - a fixture
-from tests.faces.tui.test_app_tmux import terminal  # noqa: F401 - a fixture
+from tests.frontends.server.conftest import serving  # noqa: F401 - a fixture
+from tests.frontends.tui.test_app_tmux import terminal  # noqa: F401 - a fixture
 from tests.program.cluster_scene import ClusterScene, result
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request

@@ -14,7 +14,7 @@ import pytest
 
 from retinue import Retinue
 from retinue.errors import LaunchError, RetinueError
-from retinue.faces.cli.console.questions import ask_for_trust
+from retinue.frontends.cli.console.questions import ask_for_trust
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 from tests.program.test_hooks import agent, run_id, settings, spawn

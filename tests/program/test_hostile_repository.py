@@ -147,7 +147,7 @@ def test_an_always_of_a_person_is_not_written_through_a_link_into_their_own_sett
 
 
 def test_a_project_does_not_choose_the_model_that_judges_it_nor_take_the_sandbox_away(project: Project) -> None:
-    from retinue.engine import open_project
+    from retinue.cluster import open_project
 
     _write(project.home / ".retinue/settings.json", {"sandbox": {"mode": "workspace", "hidden": ["secrets"]}})
     theirs = {

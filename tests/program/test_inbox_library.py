@@ -11,7 +11,7 @@ from retinue.app.approvals import body, headline
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.core.person_prompt import PromptBlock
 from retinue.errors import AnsweredError, UsageError
-from retinue.faces.cli.console.questions import understood
+from retinue.frontends.cli.console.questions import understood
 from tests.program.model_server import Reply, Request
 
 EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})

@@ -1,4 +1,4 @@
-"""Y05 through the faces: `@name message` on the command line and in the library."""
+"""Y05 through the front ends: `@name message` on the command line and in the library."""
 
 import json
 import os

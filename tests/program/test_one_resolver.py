@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from retinue.faces.tui.screens.agents import AgentsScreen, TypesScreen
-from retinue.faces.tui.screens.dialogs import Pick
-from retinue.faces.tui.screens.sheet import Rows
-from tests.faces.tui.screen_scene import at_home, opened, picture, press, quick, until
+from retinue.frontends.tui.screens.agents import AgentsScreen, TypesScreen
+from retinue.frontends.tui.screens.dialogs import Pick
+from retinue.frontends.tui.screens.sheet import Rows
+from tests.frontends.tui.screen_scene import at_home, opened, picture, press, quick, until
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply, Request
 

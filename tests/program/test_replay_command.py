@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence.scenes import fix, git, make_project, run_fixer
 from tests.program.conftest import Project
 from tests.program.model_server import ModelServer, Reply, Request
+from tests.recordings.scenes import fix, git, make_project, run_fixer
 
 CASSETTE = "fix.cassette.jsonl"
 

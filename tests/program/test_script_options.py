@@ -145,8 +145,8 @@ def test_words_may_stand_behind_options(project):
     """The app is not opened without a terminal, and says so: the words were understood."""
     done = project.retinue("Change it please", "--model", "x")
     assert "needs a terminal" in done.stderr
-    from retinue.faces.cli.project import Parser
-    from retinue.faces.cli.terminal import configure_app
+    from retinue.frontends.cli.project import Parser
+    from retinue.frontends.cli.terminal import configure_app
 
     parser = Parser()
     configure_app(parser)

@@ -5,7 +5,7 @@ import pty
 
 import pytest
 
-from retinue.faces.cli.console.markdown_stream import MarkdownStream
+from retinue.frontends.cli.console.markdown_stream import MarkdownStream
 from tests.program.model_server import Reply
 
 ANSWER = """# Findings

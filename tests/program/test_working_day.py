@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from tests.faces.tui.tmux import Terminal
+from tests.frontends.tui.tmux import Terminal
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 from tests.program.test_coming_and_going import leave, window  # noqa: F401 - a fixture

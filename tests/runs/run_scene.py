@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from retinue.cluster import open_project
 from retinue.core.delegation import MOVES, Refusal, SpawnCall
 from retinue.core.events import MessageAdded
 from retinue.core.messages import AssistantMessage, ChildrenEnded, Text, ToolCall, UserMessage
@@ -22,7 +23,6 @@ from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.run_state import ActiveRun, RunState
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Usage
-from retinue.engine import open_project
 from retinue.log.query import LogReader
 from retinue.runs.delegate import Delegate
 from retinue.runs.run import Run

@@ -11,11 +11,11 @@ from docs.requests import BEFORE, PLAIN, first_requests, largest_request
 from tests.git_folder import make_git_folder
 
 from retinue.app.dialogue import main_agent
+from retinue.cluster import open_project
 from retinue.core.messages import user
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import shown_specs
-from retinue.engine import open_project
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.select import select_model

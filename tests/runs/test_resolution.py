@@ -2,9 +2,9 @@
 
 import pytest
 
+from retinue.cluster import open_project
 from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.spec import AgentSpec, ModelPolicy
-from retinue.engine import open_project
 from retinue.runs.project import Project
 from retinue.runs.requests import Resolved, merge, resolve_type
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.runs.run_scene import Scene, until
 
-from retinue.engine import open_project
+from retinue.cluster import open_project
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import pytest
 from tests.agents.test_restrictions_everywhere import CALLS, LOOSE, STRICT, nested
 
 from retinue.capabilities.permissions import permissions_for
+from retinue.cluster import open_project
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode
 from retinue.core.tool_names import TOOLS
-from retinue.engine import open_project
 from retinue.errors import RetinueError
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.runs.budget import of_settings

@@ -119,7 +119,7 @@ def test_the_nearest_project_file_is_the_one_that_changes(place: Home) -> None:
 
 def test_many_writers_at_once_lose_nothing(place: Home) -> None:
     program = (
-        "import sys; from retinue.faces.cli.main import run\n"
+        "import sys; from retinue.frontends.cli.main import run\n"
         "for value in range(1, 7):\n"
         "    assert run(['settings', 'set', sys.argv[2], str(value), '--cwd', sys.argv[1]]) == 0\n"
     )
@@ -141,7 +141,7 @@ def test_many_writers_at_once_lose_nothing(place: Home) -> None:
 def test_a_reader_never_sees_a_half_written_file(place: Home) -> None:
     place.write(place.project_file, {"filler": "x" * 200_000, "maxConcurrent": 1})
     program = (
-        "import sys; from retinue.faces.cli.main import run\n"
+        "import sys; from retinue.frontends.cli.main import run\n"
         "for value in range(15):\n"
         "    assert run(['settings', 'set', 'maxConcurrent', str(value % 9 + 1), '--cwd', sys.argv[1]]) == 0\n"
     )

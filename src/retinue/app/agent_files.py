@@ -41,8 +41,8 @@ from retinue.agents.write import file_name as file_name
 from retinue.agents.write import write_agent
 from retinue.app.agents import FateView, fates_of, load_catalog, plugin_folders
 from retinue.capabilities.mcp.servers import ServerLint
+from retinue.cluster import open_project
 from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
-from retinue.engine import open_project
 from retinue.errors import RetinueError, UsageError
 
 if TYPE_CHECKING:

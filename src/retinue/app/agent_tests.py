@@ -9,19 +9,19 @@ from msgspec import Struct
 
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
-from retinue.evidence.case_file import SUFFIX, AgentTests, CaseFileError, find_test_files, read_test_file
-from retinue.evidence.case_run import Trial as Trial
-from retinue.evidence.case_run import TrialOptions as TrialOptions
-from retinue.evidence.draft import draft_test as draft
-from retinue.evidence.expect import Unmet as Unmet
-from retinue.evidence.suite import AgentScore as AgentScore
-from retinue.evidence.suite import CaseResult as CaseResult
-from retinue.evidence.suite import Evaluation as Evaluation
-from retinue.evidence.suite import IntervalEstimate as IntervalEstimate
-from retinue.evidence.suite import Suite, choose_cases, evaluate, quote_suite
-from retinue.evidence.suite import SuiteOptions as SuiteOptions
-from retinue.evidence.suite import SuiteQuote as SuiteQuote
 from retinue.models.keys import environment
+from retinue.recordings.case_file import SUFFIX, AgentTests, CaseFileError, find_test_files, read_test_file
+from retinue.recordings.case_run import Trial as Trial
+from retinue.recordings.case_run import TrialOptions as TrialOptions
+from retinue.recordings.draft import draft_test as draft
+from retinue.recordings.expect import Unmet as Unmet
+from retinue.recordings.suite import AgentScore as AgentScore
+from retinue.recordings.suite import CaseResult as CaseResult
+from retinue.recordings.suite import Evaluation as Evaluation
+from retinue.recordings.suite import IntervalEstimate as IntervalEstimate
+from retinue.recordings.suite import Suite, choose_cases, evaluate, quote_suite
+from retinue.recordings.suite import SuiteOptions as SuiteOptions
+from retinue.recordings.suite import SuiteQuote as SuiteQuote
 
 ChosenCases = list[tuple[AgentTests, int]]
 

@@ -1,4 +1,4 @@
-"""What waits for a person, in words, and the answers that it takes: the same keys and words in every face.
+"""What waits for a person, in words, and the answers that it takes: the same keys and words in every front end.
 
 What an agent chose is shown as it is, to the last character: one that a terminal would obey, hide or turn around is
 written out instead, so that what people see is what would run.

@@ -1,4 +1,4 @@
-"""One run for remote faces: the run whole, its result, its conversation; and the search of the log."""
+"""One run for remote front ends: the run whole, its result, its conversation; and the search of the log."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from retinue.runs.run import Run
 
 if TYPE_CHECKING:
     from retinue.app.output_type import OutputType, Schema
-    from retinue.evidence.fork import Fork
     from retinue.models.protocol import Model
+    from retinue.recordings.fork import Fork
     from retinue.runs.project import Project
     from retinue.runs.supervisor import Supervisor
 
@@ -42,8 +42,8 @@ class MessageReceipt(Struct, frozen=True):
 
 
 class PersonLine(Struct, frozen=True):
-    """What a person means: a command of the face (`text` are its arguments), a command that nobody has (`text` says
-    so), a command line for the shell, a note for an instruction file, or words for an agent."""
+    """A line that a person typed: a command of the front end (`text` has its arguments), an unknown command (`text`
+    says so), a command line for the shell, a note for an instruction file, or a message for an agent."""
 
     kind: Literal["command", "unknown", "shell", "note", "words"]
     text: str
@@ -208,7 +208,7 @@ class Dialogue:
         return MessageReceipt(routed.action, routed.run.id, agent, here, routed.run.name or agent)
 
     def read_line(self, text: str, own: Collection[str] = ()) -> PersonLine:
-        """Return what a person means by a line, from its first sign. `own` are the commands of the face."""
+        """Return what a person means by a line, from its first sign. `own` are the commands of the front end."""
         called = parse_call(text)
         if called is not None:
             name, rest = called
@@ -265,7 +265,7 @@ class Dialogue:
         changed since are put back, unless `keep_files`. Raise UsageError for a moment at which nothing was said yet,
         and StateError while the old run is at work.
         """
-        from retinue.evidence.fork import fork_run
+        from retinue.recordings.fork import fork_run
 
         return await fork_run(self._project, run_id, at, edit=edit, keep_files=keep_files, by=by)
 

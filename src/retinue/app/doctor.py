@@ -34,8 +34,8 @@ from retinue.app.doctor_checks import Installation as Installation
 from retinue.app.text import clean, plural
 from retinue.capabilities.permissions import project_rules
 from retinue.capabilities.plugins import PluginExtensions
+from retinue.cluster import open_project
 from retinue.core.programs import prepare, run
-from retinue.engine import open_project
 from retinue.errors import RetinueError, UsageError
 from retinue.http.transport import Transport
 from retinue.log.database import backend_of, log_file

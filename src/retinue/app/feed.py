@@ -1,4 +1,4 @@
-"""The runs of one project for a face: what there is, what happens, and verbs that step in.
+"""The runs of one project for a front end: what there is, what happens, and verbs that step in.
 
 The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of this process
 is carried out at once; on a run of another it goes through the log's commands to that process. What is started or
@@ -208,7 +208,7 @@ class Feed:
         self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
     ) -> tuple[RunState, bool]:
         """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
-        returned. `run_id` is for a face that knows the id before. Raise ConflictError for another order under that
+        returned. `run_id` is for a front end that knows the id before. Raise ConflictError for another order under that
         key or id, and what `Retinue.spawn` raises."""
         if key is None and run_id is None:
             return await self._spawn(order, {"by": by}, None), True
@@ -390,7 +390,7 @@ class Feed:
 
 
 async def command_text(verb: Awaitable[CommandAnswer]) -> str:
-    """Return what became of a command, for a face that shows a refusal like any other answer."""
+    """Return what became of a command, for a front end that shows a refusal like any other answer."""
     try:
         return (await verb).text
     except CommandRefusedError as refused:

@@ -38,7 +38,7 @@ _TODO_SIGNS = {"completed": "☑", "in_progress": "▶", "pending": "☐"}
 
 class Words(Struct, frozen=True):
     """The words and signs of the states of a run, the answers to an approval, and the unit of what models read and
-    write, as every face shows them."""
+    write, as every front end shows them."""
 
     states: Mapping[Status, Mark]
     choices: Mapping[str, ApprovalChoice]
@@ -46,7 +46,7 @@ class Words(Struct, frozen=True):
 
 
 def list_words() -> Words:
-    """Return what a page needs to show runs as the other faces do."""
+    """Return what a page needs to show runs as the other front ends do."""
     return Words(STATUS_MARKS, CHOICES, UNIT)
 
 
@@ -61,7 +61,7 @@ class EntryView(Struct, frozen=True, omit_defaults=True):
     text: str = ""
     title: str = ""
     source: str = ""
-    """The face that started the run."""
+    """The front end that started the run."""
     mark: Mark | None = None
     tone: Tone | None = None
     folded: bool = False

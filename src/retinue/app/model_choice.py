@@ -1,6 +1,6 @@
 """Models of a project that is open: choosing one, setting up the first one, the ones that agents' files mean.
 
-How large the contexts of models are, by their full names, as faces show it.
+How large the contexts of models are, by their full names, as front ends show it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ModelLabels:
 
 
 class ModelWindows:
-    """Remembers what it found, also where nothing is known: faces ask again and again."""
+    """Remembers what it found, also where nothing is known: front ends ask again and again."""
 
     def __init__(self) -> None:
         self._windows: dict[str, int | None] = {}

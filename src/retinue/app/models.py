@@ -222,7 +222,7 @@ def is_free(prices: PriceView) -> bool:
 
 
 def view_model(info: ModelInfo) -> ModelFacts:
-    """Return a model as faces show it."""
+    """Return a model as front ends show it."""
     return ModelFacts(
         model=info.full_name,
         provider=info.provider,

@@ -1,4 +1,4 @@
-"""The permission modes as faces show them: their names, what each means, and which one shift+tab chooses next."""
+"""The permission modes as front ends show them: their names, what each means, and which one shift+tab chooses next."""
 
 from __future__ import annotations
 

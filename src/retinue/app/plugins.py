@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from retinue.capabilities.plugins import PluginExtensions
 from retinue.capabilities.plugins.load import load_tools, what_runs
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from retinue.app.agents import NO_TASK
 from retinue.app.dialogue import main_agent
+from retinue.cluster import open_project
 from retinue.core.request import RunRequest
-from retinue.engine import open_project
 from retinue.errors import UnknownAgentError
 from retinue.models.protocol import overhead
 from retinue.runs.preview import preview

@@ -18,16 +18,16 @@ from retinue.core.messages import Message
 from retinue.core.run_state import RunState
 from retinue.core.usage import Usage
 from retinue.errors import StateError, UsageError
-from retinue.evidence.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
-from retinue.evidence.compare import CallPair as CallPair
-from retinue.evidence.compare import Comparison, RunDifference, compare
-from retinue.evidence.compare import RecordingFacts as RecordingFacts
-from retinue.evidence.replay import play_again
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call as describe_call
 from retinue.log.replay import replay
 from retinue.models.keys import environment
+from retinue.recordings.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
+from retinue.recordings.compare import CallPair as CallPair
+from retinue.recordings.compare import Comparison, RunDifference, compare
+from retinue.recordings.compare import RecordingFacts as RecordingFacts
+from retinue.recordings.replay import play_again
 from retinue.settings.places import home
 
 if TYPE_CHECKING:

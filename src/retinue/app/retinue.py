@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from retinue.app.dialogue import Dialogue, RunOptions, budget_of, with_prompt
+from retinue.cluster import open_project
 from retinue.core.outcome import Outcome, Value
 from retinue.core.person_prompt import PersonPrompt
 from retinue.core.request import EVERYTHING, ClusterPlacement, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
 from retinue.core.usage import Budget
-from retinue.engine import open_project
 from retinue.errors import StateError, UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.runs.project import Project as Project
@@ -123,7 +123,7 @@ class Retinue(Dialogue):
 
     @property
     def supervisor(self) -> Supervisor:
-        """Return what runs the agents: for other faces, which steer and stop members of the tree."""
+        """Return what runs the agents: for other front ends, which steer and stop members of the tree."""
         return self._supervisor
 
     @property

@@ -26,11 +26,11 @@ from retinue.core.person_prompt import words_of
 from retinue.core.run_state import RunState
 from retinue.core.story import Story
 from retinue.errors import StateError
-from retinue.evidence.fork import Fork as Fork
-from retinue.evidence.fork import fork_run as fork_run
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
 from retinue.log.replay import branch_ranges, current_branch, describe_call, read_branch
+from retinue.recordings.fork import Fork as Fork
+from retinue.recordings.fork import fork_run as fork_run
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project

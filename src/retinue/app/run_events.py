@@ -1,4 +1,4 @@
-"""Events of runs as they happen, for faces that draw them: of one run, or of all runs of this process."""
+"""Events of runs as they happen, for front ends that draw them: of one run, or of all runs of this process."""
 
 from __future__ import annotations
 

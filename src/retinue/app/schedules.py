@@ -17,9 +17,9 @@ from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.capabilities.schedule.times import FORMS as FORMS
 from retinue.capabilities.schedule.times import parse_schedule
 from retinue.capabilities.schedule.times import zone_of as zone_of
+from retinue.cluster import open_project
 from retinue.core.delegation import LIVE_STATUSES
 from retinue.core.outcome import SUCCESS
-from retinue.engine import open_project
 from retinue.errors import LaunchError, RetinueError, UnknownRunError
 from retinue.log.query import LogReader
 from retinue.log.schedules import ScheduledJob as ScheduledJob

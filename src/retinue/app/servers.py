@@ -14,7 +14,7 @@ from retinue.app.text import clip
 from retinue.capabilities.lsp import Languages
 from retinue.capabilities.lsp.catalog import server_kinds
 from retinue.capabilities.mcp.servers import ProjectPool, is_trusted, pool_options, project_servers
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.errors import UsageError
 from retinue.tools.processes import CannotStartError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from retinue.app.text import optional
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.errors import StateError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.models.keys import environment

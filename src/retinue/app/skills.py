@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from retinue.capabilities.skills.attach import library_of
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The words, signs and small phrases that all faces show alike, and text as a terminal may show it.
+"""The words, signs and small phrases that all front ends show alike, and text as a terminal may show it.
 
 `clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
 """

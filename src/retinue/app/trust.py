@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from retinue.capabilities.trust import subjects
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.errors import UsageError
-from retinue.evidence.consent import case_subjects
+from retinue.recordings.consent import case_subjects
 
 if TYPE_CHECKING:
     from retinue.guard.trust import TrustSubject

@@ -1,4 +1,4 @@
-"""What remote faces show, as values: each is a document of the HTTP API, and its docstring the description there."""
+"""Documents of the HTTP API, which remote front ends show. The docstring of a struct is its description in the API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProjectList(Struct, frozen=True):
 
 
 class RunDetail(Struct, frozen=True):
-    """One run whole. `partial` is the text so far of an answer that is not complete. `asked_by` is the face that
+    """One run whole. `partial` is the text so far of an answer that is not complete. `asked_by` is the front end that
     started it. `prompt` is that of its agent, `tools` are those it has. `budget` is shared with all runs below it, and
     `spent` is what they have used together."""
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from retinue.cluster import open_project
+from retinue.cluster.carried_files import agents_of, bring_files
+from retinue.cluster.cluster_tables import ClusterTables
+from retinue.cluster.git_remote import check_url
+from retinue.cluster.sender import own_remote
+from retinue.cluster.workspace_store import WorkspaceStore
+from retinue.cluster.workspaces import collect_branch
 from retinue.core.foreign import OPERATOR_RIGHTS
 from retinue.core.request import WorkerView
-from retinue.engine import open_project
-from retinue.engine.carried_files import agents_of, bring_files
-from retinue.engine.cluster_tables import ClusterTables
-from retinue.engine.git_remote import check_url
-from retinue.engine.sender import own_remote
-from retinue.engine.workspace_store import WorkspaceStore
-from retinue.engine.workspaces import collect_branch
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import GitError
 from retinue.guard.sandbox.kernel import can_sandbox
@@ -132,7 +132,7 @@ async def serve_worker(
     url: str, options: WorkerOptions, draining: asyncio.Event, report: Callable[[str], None]
 ) -> None:
     """Serve runs until `draining` is set, and then for a while those at work."""
-    from retinue.engine.worker import Worker
+    from retinue.cluster.worker import Worker
 
     variables, home = environment(), retinue_home()
     # A worker has no project: the settings are the user's own.

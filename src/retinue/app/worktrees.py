@@ -15,8 +15,8 @@ from retinue.capabilities.worktree.integrate import integrate as integrate_plan
 from retinue.capabilities.worktree.save import SavedWork, WorktreeState, list_strangers, sweep
 from retinue.capabilities.worktree.save import list_worktrees as list_states
 from retinue.capabilities.worktree.worktree import source_of
+from retinue.cluster import open_project
 from retinue.core.delegation import LIVE
-from retinue.engine import open_project
 from retinue.errors import ConfigurationError, LaunchError, UsageError
 from retinue.guard.git import Git, GitError
 from retinue.guard.trust import settings_in_effect, untrusted

@@ -1,7 +1,7 @@
 """How a run starts and manages other runs: the contract between delegation tools and the supervisor.
 
 The tools know only this file. The supervisor implements `Delegation` once per parent run, so that
-depth, ownership, budget and rights of that run apply to every call, from any tool or face.
+depth, ownership, budget and rights of that run apply to every call, from any tool or front end.
 
 The states of a run and all legal moves between them are one table here:
 

@@ -225,7 +225,7 @@ FILE_PROBLEM = "agent_file"
 MISSING = "missing_tools"
 """The code of a warning about tools that an agent asks for and that are not there."""
 STEERED = "steered_by"
-"""The code of the warning that names the face through which a person has said something to a run."""
+"""The code of the warning that names the front end through which a person has said something to a run."""
 
 
 class Warned(Tagged, frozen=True, tag="run.warned"):

@@ -31,7 +31,7 @@ BranchName = Annotated[str, Meta(pattern=r"\A(?:retinue-agent-[A-Za-z0-9][A-Za-z
 WorkerId = Annotated[str, Meta(pattern=r"\A[0-9a-f]{24}\Z")]
 QueueName = Annotated[str, Meta(pattern=r"\A(?:retinue-[0-9a-f]{12})?\Z")]
 RemoteUrl = Annotated[str, Meta(pattern=r"\A(?!-)[^\x00-\x20\x7f-\x9f]{0,2000}\Z")]
-"""A git repository. `engine.git_remote.check_url` decides whether it can be used."""
+"""A git repository. `cluster.git_remote.check_url` decides whether it can be used."""
 Word = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{0,255}\Z")]
 """A label, a provider, a version, a machine: shown to people and compared, never a path."""
 Words = Annotated[tuple[Word, ...], Meta(max_length=256)]

@@ -1,4 +1,4 @@
-"""Numbers as people read them. Every face prints tokens, money and time through these."""
+"""Numbers as people read them. Every front end prints tokens, money and time through these."""
 
 from __future__ import annotations
 

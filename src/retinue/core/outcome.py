@@ -69,7 +69,7 @@ Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-b
 StoppedBy = Literal["person", "agent", "program"]
 
 CUT_OFF = "cut off at the output limit"
-"""How every face says that an answer is truncated."""
+"""How every front end says that an answer is truncated."""
 
 RECORD = "Record: "
 """How the note begins that says what the run did."""

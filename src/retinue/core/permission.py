@@ -119,7 +119,7 @@ APPROVALS = ("allow", "allow-run", "allow-agent", "always", "deny")
 
 class InboxAnswer(Struct, frozen=True):
     """`choice` is one of the item's options, or free text for a question. `message` reaches the
-    agent with a denial. `by` is who answered: a face, `policy`, or `expiry`."""
+    agent with a denial. `by` is who answered: a front end, `policy`, or `expiry`."""
 
     choice: str
     message: str = ""

@@ -58,7 +58,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     commit: str | None = None
     """The commit at which the first run of a tree began."""
     asked: Mapping[str, str] = {}
-    """Who asked for the run (`by`), where a remote face did."""
+    """Who asked for the run (`by`), where a remote front end did."""
     fork: Mapping[str, Any] | None = None
     """The run that this one is a fork of, and where it left it."""
 
@@ -267,4 +267,4 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     ceiling: Ceiling = NO_CEILING
     """What the runs above it do not let it have."""
     asked: Mapping[str, str] = {}
-    """Who asked for the run (`by`), where a remote face did, and what else it wants to find again."""
+    """Who asked for the run (`by`), where a remote front end did, and what else it wants to find again."""

@@ -146,7 +146,7 @@ class InboxService:
         more: Mapping[str, Any] | None = None,
     ) -> InboxAnswer:
         """Ask a person something: one of `options`, or anything. Where nobody answers the
-        choice is `default`, and `by` says `policy` or `expiry`. `more` is what faces show beside
+        choice is `default`, and `by` says `policy` or `expiry`. `more` is what front ends show beside
         the options: `notes` on each, `several` where more than one may be chosen, `skip` and `decline` for
         the words that an empty answer and a refusal stand for."""
         item = InboxItem(

@@ -45,7 +45,7 @@ KEEP_SECONDS = 600.0
 
 class RunCommand(Struct, frozen=True):
     """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user. `by` names the
-    face that steers; the record of the run keeps it."""
+    front end that steers; the record of the run keeps it."""
 
     run_id: RunId
     kind: CommandKind

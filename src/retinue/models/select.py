@@ -1,4 +1,4 @@
-"""Which model a run gets, and why: one order for every face.
+"""Which model a run gets, and why: one order for every front end.
 
     the agent's file > the call > the parent's model > RETINUE_MODEL > settings
     > a provider that has a key > a server that answers

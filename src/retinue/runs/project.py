@@ -77,7 +77,7 @@ class TickCache:
 class Project:
     """One project seen from one process: its agents, settings, log and connections.
 
-    Made by `engine.open_project`, which knows the capabilities."""
+    Made by `cluster.open_project`, which knows the capabilities."""
 
     def __init__(
         self,

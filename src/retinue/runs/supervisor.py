@@ -67,7 +67,7 @@ class Supervisor:
         """The mode of runs for which nobody names one, as the session was opened with it."""
         self.idle_news: Callable[[str], None] = lambda run_id: None
         """Called with the id of a run that has ended, when one that it started has ended since: for
-        a face that can show this, or take the run up again."""
+        a front end that can show this, or take the run up again."""
         self.broken_off: Callable[[str, StateError], None] = lambda run_id, failure: None
         """Called with the id of a run that could not be recorded any more, and why: no event says so."""
 

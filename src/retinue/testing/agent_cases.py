@@ -12,9 +12,9 @@ import pytest
 from retinue.agents.folders import by_place
 from retinue.core.files import read_head
 from retinue.errors import ConfigurationError
-from retinue.evidence.case_file import SUFFIX, AgentTests, read_test_file
-from retinue.evidence.case_run import RunCase, Trial, TrialOptions
 from retinue.models.keys import environment as process_environment
+from retinue.recordings.case_file import SUFFIX, AgentTests, read_test_file
+from retinue.recordings.case_run import RunCase, Trial, TrialOptions
 
 
 def is_test_file(path: Path) -> bool:

@@ -101,7 +101,7 @@ class ToolBench:
     def project(self) -> Project:
         """The project of the folder, opened when it is first needed."""
         if self._project is None:
-            from retinue.engine import open_project
+            from retinue.cluster import open_project
 
             home = self.root.parent / "home"
             around = {"HOME": str(home), "PATH": os.environ.get("PATH", ""), "RETINUE_HOME": str(home / "retinue")}

@@ -150,7 +150,7 @@ sys.executable = {str(empty / "python")!r}
 sys.modules["lsprotocol"] = None
 from retinue.core.tool import ToolContext
 from retinue.capabilities.lsp import Languages
-from retinue.engine import open_project as opened
+from retinue.cluster import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
@@ -268,7 +268,7 @@ import asyncio, os, signal
 from pathlib import Path
 from retinue.core.tool import ToolContext
 from retinue.capabilities.lsp import Languages
-from retinue.engine import open_project as opened
+from retinue.cluster import open_project as opened
 async def main():
     root = Path({str(made.root)!r})
     project = opened(root, environment={dict(made.project.environment)!r})

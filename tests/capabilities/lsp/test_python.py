@@ -157,7 +157,7 @@ async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench)
 async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
     source = Path(retinue.__file__).parent
     root = tmp_path.resolve() / "copy"
-    shutil.copytree(source, root / "retinue", ignore=shutil.ignore_patterns("__pycache__", "faces"))
+    shutil.copytree(source, root / "retinue", ignore=shutil.ignore_patterns("__pycache__", "frontends"))
     (root / "pyproject.toml").write_text('[project]\nname = "copy"\nversion = "1"\n')
     made = Bench(root)
     try:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from retinue.capabilities.permissions import mode_for, permissions_for, permit_tools
+from retinue.cluster import open_project
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool_names import TOOLS
-from retinue.engine import open_project
 from retinue.errors import LaunchError
 from retinue.runs.guard import NO_PATTERNS, Patterns
 from retinue.runs.project import Project as OpenProject

@@ -9,7 +9,7 @@ from typing import Any
 from retinue.capabilities.plugins import PluginExtensions
 from retinue.capabilities.plugins.discover import Plugin, Plugins
 from retinue.capabilities.plugins.load import PluginTools, load_tools
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.runs.project import Project as OpenProject
 from tests.git_folder import make_git_folder
 

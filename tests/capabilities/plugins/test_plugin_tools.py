@@ -128,9 +128,9 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
 import json, sys
 sys.path.insert(0, {str(site)!r})
 from retinue.capabilities.plugins.load import load_tools
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from retinue.capabilities.plugins import PluginExtensions
-from retinue.engine import open_project
+from retinue.cluster import open_project
 from pathlib import Path
 opened = open_project(Path({str(project.cwd)!r}), environment={environment!r})
 found = opened.part(PluginExtensions).plugins

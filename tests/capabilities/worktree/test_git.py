@@ -23,7 +23,7 @@ from retinue.capabilities.worktree.integrate import (
     target_of,
 )
 from retinue.errors import LaunchError, UsageError
-from retinue.faces.tui.statusline import branch_of
+from retinue.frontends.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import SETTINGS, git_programs, program_setting
 from retinue.testing.fixtures import Repository, temporary_repository

@@ -99,7 +99,7 @@ def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
     """Return how a run ended and what it used."""
     attributes: dict[str, Any] = {
         ENDED: outcome.ended,
-        "retinue.evidence.files_written": len(outcome.evidence.files_written),
+        "retinue.recordings.files_written": len(outcome.evidence.files_written),
         "retinue.denials": len(outcome.evidence.denials),
         **_describe_usage(outcome.usage),
     }

@@ -1,0 +1,35 @@
+"""Where runs execute: on this machine, or on workers of a cluster that share a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.settings.places import database_of
+
+if TYPE_CHECKING:
+    from retinue.runs.capability import Capability
+    from retinue.runs.elsewhere import Elsewhere
+    from retinue.runs.project import Project
+
+
+def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
+    """Return the project at `cwd` with everything its runs can do. `innermost` are put around tools before all others;
+    the other options are those of `Project`. Commands that open no project do not load what runs need."""
+    from retinue.capabilities.orders import standard_capabilities
+    from retinue.runs.project import Project
+
+    project = Project(cwd, capabilities=standard_capabilities(*innermost), **options)
+    project.connect_elsewhere = _connect_cluster
+    return project
+
+
+def _connect_cluster(project: Project) -> Elsewhere | None:
+    """Return what sends runs of the project to other machines, if its log is in a database that workers share."""
+    database = database_of(project.state)
+    if database is None:
+        return None
+    from retinue.cluster.sender import ClusterSender
+
+    return ClusterSender(project, database)

@@ -1,0 +1,105 @@
+"""Agents below the main one, for editors that know only one conversation: a live summary inside the call that
+started them.
+
+The call ends for the editor when all its agents have ended, also where the model went on long before: an agent in the
+background is seen as long as it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from retinue.app.text import clean_line, clip, plural
+from retinue.core.format import count_tokens, format_wait
+from retinue.frontends.acp.updates import Update, call_changed, text_content
+
+TELL_SECONDS = 2.0
+"""How often a live summary is sent. It shows the time that has passed, so it is never the same for longer."""
+_NOT_DONE = frozenset({"failed", "stopped", "interrupted"})
+_SHOWN_STEPS = 5
+_WIDTH = 100
+_MAX_RESULT_CHARACTERS = 8_000
+
+
+class RunDigest(Struct, eq=False):
+    """What is shown of one run."""
+
+    id: str
+    title: str
+    began_at: float
+    steps: list[str] = field(default_factory=list)
+    words: str = ""
+    calls: int = 0
+    tokens: int = 0
+    ended: str = ""
+    result: str = ""
+    waits_for: str = ""
+    took: float = 0.0
+    below: list[RunDigest] = field(default_factory=list)
+
+    def step(self, text: str) -> None:
+        """Add what it does now to the last few steps."""
+        self.steps.append(clean_line(text, _WIDTH))
+        del self.steps[:-_SHOWN_STEPS]
+
+    @property
+    def is_live(self) -> bool:
+        return not self.ended
+
+    def everyone(self) -> Iterator[RunDigest]:
+        yield self
+        for each in self.below:
+            yield from each.everyone()
+
+    def lines(self, now: float, indent: str = "") -> list[str]:
+        """Return the run and those below it."""
+        took = self.took or now - self.began_at
+        state = self.ended or ("waits for you" if self.waits_for else "works")
+        facts = [self.title, state, plural(self.calls, "call"), count_tokens(self.tokens)]
+        lines = [f"{indent}{' · '.join(facts)} · {format_wait(max(took, 0.0))}"]
+        if self.is_live:
+            lines += [f"{indent}  ▸ {step}" for step in self.steps]
+            if self.waits_for:
+                lines.append(f"{indent}  ? {clean_line(self.waits_for, _WIDTH)}")
+            elif self.words.strip():
+                lines.append(f"{indent}  “{clean_line(self.words[-400:].strip(), _WIDTH)}”")
+        for each in self.below:
+            lines += each.lines(now, indent + "  ")
+        return lines
+
+
+class AgentCard(Struct, eq=False):
+    """One call of the main run, with the agents that it started. `own_end` is how the call itself ended; it is told
+    when the last of its agents has."""
+
+    call_id: str
+    runs: list[RunDigest] = field(default_factory=list)
+    own_end: Mapping[str, Any] | None = None
+    told_at: float = 0.0
+    is_over: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        return any(each.is_live for run in self.runs for each in run.everyone())
+
+    def tell(self, now: float, *, at_once: bool = False) -> list[Update]:
+        """Return the summary as it is now, where one is due."""
+        if self.is_over or (not at_once and now - self.told_at < TELL_SECONDS):
+            return []
+        self.told_at = now
+        text = "\n".join(line for run in self.runs for line in run.lines(now))
+        return [call_changed(self.call_id, status="in_progress", content=[text_content(text)])]
+
+    def end(self, now: float) -> list[Update]:
+        """Return the end of the call, once its agents and the call itself have ended; nothing before."""
+        if self.is_over or self.own_end is None or self.is_live:
+            return []
+        self.is_over = True
+        summary = "\n".join(line for run in self.runs for line in run.lines(now))
+        results = [run.result for run in self.runs if run.result]
+        content = [text_content(summary), *(text_content(clip(result, _MAX_RESULT_CHARACTERS)) for result in results)]
+        failed = self.own_end.get("status") == "failed" or any(run.ended in _NOT_DONE for run in self.runs)
+        return [call_changed(self.call_id, status="failed" if failed else "completed", content=content)]

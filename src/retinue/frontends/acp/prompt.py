@@ -1,0 +1,226 @@
+"""The prompts of an editor's user: what they say, and which end of the run answers them.
+
+Text stays text; files of the editor and images become attachments.
+
+A link to a file of the workspace becomes `@path`, which is attached by the same rules as in every other front end.
+Images and other binary content are saved where the run may read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
+
+from retinue.app.project_files import IMAGE_BYTES
+from retinue.core.messages import Image
+from retinue.core.outcome import Outcome
+from retinue.core.person_prompt import IMAGE_NOTE, PromptBlock
+from retinue.frontends.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from retinue.frontends.acp.updates import StopWord, failure_text, stop_word
+
+_IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+_MAX_ATTACHMENT_BYTES = 20 * 2**20
+_LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
+
+
+class EditorPrompt(Struct):
+    """The words of a prompt, and what is attached to them."""
+
+    words: str = ""
+    blocks: list[PromptBlock] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
+
+
+def read_prompt(given: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
+    """Return what the content blocks of a prompt say. `outputs` is a folder that the run may read, for what has to be
+    saved. Raise RpcError for blocks that cannot be used and for a prompt that says nothing."""
+    prompt = EditorPrompt()
+    for block in given:
+        if not isinstance(block, Mapping):
+            raise _refusal("A content block must be an object.")
+        match block.get("type"):
+            case "text":
+                prompt.words += _text(block, "text")
+            case "resource_link":
+                prompt.words += _link(_text(block, "uri"), str(block.get("name") or ""), cwd)
+            case "resource":
+                _embed(block.get("resource"), prompt, cwd, outputs)
+            case "image":
+                _attach_image(_text(block, "data"), _text(block, "mimeType"), prompt, outputs)
+            case other:
+                taken = "text, resource_link, resource and image"
+                raise _refusal(f"Content of the type {other!r} is not taken: {taken} are.")
+    if not prompt.words.strip():
+        if not prompt.blocks:
+            raise _refusal("The prompt is empty.")
+        prompt.words = "Look at what is attached."
+    return prompt
+
+
+def _embed(resource: object, prompt: EditorPrompt, cwd: Path, outputs: Path) -> None:
+    if not isinstance(resource, Mapping):
+        raise _refusal("`resource` must be an object.")
+    uri = _text(resource, "uri")
+    name = _shown(uri, cwd)
+    if isinstance(resource.get("text"), str):
+        prompt.words += f" `{name}` " if prompt.words and not prompt.words.endswith((" ", "\n")) else f"`{name}` "
+        prompt.blocks.append(PromptBlock("attached_file", name, resource["text"]))
+    elif resource.get("mimeType") in _IMAGES:
+        _attach_image(_text(resource, "blob"), str(resource["mimeType"]), prompt, outputs)
+    else:
+        ending = Path(urlsplit(uri).path).suffix.lstrip(".")[:8] or "bin"
+        path = _save(_decode(_text(resource, "blob")), ending, outputs)
+        where = f"It was saved to {path}. Read it there if you need it."
+        prompt.blocks.append(PromptBlock("attached_file", name, where))
+
+
+def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Path) -> None:
+    ending = _IMAGES.get(media_type)
+    if ending is None:
+        raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGES)} are.")
+    found = _decode(data)
+    path = _save(found, ending, outputs)
+    # What is too large for models stays a file: `read` says what to do about it.
+    if len(found) > IMAGE_BYTES:
+        prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
+        return
+    prompt.blocks.append(PromptBlock("attached_image", str(path), IMAGE_NOTE))
+    prompt.images.append(Image(media_type, data))
+
+
+def _save(data: bytes, ending: str, outputs: Path) -> Path:
+    outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = outputs / f"attached-{os.urandom(4).hex()}.{ending}"
+    path.write_bytes(data)
+    return path
+
+
+def _decode(data: str) -> bytes:
+    try:
+        found = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise _refusal("The data of an attachment is not base64.") from None
+    if len(found) > _MAX_ATTACHMENT_BYTES:
+        raise _refusal(f"An attachment has at most {_MAX_ATTACHMENT_BYTES // 2**20} MB.")
+    return found
+
+
+def _link(uri: str, name: str, cwd: Path) -> str:
+    path, lines = _file(uri)
+    if path is None:
+        return f"[{name or uri}]({uri})"
+    try:
+        shown = str(path.relative_to(cwd))
+    except ValueError:
+        shown = str(path)
+    if any(map(str.isspace, shown)):
+        return f'@"{shown}"'
+    return f"@{shown}{lines}"
+
+
+def _shown(uri: str, cwd: Path) -> str:
+    path, lines = _file(uri)
+    if path is None:
+        return uri
+    return f"{path.relative_to(cwd) if path.is_relative_to(cwd) else path}{lines}"
+
+
+def _file(uri: str) -> tuple[Path | None, str]:
+    """Return the path of a `file:` address and its lines as `#L10-20`."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None, ""
+    if parts.scheme not in ("file", "") or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        return None, ""
+    found = _LINES.match(parts.fragment)
+    lines = ""
+    if found is not None:
+        lines = f"#L{found[1]}" + (f"-{found[2]}" if found[2] else "")
+    return Path(unquote(parts.path)), lines
+
+
+def _text(block: Mapping[str, Any], key: str) -> str:
+    value = block.get(key)
+    if not isinstance(value, str):
+        raise _refusal(f"`{key}` must be a text.")
+    return value
+
+
+def _refusal(message: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, message)
+
+
+class PromptTurn(Struct, eq=False):
+    """One prompt. Ends of the run up to the event `after` belong to what was before it."""
+
+    done: asyncio.Future[StopWord]
+    after: int = 0
+    is_cancelled: bool = False
+
+
+class PromptTurns(Struct, eq=False):
+    """Several prompts wait where a person spoke while the agent worked: one end answers them all."""
+
+    waiting: list[PromptTurn] = field(default_factory=list)
+    _last: tuple[int, Outcome] | None = None
+    """The newest end of the main run: it may be heard of while a prompt is still being delivered."""
+
+    def expect(self, turn: PromptTurn, after: int) -> None:
+        """Let a prompt that has reached the agent be answered by the first end after the event `after`."""
+        turn.after = after
+        self.waiting.append(turn)
+        if self._last is not None and self._last[0] > after:
+            self._take_main(*self._last)
+
+    def take_end(self, number: int, outcome: Outcome, *, is_main: bool, all_over: bool) -> None:
+        """A run of the tree has ended with the event `number`. Cancelled prompts are answered when all runs are
+        over, the others when the main run is."""
+        if all_over:
+            self.end("cancelled", [turn for turn in self.waiting if turn.is_cancelled])
+        if is_main:
+            self._last = (number, outcome)
+            self._take_main(number, outcome)
+
+    def _take_main(self, number: int, outcome: Outcome) -> None:
+        ended = [turn for turn in self.waiting if turn.after < number and not turn.is_cancelled]
+        word = stop_word(outcome)
+        if word is not None:
+            self.end(word, ended)
+        else:
+            self.fail(RpcError(INTERNAL_ERROR, failure_text(outcome)), ended)
+
+    def cancel(self) -> None:
+        """The person wants everything to stop: all that wait now are answered as cancelled, however the run ends."""
+        for turn in self.waiting:
+            turn.is_cancelled = True
+
+    def end(self, word: StopWord, turns: Sequence[PromptTurn] | None = None) -> None:
+        """Answer these prompts, or all."""
+        for turn in self._take(turns):
+            turn.done.set_result(word)
+
+    def fail(self, error: RpcError, turns: Sequence[PromptTurn] | None = None) -> None:
+        """Answer these prompts, or all, with an error."""
+        for turn in self._take(turns):
+            turn.done.set_exception(error)
+
+    def abandon(self) -> None:
+        """Answer nobody any more: the session is over."""
+        for turn in self._take(None):
+            turn.done.cancel()
+
+    def _take(self, turns: Sequence[PromptTurn] | None) -> list[PromptTurn]:
+        taken = list(self.waiting if turns is None else turns)
+        for turn in taken:
+            self.waiting.remove(turn)
+        return [turn for turn in taken if not turn.done.done()]

@@ -1,0 +1,369 @@
+"""One conversation of an editor: a main run through all its attempts, and what the editor is told of its tree.
+
+A prompt starts the run, takes it up again, or, while it works, is said to it: it hears it after its current calls. Each
+prompt is answered when the run has ended. The agents of a session work in this process and are stopped with it; a run
+that works in another process is followed and spoken to, and never taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from retinue.app.feed import ConflictError, Feed
+from retinue.app.history import past_events
+from retinue.app.model_choice import ModelWindows
+from retinue.app.models import list_models
+from retinue.app.modes import session_mode
+from retinue.app.session import recorded_mode
+from retinue.app.stream import FeedFrame, event_frame
+from retinue.core.delegation import LIVE
+from retinue.errors import AnsweredError, RetinueError
+from retinue.frontends.acp import updates
+from retinue.frontends.acp.asks import BY, Asks
+from retinue.frontends.acp.commands import answer_command, listed_commands
+from retinue.frontends.acp.options import SessionChoices
+from retinue.frontends.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read_prompt
+from retinue.frontends.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
+from retinue.frontends.acp.tree import Told, TreeStory
+from retinue.frontends.acp.updates import ClientFeatures, StopWord, Update
+
+if TYPE_CHECKING:
+    from retinue.app.retinue import Retinue, Run
+    from retinue.core.person_prompt import PersonPrompt
+
+MODELS_SECONDS = 1.0
+"""How long a new session waits for the list of models; what comes later is told later."""
+_TICK_SECONDS = 1.0
+
+
+class AcpSession:
+    """Use from one event loop. `open` before anything else; `close` at the end."""
+
+    def __init__(self, run_id: str, feed: Feed, connection: RpcConnection, features: ClientFeatures) -> None:
+        self.id = run_id
+        self.feed = feed
+        self.has_run = False
+        """The run is in the log."""
+        self._connection = connection
+        self._features = features
+        self._windows = ModelWindows()
+        self.story = TreeStory(run_id, features, self._window)
+        self.asks = Asks(feed, connection, self.story, features, self.tell)
+        self._retinue: Retinue | None = None
+        self._speaking = asyncio.Lock()
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._turns = PromptTurns()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wish: str | None = None
+        self._commands: list[dict[str, Any]] = []
+
+    # Begin and end
+
+    async def open(self) -> None:
+        """Open the project of the session in this process. Raise RetinueError when that cannot be done."""
+        self._retinue = await self.feed.retinue()
+        project = self._retinue.supervisor.project
+        self.choices = SessionChoices(session_mode(project))
+        entries = self._retinue.agents.agents
+        self.choices.agents = [(entry.name, entry.spec.description[:200]) for entry in entries]
+
+    async def describe(self) -> dict[str, Any]:
+        """Return the modes and options of the session, as the answer to `session/new` has them."""
+        listing = asyncio.create_task(self._list_models())
+        self._tasks.append(listing)
+        await asyncio.wait({listing}, timeout=MODELS_SECONDS)
+        if not listing.done():
+            listing.add_done_callback(lambda done: self.tell_options())
+        return {"modes": self.choices.modes(), "configOptions": self.choices.options()}
+
+    async def load(self, *, tells: bool) -> None:
+        """Take up the run of the log; with `tells` the client is told all of the past. Raise UnknownRunError."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self.asks.close()
+        self.story = TreeStory(self.id, self._features, self._window)
+        self.asks = Asks(self.feed, self._connection, self.story, self._features, self.tell)
+        snapshot = await self.feed.tree(self.id)
+        self.story.replays = True
+        async for page in past_events(self.feed.folder, self.id, snapshot.cursor):
+            for event in page:
+                self._pass_on(self.story.take(event_frame(event)), tells=tells)
+            await self._connection.drain()
+        self.story.replays = False
+        live = {row.id for row in snapshot.runs if row.state in LIVE}
+        for run_id in self.story.lost(live):
+            # Told before its end, because a client may take nothing of a session that is over.
+            for frame in await self.feed.partial_frames(run_id):
+                self._pass_on(self.story.take(frame), tells=tells)
+        self._pass_on(self.story.settle(live), tells=tells)
+        self.has_run = self.choices.agent_is_fixed = True
+        row = snapshot.runs[0]
+        self.choices.agent = row.agent if row.agent != "main" else None
+        self.choices.model = row.model or None
+        mode = await self.feed.read(recorded_mode, self.id)
+        self.choices.mode = mode or self.choices.mode
+        self._follow(snapshot.cursor)
+        await self.asks.look()
+
+    async def close(self) -> None:
+        """Stop what works here. Runs of other processes go on."""
+        for task in (*self._tasks, *self._deliveries):
+            task.cancel()
+        self.asks.close()
+        await self.feed.close()
+        self._turns.abandon()
+
+    # What the client asks for
+
+    async def prompt(self, blocks: Sequence[Any]) -> StopWord:
+        """Say something to the agent, and return why it stopped. Raise RpcError where it failed."""
+        turn = PromptTurn(asyncio.get_running_loop().create_future())
+        # Made before anything is waited for: a cancel that follows at once finds it.
+        delivery = asyncio.create_task(self._deliver(blocks, turn))
+        self._deliveries.add(delivery)
+        try:
+            await asyncio.wait({delivery})
+        finally:
+            self._deliveries.discard(delivery)
+            delivery.cancel()
+        if delivery.cancelled():
+            return "cancelled"
+        delivery.result()
+        self.tell_commands()
+        return await turn.done
+
+    async def cancel(self) -> None:
+        """Stop everything that works here in this conversation, agents in the background too. What works in another
+        process goes on; prompts end in any case."""
+        works_elsewhere = await self._works_elsewhere()
+        for delivery in self._deliveries:
+            delivery.cancel()
+        self._turns.cancel()
+        if works_elsewhere:
+            text = "It works in another process and goes on there. To stop it: /stop\n"
+            self.tell(self.id, updates.said("agent_message_chunk", text))
+            self._turns.end("cancelled")
+        elif self._retinue is not None:
+            await self._retinue.stop_all("Cancelled in the editor.")
+
+    async def cancel_child(self, run_id: str) -> None:
+        """Stop one agent of the conversation and all below it."""
+        await self.feed.stop(run_id, by="person", tree=True)
+
+    async def set_mode(self, mode: object) -> None:
+        """Let another permission mode hold: at once for a run that works here, else from the next prompt on."""
+        chosen = self.choices.choose_mode(mode)
+        node = self._node()
+        if node is not None and self._retinue is not None:
+            await self._retinue.change_mode(node, chosen)
+            self.choices.new_mode = None
+        self.tell(self.id, updates.mode_changed(chosen))
+        self.tell_options()
+
+    async def set_option(self, option: object, value: object) -> list[dict[str, Any]]:
+        """Take another value of an option, and return all of them."""
+        if option == "mode":
+            await self.set_mode(value)
+        else:
+            self.choices.choose(option, value)
+        return self.choices.options()
+
+    async def compact(self, wish: str) -> str:
+        """Shorten the conversation before the next request. Return when that will be."""
+        node = self._node()
+        if node is not None and node.controls.compact(wish):
+            return "The conversation will be shortened before the next request."
+        if not self.has_run:
+            return "There is no conversation to shorten yet."
+        self._wish = wish
+        return "The conversation will be shortened when you next say something."
+
+    # What the client is told
+
+    def tell(self, session_id: str, update: Update) -> None:
+        """Send one update."""
+        self._connection.notify("session/update", {"sessionId": session_id, "update": update})
+
+    def tell_commands(self) -> None:
+        """Send the commands that there are, where they have changed."""
+        if self._retinue is None:
+            return
+        found = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
+        if found != self._commands:
+            self._commands = found
+            self.tell(self.id, updates.commands_changed(found))
+
+    def tell_options(self) -> None:
+        self.tell(self.id, updates.options_changed(self.choices.options()))
+
+    def _pass_on(self, told: list[Told], *, tells: bool = True) -> None:
+        if tells:
+            for session_id, update in told:
+                self.tell(session_id, update)
+
+    def _follow(self, after: int) -> None:
+        self._tasks.append(asyncio.create_task(self._listen(after), name=f"events of {self.id}"))
+        if not self._features.subagents:
+            self._tasks.append(asyncio.create_task(self._tick(), name=f"summaries of {self.id}"))
+
+    async def _listen(self, after: int) -> None:
+        try:
+            async for frames in self.feed.follow(after=after, run_id=self.id, tree=True):
+                for frame in frames:
+                    self._take(frame)
+                if any(frame.type.startswith("inbox.") for frame in frames):
+                    await self.asks.look()
+                    self._end_for_words()
+                await self._connection.drain()
+        except RetinueError as error:
+            self._turns.fail(RpcError(INTERNAL_ERROR, str(error)))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if self.story.has_live_cards():
+                self._pass_on(self.story.tick())
+
+    def _take(self, frame: FeedFrame) -> None:
+        self._pass_on(self.story.take(frame))
+        if self.story.mode is not None:
+            self.choices.mode, self.story.mode = self.story.mode, None
+            self.tell_options()
+        if frame.type == "run.ended":
+            all_over = not any(run.state.live for run in self.story.runs.values())
+            run = self.story.runs.get(frame.run_id)
+            if run is not None and run.state.outcome is not None:
+                is_main = frame.run_id == self.id
+                self._turns.take_end(frame.number or 0, run.state.outcome, is_main=is_main, all_over=all_over)
+        elif frame.type == "run.interrupted":
+            self._pass_on(self.story.interrupt(frame.run_id))
+            if frame.run_id == self.id:
+                detail = msgspec.json.decode(frame.data)["detail"]
+                message = f"The conversation was interrupted. {detail} Your next message takes it up again here."
+                self._turns.fail(RpcError(INTERNAL_ERROR, message))
+
+    # Delivery
+
+    async def _deliver(self, blocks: Sequence[Any], turn: PromptTurn) -> None:
+        """Bring a prompt to the agent, or answer it here. The turn ends when the agent has."""
+        outputs = self.feed.folder / "outputs" / self.id
+        said = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
+        answer = await answer_command(self, said.words)
+        if answer is not None:
+            self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
+            turn.done.set_result("end_turn")
+            return
+        async with self._speaking:
+            if await self._answers_question(said, turn):
+                return
+            retinue = await self.feed.retinue()
+            words = await retinue.address(said.words, self.id, said.blocks) if self.has_run else said.words
+            if not isinstance(words, str):
+                self.tell(self.id, updates.said("agent_message_chunk", f"→ @{words.handle} ({words.action})\n"))
+                turn.done.set_result("end_turn")
+                return
+            meant = await retinue.expand(words, ask=self.asks.consent, permission_mode=self.choices.mode)
+            meant.blocks += said.blocks
+            meant.images += said.images
+            text = meant.render()
+            self.story.own_words.append(text)
+            try:
+                self._turns.expect(turn, await self._hand_over(retinue, meant, text))
+            except BaseException:
+                if text in self.story.own_words:
+                    self.story.own_words.remove(text)
+                raise
+
+    async def _hand_over(self, retinue: Retinue, meant: PersonPrompt, text: str) -> int:
+        """Start the run, say it to the run, or take the run up again. Return the newest event before that."""
+        choices, before = self.choices, await self._newest_event()
+        if not self.has_run:
+            run = await retinue.prompt(
+                meant,
+                agent=choices.agent,
+                run_id=self.id,
+                model=choices.model,
+                thinking=choices.thinking,
+                permission_mode=choices.new_mode,
+                asked={"by": BY},
+            )
+            self.has_run = choices.agent_is_fixed = True
+            self._follow(0)
+        else:
+            node = self._node()
+            if node is not None and retinue.supervisor.steer(node, text, meant.images):
+                retinue.bring(meant, node)
+                return before
+            if await self._said_elsewhere(text):
+                return before
+            # It may have ended since, and that is not the end that this prompt waits for.
+            before = await self._newest_event()
+            run = await retinue.resume(
+                self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode
+            )
+        choices.new_mode = None
+        if self._wish is not None and run.controls.compact(self._wish):
+            self._wish = None
+        return before
+
+    async def _said_elsewhere(self, text: str) -> bool:
+        """Say something to the run where another process works on it. Return False when it has ended there."""
+        if not await self._works_elsewhere():
+            return False
+        try:
+            await self.feed.say(self.id, text, by=BY)
+        except ConflictError:
+            if await self._works_elsewhere():
+                raise
+            return False
+        return True
+
+    async def _answers_question(self, said: EditorPrompt, turn: PromptTurn) -> bool:
+        """Take the words as the answer to a question that this client can answer in no other way."""
+        while self.asks.in_words:
+            item = self.asks.in_words.pop(0)
+            before = await self._newest_event()
+            with suppress(AnsweredError):
+                await self.feed.answer(item.id, said.words, by=BY)
+                self._turns.expect(turn, before)
+                return True
+        return False
+
+    async def _newest_event(self) -> int:
+        """Return the number of the newest event, with everything that this process has written so far."""
+        if not self.has_run:
+            return 0
+        if self._retinue is not None:
+            await self._retinue.supervisor.project.log.flush()
+        return await self.feed.newest_event()
+
+    def _end_for_words(self) -> None:
+        """End the turn for a question that only the next prompt can answer; the run waits meanwhile."""
+        if self.asks.in_words:
+            self._turns.end("end_turn")
+
+    # The run
+
+    def _node(self) -> Run | None:
+        """Return the main run while it works in this process."""
+        node = self._retinue.supervisor.members.get(self.id) if self._retinue is not None else None
+        return node if node is not None and node.live else None
+
+    async def _works_elsewhere(self) -> bool:
+        if not self.has_run:
+            return False
+        return self._node() is None and (await self.feed.find(self.id)).state in LIVE
+
+    async def _list_models(self) -> None:
+        self.choices.models = (await list_models((await self.feed.retinue()).supervisor.settings)).models
+
+    def _window(self, model: str) -> int | None:
+        if self._retinue is None:
+            return None
+        return self._windows.find(model, self._retinue.supervisor.project)

@@ -1,0 +1,298 @@
+"""The sessions of one client: what each is opened with, the requests about it, and the conversations of the log that it
+may take up again, found, listed, and taken off the list."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from retinue.app.feed import Feed
+from retinue.app.models import resolve_model
+from retinue.app.places import find_main_run, state_folder
+from retinue.app.runs import list_main_runs
+from retinue.app.text import clean_line
+from retinue.core.delegation import LIVE, new_run_id
+from retinue.core.run_state import RunState
+from retinue.errors import RetinueError, UsageError
+from retinue.frontends.acp.rpc import (
+    AUTHENTICATION_REQUIRED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    NOT_FOUND,
+    Id,
+    RpcConnection,
+    RpcError,
+)
+from retinue.frontends.acp.session import AcpSession
+from retinue.frontends.acp.tree import iso_time, task_title
+from retinue.frontends.acp.updates import MODELS, ClientFeatures
+
+MAX_SESSIONS = 64
+PAGE_CONVERSATIONS = 50
+MAX_CONVERSATIONS = 1_000
+"""Conversations of one project that are looked at."""
+_HIDDEN = "acp-deleted"
+"""A file of the project's state: the ids of conversations that editors do not list any more, one a line."""
+
+Params = Mapping[str, Any]
+Result = Mapping[str, Any]
+
+
+class EditorSessions:
+    """The open sessions of one client, and the methods of the protocol about them."""
+
+    def __init__(self, connection: RpcConnection, features: ClientFeatures) -> None:
+        self._connection = connection
+        self._features = features
+        self._sessions: dict[str, AcpSession] = {}
+        self._prompts: dict[Id, AcpSession] = {}
+        self._opening = 0
+
+    async def request(self, method: str, params: Params, request_id: Id) -> Result:
+        """Answer a request about a session."""
+        match method:
+            case "authenticate":
+                return await self._authenticate(params)
+            case "session/new":
+                session = await self._open(new_run_id(), read_cwd(params), None, params)
+                return {"sessionId": session.id, **await self._describe(session)}
+            case "session/load" | "session/resume":
+                return await self._take_up(params, tells=method == "session/load")
+            case "session/list":
+                return await self._list(params)
+            case "session/close":
+                await self._sessions.pop(self._session(params).id).close()
+                return {}
+            case "session/delete":
+                return await self._delete(params)
+            case "session/set_mode":
+                await self._session(params).set_mode(params.get("modeId"))
+                return {}
+            case "session/set_config_option":
+                options = await self._session(params).set_option(params.get("configId"), params.get("value"))
+                return {"configOptions": options}
+            case _:
+                return await self._prompt(params, request_id)
+
+    async def cancel(self, params: Params) -> None:
+        """Stop what works in a session, or in a child session."""
+        session_id = _session_id(params)
+        session = self._sessions.get(session_id)
+        if session is not None:
+            await session.cancel()
+            return
+        for above in self._sessions.values():
+            if session_id in above.story.runs:
+                await above.cancel_child(session_id)
+
+    async def cancel_prompt(self, request_id: Id) -> bool:
+        """Stop what a prompt has started. Return False for a request that is no prompt."""
+        session = self._prompts.get(request_id)
+        if session is not None:
+            await session.cancel()
+        return session is not None
+
+    async def close(self) -> None:
+        """Stop everything that works in this process."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for result in await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True):
+            if isinstance(result, Exception):
+                sys.stderr.write(f"retinue acp: {result}\n")
+
+    async def _authenticate(self, params: Params) -> Result:
+        """Check that there is a model to work with. Keys are never asked for here."""
+        if params.get("methodId") != MODELS:
+            raise RpcError(INVALID_PARAMS, f"There is no such method: {MODELS}.")
+        try:
+            model = await resolve_model(Path.cwd())
+        except RetinueError as error:
+            raise RpcError(AUTHENTICATION_REQUIRED, str(error)) from error
+        if model.source == "offline":
+            raise RpcError(AUTHENTICATION_REQUIRED, "No model is set up. In a terminal: retinue models add")
+        return {}
+
+    async def _take_up(self, params: Params, *, tells: bool) -> Result:
+        session_id, cwd = _session_id(params), read_cwd(params)
+        session = self._sessions.get(session_id)
+        if session is None:
+            folder, row = await asyncio.to_thread(find_main_run, session_id, cwd)
+            session = await self._open(row.id, Path(row.cwd), folder, params)
+        elif not session.has_run:
+            raise RpcError(NOT_FOUND, f"Nothing was said in the session '{session_id}' yet.")
+        await session.load(tells=tells)
+        return await self._describe(session)
+
+    async def _describe(self, session: AcpSession) -> Result:
+        description = await session.describe()
+        asyncio.get_running_loop().call_soon(session.tell_commands)
+        return description
+
+    async def _open(self, session_id: str, cwd: Path, folder: Path | None, params: Params) -> AcpSession:
+        if len(self._sessions) + self._opening >= MAX_SESSIONS:
+            raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open. Close one with session/close.")
+        feed = Feed(cwd, folder, settings=session_settings(params))
+        session = AcpSession(session_id, feed, self._connection, self._features)
+        self._opening += 1
+        try:
+            await session.open()
+        except BaseException:
+            await session.close()
+            raise
+        finally:
+            self._opening -= 1
+        self._sessions[session_id] = session
+        return session
+
+    async def _list(self, params: Params) -> Result:
+        cwd, cursor = params.get("cwd"), params.get("cursor")
+        if not isinstance(cwd, (str, type(None))) or not isinstance(cursor, (str, type(None))):
+            raise RpcError(INVALID_PARAMS, "`cwd` and `cursor` must be texts.")
+        return await asyncio.to_thread(list_conversations, cwd, cursor)
+
+    async def _delete(self, params: Params) -> Result:
+        session_id = _session_id(params)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await session.close()
+            if not session.has_run:
+                return {}
+        folder, row = await asyncio.to_thread(find_main_run, session_id, None)
+        if row.state in LIVE:
+            raise RpcError(INVALID_REQUEST, f"It works in another process. Stop it with: retinue runs stop {row.id}")
+        await asyncio.to_thread(_hide_conversation, folder, row.id)
+        return {}
+
+    async def _prompt(self, params: Params, request_id: Id) -> Result:
+        session, blocks = self._session(params), params.get("prompt")
+        if not isinstance(blocks, list):
+            raise RpcError(INVALID_PARAMS, "`prompt` must be a list of content blocks.")
+        self._prompts[request_id] = session
+        try:
+            return {"stopReason": await session.prompt(blocks)}
+        finally:
+            self._prompts.pop(request_id, None)
+
+    def _session(self, params: Params) -> AcpSession:
+        session_id = _session_id(params)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RpcError(NOT_FOUND, f"No session '{session_id}' is open. Open it with session/load.")
+        return session
+
+
+def _session_id(params: Params) -> str:
+    session_id = params.get("sessionId")
+    if not isinstance(session_id, str) or not session_id:
+        raise RpcError(INVALID_PARAMS, "`sessionId` must be a text.")
+    return session_id
+
+
+# Conversations of the log
+
+
+def list_conversations(cwd: str | None, cursor: str | None) -> Result:
+    """Return a page of the conversations of one folder, or of all, newest first, as `session/list` has it."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
+        raise RpcError(INVALID_PARAMS, "`cursor` must be one that session/list has returned.")
+    if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - `Path.is_dir` raises for a name that is too long.
+        return {"sessions": []}
+    rows = []
+    for folder, found in list_main_runs(None if cwd is None else state_folder(Path(cwd)), MAX_CONVERSATIONS):
+        hidden = _hidden(folder)
+        rows += [row for row in found if row.id not in hidden and cwd in (None, row.cwd)]
+    rows.sort(key=lambda row: row.updated_at, reverse=True)
+    start = int(cursor or 0)
+    listed: dict[str, Any] = {"sessions": [_entry(row) for row in rows[start : start + PAGE_CONVERSATIONS]]}
+    if len(rows) > start + PAGE_CONVERSATIONS:
+        listed["nextCursor"] = str(start + PAGE_CONVERSATIONS)
+    return listed
+
+
+def _entry(row: RunState) -> Mapping[str, Any]:
+    return {
+        "sessionId": row.id,
+        "cwd": row.cwd,
+        "title": task_title(row.task),
+        "updatedAt": iso_time(row.updated_at),
+    }
+
+
+def _hide_conversation(folder: Path, session_id: str) -> None:
+    """Take a conversation off the list. Its runs stay in the log, as evidence of what was done."""
+    with os.fdopen(os.open(folder / _HIDDEN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
+        file.write(f"{session_id}\n")
+
+
+def _hidden(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset((folder / _HIDDEN).read_text(encoding="utf-8").split())
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder / _HIDDEN} cannot be read: {error}") from error
+
+
+# What a session is opened with
+
+
+def read_cwd(params: Mapping[str, Any]) -> Path:
+    """Return the folder of a session. Raise RpcError for one that is not absolute or not there."""
+    return _folder(params.get("cwd"), "cwd")
+
+
+def session_settings(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that `mcpServers` and `additionalDirectories` mean. The editor is the user's own program:
+    its servers need no further consent."""
+    found: dict[str, Any] = {}
+    servers = _servers(params.get("mcpServers") or [])
+    if servers:
+        found["mcp_servers"] = servers
+    folders = params.get("additionalDirectories") or []
+    if not isinstance(folders, list):
+        raise RpcError(INVALID_PARAMS, "`additionalDirectories` must be a list.")
+    if folders:
+        found["extra_roots"] = [str(_folder(folder, "additionalDirectories")) for folder in folders]
+    return found
+
+
+def _folder(value: object, key: str) -> Path:
+    if not isinstance(value, str) or not os.path.isabs(value) or "\0" in value:  # noqa: PTH117
+        raise RpcError(INVALID_PARAMS, f"`{key}` must be an absolute path.")
+    # `Path.is_dir` raises for a name that is too long.
+    if not os.path.isdir(value):  # noqa: PTH112
+        raise RpcError(INVALID_PARAMS, f"`{key}`: there is no folder {clean_line(value, 200)}.")
+    return Path(value).resolve()
+
+
+def _servers(listed: object) -> dict[str, Any]:
+    if not isinstance(listed, list):
+        raise RpcError(INVALID_PARAMS, "`mcpServers` must be a list.")
+    found: dict[str, Any] = {}
+    for each in listed:
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str) or not each["name"]:
+            raise RpcError(INVALID_PARAMS, "Each of `mcpServers` must be an object with a `name`.")
+        kind = each.get("type") or "stdio"
+        if kind == "stdio":
+            server = {"command": each.get("command"), "args": each.get("args") or []}
+            server["env"] = _pairs(each.get("env"), "env")
+        elif kind in ("http", "sse"):
+            server = {"type": kind, "url": each.get("url"), "headers": _pairs(each.get("headers"), "headers")}
+        else:
+            raise RpcError(INVALID_PARAMS, f"MCP server '{each['name']}': there is no transport {kind!r}.")
+        found[each["name"]] = server
+    return found
+
+
+def _pairs(given: object, key: str) -> dict[str, str]:
+    """Return a list of names with values as a mapping."""
+    found = {}
+    for each in given if isinstance(given, list) else []:
+        pair = (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
+        if not all(isinstance(part, str) for part in pair):
+            raise RpcError(INVALID_PARAMS, f"Each of `{key}` must be an object with `name` and `value`.")
+        found[each["name"]] = each["value"]
+    return found

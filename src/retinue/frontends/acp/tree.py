@@ -1,0 +1,377 @@
+"""The events of a main run and of everything below it, as updates of sessions.
+
+To a client that knows child sessions, each run is a session of its own, announced to the session above before anything
+else is told of it. To others only the main run is a session, and those below it are summaries (`digest.py`).
+
+What is told of the past is told by the same code: `replays` is True while a conversation is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from retinue.app.call_text import call_title
+from retinue.app.frame_story import FrameStories
+from retinue.app.stream import FeedFrame
+from retinue.app.text import clean_line, first_line
+from retinue.core.events import Event, RunCreated, RunStarted, TurnEnded
+from retinue.core.person_prompt import describe_blocks, words_of
+from retinue.core.run_state import ActiveRun
+from retinue.core.spec import PermissionMode
+from retinue.core.story import Entry, Step, Topic
+from retinue.frontends.acp import updates
+from retinue.frontends.acp.calls import call_began, call_ended
+from retinue.frontends.acp.digest import AgentCard, RunDigest
+from retinue.frontends.acp.updates import ClientFeatures, Update
+
+Told = tuple[str, Update]
+"""The session that is told something, and what."""
+_BY_PERSON = frozenset({"task", "follow-up", "steer"})
+_TITLE = 80
+Severity = Literal["info", "warning", "error"]
+_SEVERITIES: Mapping[Topic | None, Severity] = {
+    "compacted": "info",
+    "limit": "warning",
+    "moved": "info",
+    "retry": "warning",
+    "warning": "warning",
+}
+"""The notes that clients are told."""
+
+
+class ToldRun(Struct, eq=False):
+    """What is known of one run, and how much of it was told. `cwd` is the folder that it works in."""
+
+    state: ActiveRun
+    cwd: str
+    digest: RunDigest
+    speaking: dict[str, Entry] = field(default_factory=dict)
+    """The newest answer and thoughts that were told."""
+    open: dict[str, Update] = field(default_factory=dict)
+    """The calls that have begun and not ended, as they were told, by the model's id."""
+    used_ids: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    def shown_id(self, call_id: str) -> str:
+        """Return the id of the newest call of that id: some models use the same ids again and again."""
+        number = self.used_ids.get(call_id, 1)
+        return call_id if number == 1 else f"{call_id}#{number}"
+
+
+class TreeStory:
+    """Translates events in the order of the log."""
+
+    def __init__(self, root: str, features: ClientFeatures, window: Callable[[str], int | None]) -> None:
+        self.root = root
+        self.replays = False
+        self.mode: PermissionMode | None = None
+        """The mode that holds since someone changed it while the run worked."""
+        self.own_words: list[str] = []
+        """What this client has said and the log has not repeated yet: the client shows it itself."""
+        self.runs: dict[str, ToldRun] = {}
+        self.cards: dict[str, AgentCard] = {}
+        self._card_of: dict[str, AgentCard] = {}
+        self._features = features
+        self._window = window
+        self._stories = FrameStories()
+
+    def take(self, frame: FeedFrame) -> list[Told]:
+        """Return what is told of one frame of the event stream."""
+        event, steps = self._stories.take(frame) or (None, [])
+        if event is None:
+            return []
+        if isinstance(event.body, RunCreated):
+            return self._visible(self._created(event, event.body))
+        run = self.runs.get(event.run_id)
+        if run is None:
+            return []
+        found: list[Told] = []
+        # Streamed text, which is most of what comes, changes nothing about the run.
+        if frame.piece is None:
+            run.state.apply(event)
+            if isinstance(event.body, RunStarted):
+                run.cwd = event.body.cwd
+            elif isinstance(event.body, TurnEnded):
+                found = self._turn_ended(run)
+        for step in steps:
+            found += self._step(run, step, event.at)
+        return self._visible(found)
+
+    def interrupt(self, run_id: str) -> list[Told]:
+        """Return what is told of a run whose process is gone."""
+        run = self.runs.get(run_id)
+        return self._visible(self._over(run, "interrupted", {"state": "idle"})) if run is not None else []
+
+    def _step(self, run: ToldRun, step: Step, at: float) -> list[Told]:
+        entry = step.entry
+        match entry.kind:
+            case "answer" | "thinking":
+                return self._speak(run, entry, step.piece)
+            case "call" if step.change == "began":
+                return self._call_began(run, entry)
+            case "call" if entry.result is not None and step.change == "ended":
+                return self._call_ended(run, entry, at)
+            case "message":
+                return self._message(run, entry)
+            case "todos":
+                return [(run.id, updates.plan(entry.todos))]
+            case "note":
+                return self._take_note(run, entry)
+            case "ended":
+                return self._ended(run, entry.at)
+            case _:
+                return []
+
+    def _take_note(self, run: ToldRun, entry: Entry) -> list[Told]:
+        match entry.topic:
+            case "resumed":
+                return self._resumed(run, entry.at)
+            case "asked" | "answered":
+                run.digest.waits_for = next(iter(run.state.asks.values()), "")
+                return self._waiting(run, "requires_action" if entry.topic == "asked" else "running")
+            case "mode" | "plan" if run.id == self.root and entry.mode is not None:
+                self.mode = entry.mode
+                return [(run.id, updates.mode_changed(entry.mode))]
+            case "compacted" if self._features.compactions:
+                return [(run.id, updates.compacted(f"{run.id}-{entry.seq}"))]
+            case "retry" if self.replays:
+                return []
+            case topic if topic in _SEVERITIES:
+                return self._note(run, _SEVERITIES[topic], entry.text)
+            case _:
+                return []
+
+    def tick(self) -> list[Told]:
+        """Return the summaries that are due because time has passed."""
+        now = time.time()
+        return [(self.root, told) for card in self.cards.values() if card.is_live for told in card.tell(now)]
+
+    def has_live_cards(self) -> bool:
+        return any(card.is_live for card in self.cards.values())
+
+    def lost(self, live: set[str]) -> list[str]:
+        """Return the runs that never ended and do not live any more."""
+        return [run.id for run in self.runs.values() if run.state.live and run.id not in live]
+
+    def settle(self, live: set[str]) -> list[Told]:
+        """Return what is told at the end of the past: runs that are lost are over."""
+        found: list[Told] = []
+        for run_id in self.lost(live):
+            found += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
+        for card in self.cards.values():
+            if card.is_live:
+                found += [(self.root, told) for told in card.tell(time.time(), at_once=True)]
+        return self._visible(found)
+
+    def call_id_of(self, run_id: str, call_id: str) -> str:
+        """Return the id under which the client knows a call of a run; for one that it does not see, that of the call
+        that started the run or one above it."""
+        run = self.runs.get(run_id)
+        if run is None or self.session_of(run_id) == run_id:
+            return run.shown_id(call_id) if run is not None else call_id
+        card = self._card_of.get(run_id)
+        return card.call_id if card is not None else call_id
+
+    def session_of(self, run_id: str) -> str:
+        """Return the session in which the client is told about a run."""
+        if self._features.subagents and run_id in self.runs:
+            return run_id
+        return self.root
+
+    def _visible(self, told: list[Told]) -> list[Told]:
+        if self._features.subagents:
+            return told
+        return [each for each in told if each[0] == self.root]
+
+    # A run begins and ends
+
+    def _created(self, event: Event, body: RunCreated) -> list[Told]:
+        about = body.options.description
+        title = f"{body.agent}: {about}" if about and about != body.agent else body.agent
+        digest = RunDigest(event.run_id, clean_line(title, _TITLE), event.at)
+        run = self.runs[event.run_id] = ToldRun(ActiveRun(event.run_id), body.cwd, digest)
+        run.state.apply(event)
+        if run.id == self.root:
+            return [(run.id, updates.session_info(task_title(body.task), iso_time(event.at)))]
+        facts = {"title": title, "description": first_line(body.task)[:500], "cwd": body.cwd}
+        told = updates.subagent(run.id, {"state": "running"}, capabilities={"cancel": {}}, **facts)
+        found = [(run.state.parent_id or self.root, told)] if self._features.subagents else []
+        return found + self._add_to_card(run, body.options.call_id)
+
+    def _add_to_card(self, run: ToldRun, call_id: str | None) -> list[Told]:
+        if self._features.subagents:
+            return []
+        above = self.runs.get(run.state.parent_id or "")
+        if above is not None and above.id in self._card_of:
+            above.digest.below.append(run.digest)
+            self._card_of[run.id] = self._card_of[above.id]
+            return []
+        root = self.runs.get(self.root)
+        if root is None or call_id is None or call_id not in root.open:
+            return self._own_card(run)
+        shown = root.shown_id(call_id)
+        card = self.cards.setdefault(shown, AgentCard(shown))
+        card.runs.append(run.digest)
+        self._card_of[run.id] = card
+        return [(self.root, told) for told in card.tell(run.digest.began_at, at_once=not self.replays)]
+
+    def _own_card(self, run: ToldRun) -> list[Told]:
+        """A run that no call of the main run has started, such as one that a person took up again."""
+        card = AgentCard(f"{run.id}-{len(self.cards)}", [run.digest], own_end={"status": "completed"})
+        self.cards[card.call_id] = self._card_of[run.id] = card
+        began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
+        return [(self.root, {**began, "status": "in_progress"})]
+
+    def _resumed(self, run: ToldRun, at: float) -> list[Told]:
+        run.digest.ended, run.digest.took, run.digest.began_at = "", 0.0, at
+        if run.id == self.root:
+            return []
+        if self._features.subagents:
+            return self._waiting(run, "running")
+        card = self._card_of.get(run.id)
+        if card is not None and card.is_over:
+            return self._own_card(run)
+        return []
+
+    def _ended(self, run: ToldRun, at: float) -> list[Told]:
+        outcome = run.state.outcome
+        assert outcome is not None, "its last event has it"
+        word = updates.stop_word(outcome)
+        run.digest.result = outcome.text
+        state: dict[str, Any] = {"state": "idle", "stopReason": word or "error"}
+        if word is None:
+            run.digest.result = updates.failure_text(outcome)
+            state["error"] = {"code": -32603, "message": run.digest.result}
+        ended = outcome.ended if word is not None else "failed"
+        found = self._over(run, ended, state, at)
+        if run.id == self.root and word == "max_turn_requests":
+            found += self._note(run, "warning", updates.failure_text(outcome))
+        elif run.id == self.root and word is None and self.replays:
+            # While it happens, the answer to the prompt says it.
+            found += self._note(run, "error", updates.failure_text(outcome))
+        return found
+
+    def _over(self, run: ToldRun, how: str, state: Mapping[str, Any], at: float | None = None) -> list[Told]:
+        found: list[Told] = []
+        for told in run.open.values():
+            ended = {"status": "failed", "content": [updates.text_content("It did not come to an end.")]}
+            if told["toolCallId"] not in self.cards:
+                found.append((run.id, updates.call_changed(told["toolCallId"], **ended)))
+            else:
+                self.cards[told["toolCallId"]].own_end = ended
+        run.open.clear()
+        if run.state.live:
+            run.state.end("interrupted", time.time())
+        run.digest.ended, run.digest.waits_for = how, ""
+        run.digest.took = max((at or time.time()) - run.digest.began_at, 0.001)
+        if run.id == self.root:
+            cards = list(self.cards.values())
+        elif self._features.subagents:
+            return [*found, (run.state.parent_id or self.root, updates.subagent(run.id, state))]
+        else:
+            cards = [self._card_of[run.id]] if run.id in self._card_of else []
+        return found + [(self.root, told) for card in cards for told in card.end(at or time.time())]
+
+    # What it says and hears
+
+    def _message(self, run: ToldRun, entry: Entry) -> list[Told]:
+        text, origin = entry.text, entry.message.origin if entry.message is not None else None
+        if origin not in _BY_PERSON:
+            return []
+        if run.id == self.root and not self.replays:
+            if text in self.own_words:
+                self.own_words.remove(text)
+                return []
+            if origin == "task":
+                return []
+        shown = "\n".join([words_of(text), *(f"[{line}]" for line in describe_blocks(text))])
+        return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{entry.seq}"))]
+
+    def _speak(self, run: ToldRun, entry: Entry, text: str) -> list[Told]:
+        if not text:
+            return []
+        last = run.speaking.get(entry.kind)
+        if last is not entry:
+            run.speaking[entry.kind] = entry
+            if last is not None and last.turn == entry.turn:
+                # All of a turn is one message for the client, which keeps what it was given.
+                text = f"\n\n{text}"
+        if entry.kind == "thinking":
+            return [(run.id, updates.said("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
+        if run.id != self.root:
+            run.digest.words += text
+        return [(run.id, updates.said("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
+
+    # What it does
+
+    def _call_began(self, run: ToldRun, entry: Entry) -> list[Told]:
+        call = entry.call
+        assert call is not None, "an entry of a call has it"
+        run.used_ids[call.id] = run.used_ids.get(call.id, 0) + 1
+        told = call_began(run.shown_id(call.id), call.name, call.arguments, run.cwd)
+        run.open[call.id] = told
+        run.digest.step(call_title(call.name, call.arguments))
+        return [(run.id, told)]
+
+    def _call_ended(self, run: ToldRun, entry: Entry, at: float) -> list[Told]:
+        assert entry.result is not None, "the call has ended"
+        call_id = entry.result.call_id
+        run.digest.calls += 1
+        found: list[Told] = []
+        if call_id not in run.open:
+            # It was refused before it began.
+            found = self._call_began(run, entry)
+        began = run.open.pop(call_id)
+        ended = call_ended(began["toolCallId"], entry.result, entry.effect, began)
+        card = self.cards.get(began["toolCallId"]) if run.id == self.root else None
+        if card is None:
+            return [*found, (run.id, ended)]
+        card.own_end = ended
+        return [(self.root, told) for told in card.end(at)]
+
+    def _turn_ended(self, run: ToldRun) -> list[Told]:
+        run.digest.tokens, run.digest.words = run.state.usage.total_tokens, ""
+        root = self.runs.get(self.root, run)
+        found: list[Told] = []
+        for each in (run, root) if run is not root else (run,):
+            size, used = self._window(each.state.model), each.state.context_tokens
+            if size:
+                cost = self.cost() if each is root else each.state.usage.cost_usd
+                found.append((each.id, updates.usage(used, max(size, used), cost)))
+        return found
+
+    def cost(self) -> float | None:
+        """Return what all runs of the tree have cost; None where a part is not known."""
+        costs = [run.state.usage.cost_usd for run in self.runs.values()]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    # What a person should know
+
+    def _waiting(self, run: ToldRun, state: Literal["requires_action", "running"]) -> list[Told]:
+        if self._features.subagents and run.id != self.root:
+            return [(run.state.parent_id or self.root, updates.subagent(run.id, {"state": state}))]
+        return []
+
+    def _note(self, run: ToldRun, severity: Severity, text: str) -> list[Told]:
+        run.digest.step(text)
+        if self._features.notices:
+            return [(run.id, updates.notice(severity, text))]
+        return [(run.id, updates.said("agent_thought_chunk", f"{text}\n", None))]
+
+
+def task_title(task: str) -> str:
+    """Return the first words of a task, for a list."""
+    return clean_line(first_line(words_of(task)), _TITLE) or "Conversation"
+
+
+def iso_time(at: float) -> str:
+    """Return a moment as the protocol writes it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

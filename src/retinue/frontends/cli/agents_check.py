@@ -1,0 +1,190 @@
+"""`retinue agents lint`, `agents convert` and `agents parse`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePath
+
+from retinue.app.agent_files import (
+    DIALECTS,
+    PLURALS,
+    SKILL_DIALECTS,
+    WRITABLE,
+    ConversionList,
+    Finding,
+    LintList,
+    Loss,
+    convert_agents,
+    lint_agents,
+    read_agent_file,
+)
+from retinue.app.output import put, put_file, workflow_command
+from retinue.app.text import optional, plural
+from retinue.core.spec import Severity
+from retinue.errors import UsageError
+from retinue.frontends.cli.agents import LOOK_FROM
+from retinue.frontends.cli.project import add_where, folder, say, write_json
+
+_LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def configure_lint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (default: all visible agents)")
+    parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
+    parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
+    parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
+    add_where(parser, LOOK_FROM)
+
+
+def execute_lint(args: argparse.Namespace) -> int:
+    """Problems in agent files: where, why, and what to do.
+
+    Without PATH it looks at every agent file visible from here, and at which file replaces which.
+    A PATH is a file, or a folder with everything below it that looks like an agent.
+
+      retinue agents lint                          what is wrong with my agents?
+      retinue agents lint .claude/agents --fix     repair what can be repaired safely
+      retinue agents lint --format github          annotations in a GitHub workflow
+
+    --fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
+    order, quotes and line endings alone; without PATH it changes files of the project only.
+    MCP servers that a file names are looked up, never started: `retinue servers check` does that.
+    Exits 1 if there are errors; --strict counts warnings too.
+    """
+    cwd = folder(args.cwd)
+    lint = lint_agents(cwd, paths=args.paths, fix=args.fix)
+    if args.json:
+        write_json(lint)
+    else:
+        _print(lint, args, cwd)
+    return int(lint.fails(strict=args.strict))
+
+
+def _print(lint: LintList, args: argparse.Namespace, cwd: Path) -> None:
+    for repair in lint.fixed:
+        file = near(repair.file, cwd)
+        say(f"{file}{optional(':{}', repair.line)}: fixed: {repair.what} [{repair.code}]")
+    if args.format == "github":
+        put(github_report(lint.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
+    else:
+        put(text_report(lint.findings, cwd))
+    counts = [plural(getattr(lint, PLURALS[severity]), noun) for severity, noun in _NOUNS.items()]
+    text = f"{plural(lint.files, 'file')}: {', '.join(counts)}"
+    if args.fix:
+        text += f"; {len(lint.fixed)} fixed"
+    say(text)
+    fixable = sum(finding.fixable for finding in lint.findings)
+    if fixable and not args.fix:
+        say(f"{fixable} can be repaired: add --fix")
+
+
+def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """Return `file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
+    below `base` are named from there."""
+    lines: list[str] = []
+    for found in findings:
+        place = ":".join(str(part) for part in (near(found.file, base), found.line, found.column) if part is not None)
+        mark = ", fixable" if found.fixable else ""
+        lines.append(f"{_one_line(place)}: {found.severity}: {_one_line(found.reason)} [{found.code}{mark}]")
+        if found.remedy:
+            lines.append(f"    {_one_line(found.remedy)}")
+    return "".join(line + "\n" for line in lines)
+
+
+def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """Workflow commands, one a line: nothing in a file's text can end or forge one. `base` is
+    the workspace, from which GitHub wants its paths."""
+    lines: list[str] = []
+    for found in findings:
+        values = {"file": near(found.file, base), "line": found.line, "col": found.column, "title": found.code}
+        message = f"{found.reason} {found.remedy}".strip()
+        lines.append(workflow_command(_LEVEL[found.severity], values, message))
+    return "".join(line + "\n" for line in lines)
+
+
+def near(path: str, base: Path | None) -> str:
+    """Return `path` from `base` on, if it lies below."""
+    pure = PurePath(path)
+    if base is not None and pure.is_relative_to(base):
+        return str(pure.relative_to(base))
+    return path
+
+
+def _one_line(value: str) -> str:
+    return "".join(char if char.isprintable() else _visible(char) for char in value)
+
+
+def _visible(char: str) -> str:
+    # Control characters of a hostile file must not steer the terminal.
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def configure_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agents", nargs="+", metavar="NAME|FILE", help="agents by name, or their files")
+    parser.add_argument("--to", required=True, choices=WRITABLE, help="the dialect to write")
+    parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 when something is lost")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_where(parser, LOOK_FROM)
+
+
+def execute_convert(args: argparse.Namespace) -> int:
+    """Write agents in another dialect and say what that dialect cannot express.
+
+    An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
+    for them (Read, read, read_file); models keep theirs.
+
+      retinue agents convert reviewer --to claude                    print it
+      retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
+      retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
+
+    Nothing is overwritten without --force. What was lost is said on stderr.
+    """
+    cwd = folder(args.cwd)
+    if args.output == "-" and len(args.agents) > 1 and not args.json:
+        raise UsageError("Several agents do not fit on stdout.", remedy="Give a folder: --output DIR")
+    result = convert_agents(args.agents, args.to, cwd, args.output, force=args.force)
+    if args.json:
+        write_json(result)
+    else:
+        _print_converted(result)
+    lost = any(agent.losses for agent in result.converted)
+    return int(bool(result.failed) or (lost and args.strict))
+
+
+def _print_converted(result: ConversionList) -> None:
+    for agent in result.converted:
+        if agent.path is None:
+            put_file(agent.text)
+        else:
+            put(f"{agent.path}\n")
+        for loss in agent.losses:
+            say(f"{agent.name}: {describe(loss)}")
+    for failed in result.failed:
+        say(f"{failed.agent}: {failed.message}")
+
+
+def describe(loss: Loss) -> str:
+    """Return what a dialect cannot express, on one line."""
+    word = {"renamed": "changed", "ignored-there": "note"}.get(loss.kind, loss.kind)
+    return f"{word}: {loss.field} ({loss.what}): {loss.why}"
+
+
+def configure_parse(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="an agent file of any dialect, or a SKILL.md")
+    parser.add_argument("--dialect", choices=(*DIALECTS, *SKILL_DIALECTS), help="read every file as this dialect's")
+
+
+def execute_parse(args: argparse.Namespace) -> int:
+    """Files to JSON lines, without discovery: one line per file, in the order given.
+
+    The dialect is guessed from the path, and from the keys where the path says nothing, unless it
+    is given. A file that is no agent is a line with an error; the exit code stays 0, because the
+    errors are part of the answer.
+    """
+    for path in args.files:
+        write_json(read_agent_file(path, args.dialect), indent=None)
+    return 0

@@ -1,0 +1,92 @@
+"""`retinue inbox list` and `inbox answer`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+
+from retinue.app.approvals import body, closed_text, headline, interrupted_text, when_text
+from retinue.app.feed import Feed
+from retinue.app.inbox import list_inbox, locate_item
+from retinue.app.text import INBOX_MARKS, indent, optional
+from retinue.app.views import InboxList, inbox_view
+from retinue.core.controls import in_line
+from retinue.core.permission import InboxRow
+from retinue.frontends.cli.project import add_where, count, folder, project, say, write_values
+
+BY = "command line"
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_where(parser)
+    parser.add_argument("--all", action="store_true", help="also what was answered, expired or withdrawn")
+    parser.add_argument("--everywhere", action="store_true", help="of all projects")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most N items (default: 50; 0: all)")
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """What waits for an answer: approvals, questions and quotes of every run of this project.
+
+        retinue inbox list
+        retinue inbox list --all          (also what was answered, expired or withdrawn)
+        retinue inbox list --json
+
+    Answer with: retinue inbox answer ID allow
+    """
+    found = list_inbox(None if args.everywhere else project(args), everything=args.all, limit=args.limit or None)
+    if args.json:
+        write_values(InboxList([inbox_view(row) for row in found]))
+        return 0
+    for each in found:
+        print("\n".join(_lines(each)))
+    if not found:
+        say("Nothing waits for an answer.")
+    return 0
+
+
+def _lines(each: InboxRow) -> list[str]:
+    item = each.item
+    head = f"{INBOX_MARKS[item.state]} {item.id}  {headline(item)}"
+    if item.state != "waiting":
+        return [head, f"    {closed_text(item)}"]
+    lines = body(item)
+    if item.rule:
+        lines.append(f"allow-run, allow-agent and always allow: {in_line(item.rule)}")
+    lines.append(when_text(item, time.time()) + optional(" · answer: {}", " | ".join(item.options)))
+    if each.interrupted:
+        lines.append(f"! {interrupted_text(item)}")
+    return [head, *indent(lines)]
+
+
+def configure_answer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("item", metavar="ID", help="id of the item, or its beginning: retinue inbox list")
+    parser.add_argument("choice", metavar="ANSWER", nargs="+", help="one of the item's answers; words for a question")
+    parser.add_argument("--message", metavar="TEXT", default="", help="what to tell the agent with a denial")
+    add_where(parser)
+
+
+def execute_answer(args: argparse.Namespace) -> int:
+    """Answer what waits in the inbox, for a run of any process. Each item is answered once.
+
+        retinue inbox answer 1a2b3c allow            this call, once
+        retinue inbox answer 1a2b3c allow-run        calls like it, in this run and below it
+        retinue inbox answer 1a2b3c allow-agent      calls like it, in every run of this agent
+        retinue inbox answer 1a2b3c always           as a rule in the settings of this project
+        retinue inbox answer 1a2b3c deny --message "Use the staging server"
+        retinue inbox answer 4d5e6f Only the public API, please
+
+    ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
+    someone else has answered already, and 2 when there is no such item or answer.
+    """
+    state, item = locate_item(args.item, project(args))
+    feed, said = Feed(folder(args.cwd), state), " ".join(args.choice)
+    if feed.redact(said) is not said or feed.redact(args.message) is not args.message:
+        say("retinue: a secret in the answer was taken out; give it to the agent in a file")
+    closed = asyncio.run(feed.answer(item.id, said, args.message, by=BY))
+    if args.json:
+        write_values(closed)
+    else:
+        choice = closed.answer.choice if closed.answer else ""
+        print(f"{closed.id}  {choice}  {headline(closed)}")
+    return 0

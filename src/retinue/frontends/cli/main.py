@@ -1,0 +1,363 @@
+"""The `retinue` program: finds the command, runs it, and turns errors into exit codes.
+
+Modules are imported when their command is chosen and not before, and argparse with them, so that `retinue --help`
+costs no more than starting Python. A module offers two functions for each of its commands:
+
+    configure_NAME(parser)   add its arguments
+    execute_NAME(args)       do the work and return the exit code; its docstring is the text of --help
+
+In a module of one command they are `configure` and `execute`, and the module's docstring is the text.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from retinue.errors import RetinueError, UsageError
+
+# `typing` takes longer to import than everything else that `retinue --help` needs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+EXIT_CODES = "exit codes: 0 success, 1 the run failed, 2 usage or configuration, 124 timeout, 130 interrupted"
+
+
+class Command:
+    """One command. `home` is a module of this package, or `module:name` for one of several commands in it."""
+
+    __slots__ = ("help", "home")
+
+    def __init__(self, help: str, home: str) -> None:
+        self.help = help
+        self.home = home
+
+
+class Group:
+    """Several commands under one word, such as `retinue agents list`. `alone` is what the word does by itself; with
+    `takes_words` it has arguments of its own, so that a word which is no command is one of them."""
+
+    __slots__ = ("alone", "commands", "help", "takes_words")
+
+    def __init__(
+        self,
+        help: str,
+        commands: Mapping[str, Command],
+        alone: Command | None = None,
+        takes_words: bool = False,
+    ) -> None:
+        self.help = help
+        self.commands = commands
+        self.alone = alone
+        self.takes_words = takes_words
+
+
+def list_commands(commands: Mapping[str, Command | Group]) -> str:
+    """Return the commands with their help, one a line."""
+    width = max(map(len, commands))
+    return "\n".join(f"  {name:<{width}}  {entry.help}" for name, entry in commands.items())
+
+
+COMMANDS: dict[str, Command | Group] = {
+    "run": Command("run one agent in the foreground and print its answer", "run:agent"),
+    "attach": Command("watch runs of another process in the terminal app, and step in", "terminal:attach"),
+    "runs": Group(
+        "see what ran, watch what runs, go on with what was cut off",
+        {
+            "list": Command("runs of this project, newest first", "runs:list"),
+            "show": Command("one run: how it stands, what it did and said", "runs:show"),
+            "tail": Command("watch a run of any process until it ends", "runs:tail"),
+            "steer": Command("say something to a run of any process", "runs_control:steer"),
+            "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
+            "background": Command("let the run that waits for another go on without it", "runs_control:background"),
+            "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", "runs:effects"),
+            "fork": Command("go on from a moment of a run as a new run", "runs_evidence:fork"),
+            "diff": Command("two runs side by side: calls, files, cost, answer", "runs_evidence:diff"),
+            "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),
+            "undo": Command("put back the files a run has changed", "runs_control:undo"),
+            "prune": Command("remove what runs of long ago have left on the disk", "runs_control:prune"),
+        },
+    ),
+    "test": Group(
+        "test agents offline by what they did, with the tests beside their files",
+        {"new": Command("draft a test of an agent from a past run", "test:new")},
+        alone=Command("run the tests beside agent files", "test:run"),
+        takes_words=True,
+    ),
+    "eval": Command("compare agents on the same cases with a live model", "eval"),
+    "replay": Command("play a recorded run again and say what is different", "replay"),
+    "inbox": Group(
+        "see what waits for an answer, and answer it",
+        {
+            "list": Command("approvals, questions and quotes of every run", "inbox:list"),
+            "answer": Command("answer one, for a run of any process", "inbox:answer"),
+        },
+    ),
+    "agents": Group(
+        "see, check, convert and manage agent files",
+        {
+            "list": Command("every agent visible from here, and which file won", "agents:list"),
+            "show": Command("one agent: its spec, the fate of every field, what it shadows", "agents:show"),
+            "lint": Command("problems with file, line, reason and remedy; --fix repairs", "agents_check:lint"),
+            "convert": Command("write an agent in another dialect", "agents_check:convert"),
+            "parse": Command("files to JSON lines, without discovery (for editors)", "agents_check:parse"),
+            "schema": Command("the JSON Schema of the frontmatter, for editors", "schemas:agents"),
+            "new": Command("create an agent file", "agents_edit:new"),
+            "eject": Command("copy a built-in agent into a file you can edit", "agents_edit:eject"),
+            "enable": Command("switch an agent on again", "agents_edit:enable"),
+            "disable": Command("switch an agent off without deleting it", "agents_edit:disable"),
+        },
+    ),
+    "schedule": Group(
+        "start agents at a time, once or again and again",
+        {
+            "list": Command("jobs, when each is due, how it went last", "schedule:list"),
+            "add": Command("start an agent at a time", "schedule:add"),
+            "remove": Command("remove a job", "schedule:remove"),
+            "enable": Command("switch a job on again", "schedule:enable"),
+            "disable": Command("switch a job off without removing it", "schedule:disable"),
+            "run": Command("run a job now and print its answer", "schedule:run"),
+            "daemon": Command("keep firing without a terminal", "schedule:daemon"),
+        },
+    ),
+    "worker": Command("serve runs of other machines that share a database", "worker:serve"),
+    "workers": Group(
+        "see who serves runs of the shared database",
+        {
+            "list": Command("workers, what each can do, and the runs it has", "worker:list"),
+            "fetch": Command("the branch of a run that ended while nobody here waited", "worker:fetch"),
+        },
+    ),
+    "servers": Group(
+        "see the MCP servers that agents may use, and whether they work",
+        {
+            "list": Command("every configured server, and who brought it", "servers:list"),
+            "check": Command("start servers, list their tools, stop them", "servers:check"),
+        },
+    ),
+    "mcp": Group(
+        "offer agents to other programs as tools (Model Context Protocol)",
+        {"install": Command("what to write into the configuration of a host", "mcp_install")},
+        Command("serve on stdin and stdout", "mcp"),
+    ),
+    "plugins": Group(
+        "see the plugins of this project, and whether they work",
+        {
+            "list": Command("every plugin, who brought it and what it has", "plugins:list"),
+            "check": Command("import their tools and say what is wrong", "plugins:check"),
+        },
+    ),
+    "settings": Group(
+        "see and change settings, and where each value comes from",
+        {
+            "list": Command("every setting with its value and origin", "settings:list"),
+            "get": Command("one setting; --explain shows every layer that sets it", "settings:get"),
+            "set": Command("change one setting in one file", "settings:set"),
+            "unset": Command("remove one setting from one file", "settings:unset"),
+            "schema": Command("the JSON Schema of settings files, for editors", "schemas:settings"),
+        },
+    ),
+    "worktrees": Group(
+        "copies of the repository that agents work in, and what dead ones left",
+        {
+            "list": Command("worktrees of this project and who has them", "worktrees:list"),
+            "clean": Command("save and remove those nobody works in", "worktrees:clean"),
+        },
+    ),
+    "integrate": Command("merge branches of agents: rebase, check, merge or park", "worktrees:integrate"),
+    "memory": Group(
+        "what agents remember from one run to the next",
+        {
+            "show": Command("every memory that can be seen from here, or one whole", "memory:show"),
+            "snapshot": Command("pack a memory into one file that can travel", "memory:snapshot"),
+            "restore": Command("unpack one; nothing that is there is lost", "memory:restore"),
+        },
+    ),
+    "skills": Group(
+        "instructions that agents load when they need them",
+        {
+            "list": Command("every skill that can be seen from here, and which file won", "skills:list"),
+            "show": Command("one skill: its text as a model gets it, and its files", "skills:show"),
+        },
+    ),
+    "serve": Command("the HTTP API and the page: see every agent in a browser, and step in", "serve:serve"),
+    "acp": Command("inside an editor: Zed, JetBrains, Neovim, Emacs start this program", "acp:acp"),
+    "open": Command("open the page of the server that is running, at a run", "serve:open"),
+    "trust": Command("consent to hooks, servers and rights that this project brings", "trust"),
+    "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),
+    "activity": Command("searches, pages, documents, language servers: counts, errors, speed", "reports:activity"),
+    "logs": Command("warnings and errors of runs, newest last", "reports:logs"),
+    "completion": Command("print the script that completes commands in bash, zsh or fish", "completion"),
+    "doctor": Command("what this host can enforce, what is missing, and what to do", "doctor"),
+    "models": Group(
+        "set up models, see which there are, and which one would be used",
+        {
+            "list": Command("every model that could be used here", "models:list"),
+            "resolve": Command("which model a name means, and why", "models:resolve"),
+            "add": Command("set up a provider: check its key or address, and keep it", "models_setup:add"),
+            "remove": Command("forget the key and the address of a provider", "models_setup:remove"),
+            "test": Command("ask a model for one word: does it answer?", "models_setup:test"),
+            "default": Command("choose the model of runs that name none", "models_setup:default"),
+        },
+    ),
+}
+
+HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "run:prompt")
+
+APP = Command("open the terminal app", "terminal:app")
+
+HELP = f"""usage: retinue [options] [PROMPT]      the terminal app, and what to say first
+       retinue COMMAND ...
+       retinue -p PROMPT [options]
+
+Sub-agents for Python, on any model: Markdown files become isolated, limited, watchable runs.
+
+commands:
+{list_commands(COMMANDS)}
+
+options of the terminal app:
+  -c, --continue          go on with the newest conversation here
+  -r, --resume [ID]       go on with an earlier one; without ID choose from a list
+  --model M               provider/model or a part of its name: retinue models list
+  --permission-mode MODE  default, acceptEdits, plan, dontAsk, auto or bypassPermissions
+  --agent NAME            talk to this agent instead of the main one
+  --thinking LEVEL        off, minimal, low, medium, high, xhigh or max
+  --cwd DIR               work in this folder instead of the current one
+  --agents JSON           more agents, as Claude Code's --agents takes them
+  --trust                 let the project's hooks, servers and rights take effect
+  --allowedTools RULE, --disallowedTools RULE, --add-dir DIR, --mcp-config FILE, --settings FILE,
+  --append-system-prompt TEXT: for this call only, as `retinue -p --help` describes them
+
+other options:
+  -p PROMPT               {HEADLESS.help}; `retinue -p --help` has the details
+  -h, --help              this text; `retinue COMMAND --help` and `retinue help COMMAND` have the details
+  -V, --version           the installed version
+
+{EXIT_CODES}
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the whole program. Never raise: every error becomes a sentence and an exit code."""
+    return guarded_run(lambda: _run(argv))
+
+
+def guarded_run(work: Callable[[], int]) -> int:
+    """Run a part of the program in the same way."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code
+    except RetinueError as error:
+        print(f"retinue: {error.message}", file=sys.stderr)
+        if error.remedy:
+            print(f"  {error.remedy}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("retinue: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`retinue … | head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        # Files of ours have a name in such an error: this is standard output, on a disk that is full, for example.
+        if error.filename is not None or error.errno is None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"retinue: The output could not be written: {error.strerror}.", file=sys.stderr)
+        return 1
+
+
+def _run(argv: Sequence[str]) -> int:
+    word = argv[0] if argv else ""
+    if argv[:2] == ["completion", "--answer"]:
+        from retinue.frontends.cli.completion import answer
+
+        return answer(argv[2:])
+    if word in COMMANDS:
+        return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
+    if word == "help" and len(argv) > 1:
+        return _run([*argv[1:], "--help"])
+    if word in ("-h", "--help", "help") or (not word and not at_terminal()):
+        print(HELP, end="")
+        return 0
+    if word in ("-V", "--version", "version"):
+        from retinue.core.version import __version__
+
+        print(f"retinue {__version__}")
+        return 0
+    if not word or (word.startswith("-") and at_terminal() and not _has_prompt(argv)):
+        return dispatch("retinue", APP, argv)
+    if word.startswith("-"):
+        return dispatch("retinue", HEADLESS, argv)
+    # A sentence is a prompt. One word is more likely a command with a typing mistake.
+    if any(map(str.isspace, word)):
+        return dispatch("retinue", APP, argv)
+    raise UsageError(
+        f"There is no command '{word}'.{did_you_mean(word, COMMANDS)}",
+        remedy=f"All commands: retinue --help. To say it to the main agent: retinue -p {word}",
+    )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean 'agents'?` for the nearest of the known words; empty when none is near."""
+    from retinue.core.spelling import nearest
+
+    meant = nearest(word, known)
+    return "" if meant is None else f" Did you mean '{meant}'?"
+
+
+def at_terminal() -> bool:
+    """Return whether all three streams are a terminal: the app reads keys from the first and draws on the last."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def _has_prompt(argv: Sequence[str]) -> bool:
+    """Return whether a prompt is given: the other options mean the same with and without one."""
+    return any(word.startswith(("-p", "--print", "--output-format")) for word in argv)
+
+
+def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
+    """Run `entry`, reached by the words of `path`, on the rest of the command line."""
+    if isinstance(entry, Command):
+        return _execute(path, entry, argv)
+    word = argv[0] if argv else ""
+    if word in entry.commands:
+        return dispatch(f"{path} {word}", entry.commands[word], argv[1:])
+    if entry.alone is not None and (not word or word.startswith("-") or entry.takes_words):
+        return _execute(path, entry.alone, argv)
+    if word in ("", "-h", "--help"):
+        print(f"usage: {path} COMMAND ...\n\n{entry.help}\n\ncommands:\n{list_commands(entry.commands)}")
+        return 0 if word else 2
+    raise UsageError(
+        f"'{path}' has no command '{word}'.{did_you_mean(word, entry.commands)}",
+        remedy=f"Choose one of: {', '.join(entry.commands)}",
+    )
+
+
+def _execute(path: str, command: Command, argv: Sequence[str]) -> int:
+    import importlib
+    import inspect
+
+    from retinue.frontends.cli.project import Parser
+
+    home, _, name = command.home.partition(":")
+    module = importlib.import_module(f"retinue.frontends.cli.{home}")
+    ending = f"_{name}" if name else ""
+    execute = getattr(module, f"execute{ending}")
+    text = inspect.cleandoc(execute.__doc__) if name else module.__doc__
+    parser = Parser(prog=path, description=text, epilog=EXIT_CODES)
+    getattr(module, f"configure{ending}")(parser)
+    try:
+        args = parser.parse_args(argv)
+    except UsageError as error:
+        if parser.get_default("documents"):
+            from retinue.frontends.cli.run import print_refusal, requested_output
+
+            print_refusal(error, requested_output(argv))
+        raise
+    code: int = execute(args)
+    return code

@@ -1,0 +1,85 @@
+"""`retinue plugins list` and `plugins check`."""
+
+from __future__ import annotations
+
+import argparse
+
+from retinue.app.plugins import CheckedPlugin, PluginView, check_plugins, list_plugins
+from retinue.app.text import clean, indent, optional, plural
+from retinue.frontends.cli.project import add_cwd, add_json, folder, say, write_json
+from retinue.frontends.cli.servers import LOOK_AT
+
+_COUNTED = ("agents", "skills", "hooks", "servers")
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """List the plugins of this project, who brought each, and what it has.
+
+    A plugin is a folder (or one Python file) with agents, skills, hooks, MCP servers or tools:
+
+        .retinue/plugins/NAME/            the project's
+        RETINUE_HOME/plugins/NAME/        your own
+        "plugins": ["path", …]            in a settings file
+        entry points `retinue.plugins`    of installed Python packages
+
+    Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
+    consent to them (retinue trust). `retinue plugins check` imports their tools.
+    """
+    plugins, problems = list_plugins(folder(args.cwd))
+    if args.json:
+        write_json(plugins)
+        return 0
+    for plugin in plugins.plugins:
+        print(clean(_line(plugin)))
+    if not plugins.plugins:
+        print("No plugins. Put one into .retinue/plugins/NAME/, or see: retinue plugins list --help")
+    for problem in problems:
+        say(clean(f"warning: {problem}"))
+    return 0
+
+
+def _line(plugin: PluginView) -> str:
+    parts = [plural(len(getattr(plugin, key)), key[:-1]) for key in _COUNTED if getattr(plugin, key)]
+    if plugin.tools:
+        parts.append("tools")
+    name = f"{plugin.name} {plugin.version or ''}".strip()
+    state = optional(" · {}", plugin.withheld)
+    return f"{name:<24} {', '.join(parts) or 'nothing'}{state}  ({plugin.origin}: {plugin.path})"
+
+
+def configure_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
+    parser.add_argument("--trust", action="store_true", help="also import what the project brings, this once")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
+
+
+def execute_check(args: argparse.Namespace) -> int:
+    """Import the tools of plugins, as a run would, and say what they have and what is wrong.
+
+        retinue plugins check              all of them
+        retinue plugins check weather      one
+        retinue plugins check --trust      also those of the project that you have not consented to
+
+    The exit code is 1 when a plugin is broken.
+    """
+    checked = check_plugins(folder(args.cwd), args.name, trust=args.trust)
+    if args.json:
+        write_json(checked)
+    else:
+        for plugin in checked.plugins:
+            print(_checked_lines(plugin))
+        for failed in checked.failed:
+            say(clean(f"{failed.path}: {failed.reason}"))
+    return int(bool(checked.failed) or any(plugin.problems for plugin in checked.plugins))
+
+
+def _checked_lines(plugin: CheckedPlugin) -> str:
+    tools = ", ".join(f"{tool.name} ({', '.join(tool.effects) or 'no effects'})" for tool in plugin.tools)
+    lines = [f"{plugin.name}: {plugin.withheld or tools or 'no tools'}"]
+    return "\n".join(map(clean, lines + indent(plugin.problems, "    ! ")))

@@ -1,0 +1,286 @@
+"""`retinue runs steer`, `stop`, `background`, `resume`, `undo` and `prune`: orders to runs and about what they left."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from retinue.app.changes import PruneReport, UndoReport, prune_runs, undo_run
+from retinue.app.feed import CommandAnswer, CommandRefusedError, Feed
+from retinue.app.places import project_of
+from retinue.app.session_options import read_task
+from retinue.app.snapshot import find_stoppable
+from retinue.app.text import local_time, optional
+from retinue.app.watch import wait_until_ended
+from retinue.core.controls import in_line
+from retinue.core.delegation import LIVE
+from retinue.core.format import relative as undo_path
+from retinue.core.run_state import RunState
+from retinue.errors import UsageError
+from retinue.frontends.cli.project import add_run, add_where, count, folder, locate, project, say, write_values
+from retinue.frontends.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
+
+BY = ""
+"""The person at this terminal."""
+ENDING_SECONDS = 5.0
+
+
+def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
+    """Return what became of a command; a refusal is printed as an answer, not as an error."""
+    try:
+        return asyncio.run(verb)
+    except CommandRefusedError as refused:
+        return refused.answer
+
+
+async def until_ended(feed: Feed, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return how each run stands once all have ended, or after a few seconds."""
+    rows = await wait_until_ended(feed, run_ids, ENDING_SECONDS)
+    return {row.id: row.ended or row.state for row in rows}
+
+
+def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
+    """Print what became of each command. Return 1 unless all were accepted."""
+    known = statuses or {}
+    if as_json:
+        results = [
+            {
+                "run": answer.run_id,
+                "accepted": answer.accepted,
+                "answer": answer.text,
+                "status": known.get(answer.run_id),
+            }
+            for answer in answers
+        ]
+        write_values({"results": results})
+    else:
+        for answer in answers:
+            if answer.accepted:
+                print(f"{answer.run_id}  {known.get(answer.run_id) or answer.text}")
+            else:
+                say(f"{answer.run_id}  {answer.text}")
+    return int(not all(answer.accepted for answer in answers))
+
+
+def configure_steer(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
+    add_where(parser)
+
+
+def execute_steer(args: argparse.Namespace) -> int:
+    """Say something to a run of any process. It reads it after its current tool calls.
+
+    MESSAGE is the text itself, @file, or - for standard input.
+
+        retinue runs steer 3f2a9c1d "Only look in src/"
+        retinue runs steer @explore "And the tests, too"
+        git diff | retinue runs steer 3f2a9c1d -
+    """
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
+    said = read_task(args.message, "message")
+    if feed.redact(said) is not said:
+        say("retinue: a secret in the message was taken out; give it to the agent in a file")
+    return report([give(feed.say(row.id, said, by=BY))], as_json=args.json)
+
+
+def configure_stop(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, its beginning, or @name")
+    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    parser.add_argument("--all", action="store_true", help="every run of this project, of all processes")
+    add_where(parser)
+
+
+def execute_stop(args: argparse.Namespace) -> int:
+    """Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
+    died, commands that still run are ended.
+
+    retinue runs stop 3f2a9c1d
+    retinue runs stop 3f2a9c1d --tree      (with everything it has started)
+    retinue runs stop --all                (every run of this project)
+    """
+    if (args.run is None) == (not args.all):
+        raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
+    return asyncio.run(_stop(args))
+
+
+async def _stop(args: argparse.Namespace) -> int:
+    feed, targets = await _targets(args)
+    if not targets:
+        say("Nothing is running here.")
+        return report([], as_json=args.json)
+    answers = await feed.stop_runs(targets, by=BY, tree=args.tree)
+    if all(row.state == "interrupted" for row in targets):
+        return report(answers, as_json=args.json)
+    if not (args.tree or args.all):
+        accepted = [answer.run_id for answer in answers if answer.accepted]
+        return report(answers, as_json=args.json, statuses=await until_ended(feed, accepted))
+    statuses = await until_ended(feed, [row.id for row in targets if row.state in LIVE])
+    for number, answer in enumerate(answers):
+        # A run that ended by itself, or with the one before it, is as stopped as was wanted.
+        if statuses.get(answer.run_id, "running") not in LIVE:
+            answers[number] = replace(answer, accepted=True)
+    return report(answers, as_json=args.json, statuses=statuses)
+
+
+async def _targets(args: argparse.Namespace) -> tuple[Feed, list[RunState]]:
+    if args.all:
+        feed = Feed(folder(args.cwd))
+        return feed, (await feed.snapshot(states=LIVE)).runs[::-1]
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
+    return feed, await feed.read(find_stoppable, row.id, tree=args.tree)
+
+
+def configure_background(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    add_where(parser)
+
+
+def execute_background(args: argparse.Namespace) -> int:
+    """Move a run that another one waits for to the background: that one goes on, and is told when the
+    run has ended.
+
+    retinue runs background 3f2a9c1d
+    retinue runs background @explore
+    """
+    state, row = locate(args)
+    feed = Feed(Path(row.cwd), state)
+    return report([give(feed.to_background(row.id, by=BY))], as_json=args.json)
+
+
+def configure_resume(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
+    add_continuation(parser)
+
+
+def execute_resume(args: argparse.Namespace) -> int:
+    """Go on with a run that was interrupted, stopped or has ended.
+
+    It keeps its definition, tools, depth and folder, and its model unless another is named; finished
+    tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
+    its budget apply again, but for those that are given here.
+
+        retinue runs resume 3f2a9c1d
+        retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
+        retinue runs resume 3f2a9c1d "Now look at the tests, too"
+    """
+
+    async def work() -> int:
+        state, row = locate(args)
+        prompt = None
+        if args.prompt is not None:
+            prompt = read_task(args.prompt, "prompt")
+        async with open_retinue(args, project_of(state, row)) as retinue:
+            return await go_on(retinue, row.id, prompt, args)
+
+    return guarded(work, output_of(args))
+
+
+_DAY = "%Y-%m-%d"
+_WORDS = {
+    "restored": "restored",
+    "removed": "removed",
+    "unchanged": "as it was",
+    "kept": "KEPT",
+    "failed": "FAILED",
+}
+
+
+def configure_undo(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, "id of the run, or its beginning")
+    parser.add_argument("--turn", type=int, metavar="N", help="only what it did in turn N and later")
+    parser.add_argument("--tree", action="store_true", help="also what the runs it has started did")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--force", action="store_true", help="also overwrite what others have changed since")
+    add_where(parser)
+
+
+def execute_undo(args: argparse.Namespace) -> int:
+    """Put back the files a run has changed, to how they were before it or before one of its turns.
+
+    What someone else has changed since, a person or another run, is left alone and named; --force
+    overwrites it, and keeps a copy in the shadow repository. Files the run deleted come back, files
+    it created go, modes and links are kept. What it did elsewhere (databases, other hosts, files
+    outside its workspace) is not undone: see `retinue runs effects`.
+
+    retinue runs undo 3f2a9c1d --dry-run
+    retinue runs undo 3f2a9c1d
+    retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
+    retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
+    """
+    folder, row = locate(args)
+    report = undo_run(folder, row, turn=args.turn, tree=args.tree, force=args.force, dry_run=args.dry_run)
+    if args.json:
+        write_values(report)
+    else:
+        _print_undo(row, report)
+    if report.forgotten:
+        say(f"Not undone: what it did before {local_time(report.forgotten, _DAY)}, when its checkpoints were removed.")
+    return int(report.incomplete)
+
+
+def _print_undo(row: RunState, report: UndoReport) -> None:
+    for file in report.files:
+        path = in_line(undo_path(file.path, row.cwd))
+        print(f"{_WORDS[file.fate]:<10} {path}{optional('  ({})', file.detail)}")
+    if not report.files:
+        say("Nothing to undo: the record has no file that this run changed.")
+    elif report.dry_run:
+        say("Nothing was changed (--dry-run).")
+    if any(file.fate == "kept" for file in report.files) and not report.forced:
+        say("Kept files were left alone. To put them back all the same: --force")
+
+
+def configure_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
+    parser.add_argument("--events", action="store_true", help="also what the runs said and read: they cannot go on")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    add_where(parser)
+
+
+def execute_prune(args: argparse.Namespace) -> int:
+    """Remove what runs of long ago have left on the disk, and keep what they did.
+
+    Of trees of runs in which nothing has happened for that many days, checkpoints, long outputs of tools
+    and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
+    shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
+
+    With --events the log shrinks, too: of these runs it keeps what they were asked, how they ended, and what they used
+    in sum. The setting `log.keepDays` does the same once a day, and leaves the space to new runs.
+
+        retinue runs prune --dry-run
+        retinue runs prune --older-than 90
+        retinue runs prune --older-than 90 --events
+    """
+    report = prune_runs(project(args), args.older_than, events=args.events, dry_run=args.dry_run)
+    if args.json:
+        write_values(report)
+    else:
+        _print_prune(report, args.older_than)
+    return 0
+
+
+def _print_prune(report: PruneReport, days: int) -> None:
+    if not (report.checkpoints_of or report.files or report.events_of):
+        print(f"Nothing to remove: {report.runs} runs are older than {days} days.")
+        return
+    verb = "would be removed" if report.dry_run else "removed"
+    size = f"{report.bytes / 2**20:.1f} MB"
+    print(f"{verb}: checkpoints of {report.checkpoints_of} runs, {report.files} outputs and transcripts ({size})")
+    if not report.events_of:
+        return
+    if report.dry_run:
+        print(f"{verb}: the events of {report.events_of} runs")
+        return
+    smaller = f"{(report.log_bytes or 0) / 2**20:.1f} MB"
+    print(f"{verb}: {report.events} events of {report.events_of} runs; the log is {smaller} smaller")
+    if report.log_busy:
+        say("The disk did not get all space back: another process uses the log, or a server keeps it. New runs use it.")

@@ -1,0 +1,206 @@
+"""The commands of `retinue schedule`. A job is found by id, beginning of an id, or name."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+
+from retinue.app.process import on_end
+from retinue.app.schedules import (
+    JobVerb,
+    JobView,
+    add_job,
+    change_job,
+    fire_once,
+    fire_until,
+    job_sign,
+    list_jobs_in,
+    run_job,
+)
+from retinue.app.session_options import read_task
+from retinue.app.text import clean_line, optional, relative
+from retinue.frontends.cli.project import add_cwd, add_where, folder, say, write_json
+
+_HERE = "the project (default: here)"
+
+
+def configure_change(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", help="id, beginning of an id, or name")
+    add_where(parser, _HERE)
+
+
+def _change(args: argparse.Namespace, verb: JobVerb, done: str) -> int:
+    job = asyncio.run(change_job(folder(args.cwd), args.job, verb))
+    if args.json:
+        write_json(job)
+    else:
+        print(f"{done} {job.id}  {job.name}")
+    return 0
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_where(parser, _HERE)
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """Jobs of this project: when each is due next, and how it went last.
+
+    ✓ will fire or is done    ! failed last    ⋯ at work    ✗ switched off or never started
+    """
+    jobs = list_jobs_in(folder(args.cwd))
+    if args.json:
+        write_json(jobs)
+        return 0
+    if not jobs.jobs:
+        print("No jobs. Add one: retinue schedule add Explore 'What changed since yesterday?' --when '0 0 9 * * *'")
+        return 0
+    for number, job in enumerate(jobs.jobs, 1):
+        print(_line(number, job))
+    if any(map(_is_due, jobs.jobs)):
+        say("Jobs fire while the terminal app or `retinue schedule daemon` runs in this project.")
+    return 0
+
+
+def _is_due(job: JobView) -> bool:
+    """Return whether its time has come and nothing has fired it yet."""
+    return job.enabled and job.next_at is not None and job.next_at < time.time()
+
+
+def _line(number: int, job: JobView) -> str:
+    mark, _ = job_sign(job, job.last_status)
+    name = f"{clean_line(job.name)}  [{clean_line(job.agent)}]  {clean_line(job.schedule)}"
+    parts = [f"{number:>2} {mark} {job.id}  {name}"]
+    if _is_due(job):
+        parts.append(f"due {relative(job.next_at)}")
+    elif job.enabled and job.next_at is not None:
+        parts.append(f"next {relative(job.next_at)}")
+    if job.last_at is not None:
+        parts.append(f"last {relative(job.last_at)} ({job.last_status or 'unknown'})")
+    parts.append(f"runs {job.runs}{optional(', {} passed over', job.skipped)}")
+    if job.last_error:
+        parts.append(clean_line(job.last_error))
+    return " · ".join(parts)
+
+
+def configure_add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", help="which agent")
+    parser.add_argument("task", help="what it is to do: words, @file, or - for standard input")
+    parser.add_argument("--when", required=True, metavar="WHEN", help="when, as above")
+    parser.add_argument("--name", default="", help="what the job is called (default: agent and time)")
+    parser.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (default: this machine's)")
+    parser.add_argument(
+        "--missed",
+        choices=["skip", "catch-up"],
+        help="times at which nothing ran here: passed over, or made up for once",
+    )
+    parser.add_argument("--jitter", type=float, metavar="SECONDS", help="start up to this much later")
+    parser.add_argument("--model", metavar="M", help="model of its runs")
+    parser.add_argument("--max-turns", type=int, metavar="N", help="turns of each run")
+    add_where(parser, _HERE)
+
+
+def execute_add(args: argparse.Namespace) -> int:
+    """Start an agent at a time, once or again and again.
+
+        retinue schedule add Explore "What changed since yesterday?" --when "0 0 9 * * 1-5"
+        retinue schedule add reviewer @task.md --when 2h --name "look again"
+        retinue schedule add verification "Run the slow tests" --when +30m --missed catch-up
+
+    WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
+    with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
+    the project.
+    """
+    options = {}
+    if args.model is not None:
+        options["model"] = args.model
+    if args.max_turns is not None:
+        options["max_turns"] = args.max_turns
+    job = asyncio.run(
+        add_job(
+            folder(args.cwd),
+            args.agent,
+            read_task(args.task),
+            args.when,
+            name=args.name,
+            zone=args.tz,
+            missed=args.missed,
+            jitter=args.jitter,
+            options=options,
+        )
+    )
+    if args.json:
+        write_json(job)
+        return 0
+    print(f"{job.id}  {job.name}: next {job.next_run or ''} ({relative(job.next_at)})")
+    say("It fires while the terminal app or `retinue schedule daemon` runs in this project.")
+    return 0
+
+
+def execute_remove(args: argparse.Namespace) -> int:
+    """Remove a job. Runs it has started go on."""
+    return _change(args, "remove", "Removed")
+
+
+configure_remove = configure_change
+
+
+def execute_enable(args: argparse.Namespace) -> int:
+    """Switch a job on again. What was due meanwhile is passed over."""
+    return _change(args, "enable", "Switched on")
+
+
+configure_enable = configure_change
+
+
+def execute_disable(args: argparse.Namespace) -> int:
+    """Switch a job off without removing it."""
+    return _change(args, "disable", "Switched off")
+
+
+configure_disable = configure_change
+
+
+def execute_run(args: argparse.Namespace) -> int:
+    """Run a job now, besides its times, and print its answer."""
+    run = asyncio.run(run_job(folder(args.cwd), args.job))
+    if args.json:
+        write_json({"run_id": run.run_id, "status": run.status, "result": run.result, "partial": run.partial})
+    else:
+        print(run.result)
+    return run.exit_code
+
+
+configure_run = configure_change
+
+
+def configure_daemon(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="one look, then wait for what it started")
+    parser.add_argument("--quiet", action="store_true", help="say nothing")
+    add_cwd(parser, _HERE)
+
+
+def execute_daemon(args: argparse.Namespace) -> int:
+    """Keep firing the jobs of a project without a terminal.
+
+        retinue schedule daemon              until SIGTERM or Ctrl-C; says what it does on standard error
+        retinue schedule daemon --once       fire what is due now, wait for it, and end: for cron or systemd timers
+
+    Any number of daemons and sessions may run side by side: each time of a job is fired by one of them.
+    """
+    return asyncio.run(_serve(args))
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    def report(text: str) -> None:
+        if not args.quiet:
+            print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+    cwd = folder(args.cwd)
+    if args.once:
+        return int(not await fire_once(cwd, report))
+    ended = asyncio.Event()
+    with on_end(ended.set):
+        await fire_until(cwd, ended, report)
+    return 0

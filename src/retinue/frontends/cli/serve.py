@@ -1,0 +1,123 @@
+"""`retinue serve` and `retinue open`: the HTTP API and the page."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.app.places import locate_run
+from retinue.app.text import plural
+from retinue.errors import MissingExtraError, StateError, UsageError
+from retinue.frontends.cli.project import add_cwd, count, folder, say, write_json
+
+if TYPE_CHECKING:
+    from retinue.frontends.server import ServerInfo
+
+PORT = 4747
+_LARGEST_PORT = 65535
+
+
+def configure_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="H", help="the address to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port", type=count, default=PORT, metavar="N", help="(default: %(default)s; 0: any that is free)"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="do not open the page")
+    parser.add_argument("--json", action="store_true", help="print one JSON object when ready: url, port, token, pid")
+    parser.add_argument("--name", action="append", metavar="HOST", default=[], help="a further name of this machine")
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve with TLS: the certificate")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="serve with TLS: the key of the certificate")
+    parser.add_argument("--uds", type=Path, metavar="FILE", help="listen on a Unix socket instead of a port")
+    parser.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS")
+    add_cwd(parser, "the project to serve (default: here)")
+
+
+def execute_serve(args: argparse.Namespace) -> int:
+    """Serve the HTTP API and the page of this project, until Ctrl-C.
+
+        retinue serve                     http://127.0.0.1:4747, opened in the browser
+        retinue serve --port 0 --json --no-browser
+
+    All runs of the project are there, whichever process runs them. At the end, runs that were started
+    through the server are stopped, and can be resumed; runs of other processes go on. The address that is
+    printed signs one browser in, once, within ten minutes; `retinue open` prints another one. The token that
+    --json prints is for programs: whoever has it can start agents.
+    """
+    if args.port > _LARGEST_PORT:
+        raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_LARGEST_PORT}.")
+    try:
+        from retinue.frontends.server import ServerOptions, run_server
+    except ImportError as error:
+        raise MissingExtraError("serve", "retinue serve") from error
+    options = ServerOptions(
+        cwd=folder(args.cwd),
+        host=args.host,
+        port=args.port,
+        insecure=args.insecure,
+        certificate=args.certificate,
+        key=args.key,
+        names=tuple(args.name),
+        uds=args.uds,
+    )
+
+    def ready(info: ServerInfo) -> None:
+        if args.json:
+            _write_info(info, info.link())
+        else:
+            print(info.link(), flush=True)
+            say("Ctrl-C ends the server. Runs of other processes go on.")
+        if info.port and not args.no_browser and sys.stdout.isatty():
+            # A thread: some browsers run in the foreground, and the page must be answered meanwhile.
+            threading.Thread(target=info.open_page, args=(options.cwd,), daemon=True).start()
+
+    stopped = asyncio.run(run_server(options, ready))
+    if stopped:
+        say(f"{plural(stopped, 'run')} of this server stopped. Go on with: retinue runs resume ID")
+    return 0
+
+
+def configure_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", help="id of the run to show, or its beginning")
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object: url, port, token, pid")
+    add_cwd(parser, "the project whose server is meant (default: here)")
+
+
+def execute_open(args: argparse.Namespace) -> int:
+    """Open the page of the server that is running, at a run if one is named.
+
+        retinue open
+        retinue open 3f2a9c1d
+        retinue open --json               for programs: with the token of the server
+
+    The address that is printed signs one browser in, once, within ten minutes.
+    """
+    try:
+        from retinue.frontends.server import running_server
+    except ImportError as error:
+        raise MissingExtraError("serve", "retinue open") from error
+    cwd = folder(args.cwd)
+    info = running_server(cwd)
+    if info is None:
+        raise StateError("No server of this project is running.", remedy="Start one with: retinue serve")
+    run_id = ""
+    if args.run is not None:
+        _, row = locate_run(args.run, cwd)
+        run_id = row.id
+    if args.json:
+        _write_info(info, info.link(run_id))
+        return 0
+    print(info.link(run_id), flush=True)
+    if info.port and not args.no_browser and sys.stdout.isatty() and not info.open_page(cwd, run_id):
+        say("No browser has opened the page. Open the address above.")
+    return 0
+
+
+def _write_info(info: ServerInfo, link: str) -> None:
+    write_json({"url": link, "port": info.port, "token": info.token, "pid": info.pid}, indent=None)

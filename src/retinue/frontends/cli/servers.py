@@ -1,0 +1,71 @@
+"""`retinue servers list` and `servers check`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from retinue.app.servers import CheckedServer, check_servers, list_servers_in, server_line
+from retinue.app.text import indent
+from retinue.frontends.cli.project import add_cwd, add_json, folder, warn, write_json
+
+LOOK_AT = "the project to look at (default: here)"
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """List the MCP servers that agents of this project may use, and who brought each.
+
+    Servers come from `mcpServers` in the settings, the project's .mcp.json, ~/.claude.json, and the
+    files of pi and CodingCode. Nothing is started; tools are those that a server had when it was
+    last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
+    """
+    servers = list_servers_in(folder(args.cwd))
+    if args.json:
+        write_json(servers)
+        return 0
+    warn(servers.problems)
+    for server in servers.servers:
+        print(server_line(server))
+    if not servers.servers:
+        print("No MCP servers. Add one to mcpServers in the settings, or to .mcp.json.")
+    return 0
+
+
+def configure_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
+    parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
+    add_cwd(parser, LOOK_AT)
+    add_json(parser, "print one JSON document")
+
+
+def execute_check(args: argparse.Namespace) -> int:
+    """Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
+
+    retinue servers check                  all that may start
+    retinue servers check github --json
+
+    A server that does not work is shown with what it said last; all of it is in the named log file.
+    """
+    checked = asyncio.run(check_servers(folder(args.cwd), args.names, args.timeout))
+    if args.json:
+        write_json(checked)
+    else:
+        print("\n".join(map(_story, checked.servers)) or "No MCP servers.")
+    return int(not all(server.works for server in checked.servers))
+
+
+def _story(server: CheckedServer) -> str:
+    lines = [f"{'✓' if server.works else '✗'} {server.name} ({server.transport}) {server.target}"]
+    if server.problem:
+        lines.append(f"    {server.problem}")
+    if server.log:
+        lines.append(f"    log: {server.log}")
+    for tool in server.tools:
+        first = tool.description.partition("\n")[0]
+        lines.append(f"    mcp__{server.name}__{tool.name}  {first[:80]}".rstrip())
+    return "\n".join(lines + indent(server.notes, "    note: "))

@@ -1,0 +1,71 @@
+"""The MCP front end: agents as tools of another program, over stdio (`retinue mcp`) or HTTP (`retinue serve`, `/mcp`).
+
+host         what the program at the other end can do, and the forms that its user fills in
+offer        which agents are offered, and the tool of each
+params       what the tools take
+tools        the tools: what each says of itself and does
+tasks        the Tasks extension: a run as a task
+result       a run as the result of a call
+server       all of it as one server of the SDK; agents and runs as resources; news of changed agent files
+stdio        the server as a process that talks over stdin and stdout
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+
+from retinue.app.process import claim_standard_streams
+from retinue.errors import UsageError
+
+if TYPE_CHECKING:
+    from retinue.app.feed import Feed
+    from retinue.frontends.mcp.server import McpServer
+
+
+class WireStreams(Struct, frozen=True):
+    """Where the host is."""
+
+    source: BinaryIO
+    sink: BinaryIO
+
+
+def claim_streams() -> WireStreams:
+    """Take stdin and stdout for the protocol: they are moved to other descriptors before anything else is imported, and
+    are never given back. Raise UsageError where one of them is closed."""
+    try:
+        reading, writing = claim_standard_streams()
+    except OSError:
+        raise UsageError(
+            "Stdin or stdout is closed.", remedy="A host starts this program: retinue mcp install"
+        ) from None
+    if os.isatty(reading):
+        sys.stderr.write("Waiting for a host on stdin. What to write into its configuration: retinue mcp install\n")
+    return WireStreams(os.fdopen(reading, "rb"), os.fdopen(writing, "wb"))
+
+
+def serve_host(cwd: Path, names: tuple[str, ...], *, tool_each: bool, attended: bool) -> int:
+    """Serve the program that has started this one until it goes away, over stdin and stdout; the options are those of
+    `Offer` and `serve_stdio`. Return the exit code."""
+    # Before anything is imported that might print.
+    streams = claim_streams()
+    # The SDK makes a hundred thousand objects when it is imported, and none of them is garbage.
+    gc.disable()
+    from retinue.frontends.mcp.stdio import serve_stdio
+
+    gc.freeze()
+    gc.enable()
+    return asyncio.run(serve_stdio(streams, cwd, names, tool_each=tool_each, attended=attended))
+
+
+def make_server(feed: Feed) -> McpServer:
+    """Return a server of the SDK that offers every agent of a project."""
+    from retinue.frontends.mcp.server import McpServer
+
+    return McpServer(feed)

@@ -1,0 +1,151 @@
+"""The Tasks extension (`io.modelcontextprotocol/tasks`): a run as a task, and the id of the run as the id of the task.
+
+A task is as durable as the run: it is in the log before the host hears of it, and any server of the project answers for
+it. When the process of a run has ended before the run did, the next one that is asked for the task goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+from weakref import WeakValueDictionary
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
+
+from retinue.app.feed import ConflictError, Feed
+from retinue.app.text import plural
+from retinue.app.watch import RunStanding, look_at
+from retinue.core.run_state import RunState
+from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
+from retinue.frontends.mcp.host import TASKS, McpHost, answer_item, form_request
+from retinue.frontends.mcp.result import error_result, run_result
+
+_POLL_MILLISECONDS = 1000
+_FORM_ACTIONS = frozenset({"accept", "decline", "cancel"})
+
+
+class TaskQuery(RequestParams):
+    task_id: str
+
+
+class TaskUpdate(TaskQuery):
+    input_responses: dict[str, dict[str, Any]]
+
+
+def create_task(row: RunState) -> dict[str, Any]:
+    """Return the result of a call that goes on as a task."""
+    return {"resultType": "task", **_task(row, "working", f"{row.agent} works on it.")}
+
+
+def _task(row: RunState, state: str, message: str = "") -> dict[str, Any]:
+    done = f"{plural(row.turns, 'turn')}, {plural(row.tool_uses, 'tool use')}"
+    return {
+        "taskId": row.id,
+        "status": state,
+        "statusMessage": message or f"{row.agent}: {row.status}, {done}",
+        "createdAt": _moment(row.created_at),
+        "lastUpdatedAt": _moment(row.updated_at),
+        # Runs stay in the log until their user prunes it.
+        "ttlMs": None,
+        "pollIntervalMs": _POLL_MILLISECONDS,
+    }
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def get_task(feed: Feed, host: McpHost, given: TaskQuery) -> dict[str, Any]:
+    """Return a task as it stands, with its result or with what it needs."""
+    found = await _find(feed, host, given.task_id)
+    try:
+        found = await take_up(feed, found, host.by)
+    except RetinueError as error:
+        # The tool has failed, not the protocol: the task is complete, with an error.
+        message = f"The run was cut off and could not be taken up again: {error.message}"
+        result = error_result(StateError(message, remedy=error.remedy))
+        return {**_task(found.row, "completed", message), "result": _wire(result)}
+    row, outcome = found.row, found.outcome
+    if found.live:
+        if not found.waiting:
+            return _task(row, "working")
+        asked = {item.id: form_request(item) for item in found.waiting}
+        return {**_task(row, "input_required"), "inputRequests": asked}
+    if outcome is not None and outcome.ended == "stopped":
+        return _task(row, "cancelled", outcome.failure.message if outcome.failure is not None else "")
+    return {**_task(row, "completed"), "result": _wire(await run_result(feed, found))}
+
+
+def _wire(result: Any) -> dict[str, Any]:
+    made: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return made
+
+
+async def update_task(feed: Feed, host: McpHost, given: TaskUpdate) -> dict[str, Any]:
+    """Give a run the answers of the host's user. Answers to what waits no more are dropped: the first one stands."""
+    found = await _find(feed, host, given.task_id)
+    for item in found.waiting:
+        answer = given.input_responses.get(item.id)
+        if answer is None:
+            continue
+        action, content = answer.get("action"), answer.get("content") or {}
+        if action not in _FORM_ACTIONS or not isinstance(content, dict):
+            raise MCPError(INVALID_PARAMS, f"The response to {item.id} is no result of elicitation/create.")
+        try:
+            await answer_item(feed, item, action, content, host.by)
+        except UsageError as error:
+            raise MCPError(INVALID_PARAMS, f"{error.message} {error.remedy}".strip()) from None
+    return {}
+
+
+async def cancel_task(feed: Feed, host: McpHost, given: TaskQuery) -> dict[str, Any]:
+    """Stop the run of a task, and all below it."""
+    found = await _find(feed, host, given.task_id)
+    try:
+        await feed.stop(found.row.id, by=host.by, tree=True)
+    except ConflictError:
+        # It has ended meanwhile, and the task says so.
+        return {}
+    return {}
+
+
+async def _find(feed: Feed, host: McpHost, task_id: str) -> RunStanding:
+    if not host.tasks:
+        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
+    try:
+        found = await look_at(feed, task_id)
+    except UnknownRunError as error:
+        raise MCPError(INVALID_PARAMS, f"Task not found: {error.message}") from None
+    if found.row.id != task_id:
+        # An id is whole: its beginning would be easy to guess.
+        raise MCPError(INVALID_PARAMS, f"Task not found: {task_id}")
+    return found
+
+
+_TURNS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+
+async def take_up(feed: Feed, found: RunStanding, by: str) -> RunStanding:
+    """Go on, in this process, with a run that a host wanted and whose process ended before the run did. Return how it
+    stands then. Raise what `Feed.resume` raises."""
+    if not (found.cut_off and found.asked.get("by", "").startswith("mcp")):
+        return found
+    run_id = found.row.id
+    turn = _TURNS.get(run_id) or asyncio.Lock()
+    _TURNS[run_id] = turn
+    async with turn:
+        # Another request of the host, or another server, may have been faster.
+        found = await look_at(feed, run_id)
+        if not found.cut_off:
+            return found
+        try:
+            await asyncio.shield(asyncio.create_task(feed.resume(run_id, by=by)))
+        except RetinueError:
+            found = await look_at(feed, run_id)
+            if found.cut_off:
+                raise
+            return found
+        return await look_at(feed, run_id)

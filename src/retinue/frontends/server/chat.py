@@ -1,0 +1,257 @@
+"""Agents for clients that speak OpenAI's chat completions: the model is an agent, `main` the main agent.
+
+The protocol has no memory: each request is a new run. What was said before goes into its task, as a quotation. Agents
+below the run, tool calls and approvals are invisible in it; approvals wait in the inbox. A client that leaves stops
+its run, as it would stop a model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import orjson
+from msgspec import Struct
+
+from retinue.app.feed import ConflictError, Feed, SpawnOrder
+from retinue.app.frame_story import FrameStories
+from retinue.app.stream import FeedFrame
+from retinue.core.encode import dump
+from retinue.core.outcome import Outcome
+from retinue.core.story import Entry
+from retinue.errors import StateError, UsageError
+from retinue.frontends.server.problem import RequestError
+
+BY = "openai"
+
+
+class ChatMessage(Struct, frozen=True):
+    """One message. Parts of `content` must be text."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        """Raise UsageError for parts that are no text: the run would know nothing of them."""
+        if not isinstance(self.content, list):
+            return self.content or ""
+        texts = [part.get("text") for part in self.content]
+        if not all(isinstance(text, str) for text in texts):
+            kinds = sorted({str(part.get("type")) for part in self.content if not isinstance(part.get("text"), str)})
+            raise UsageError(
+                f"A message has parts that are no text: {', '.join(kinds)}.",
+                remedy="Send text; name files of the project as @path in it.",
+            )
+        return "\n".join(str(text) for text in texts)
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool = False
+
+
+class JsonSchema(Struct, frozen=True):
+    schema: dict[str, Any] | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """In which form the answer comes. A schema binds the run, as `schema` of POST /v1/runs does."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+
+class ChatBody(Struct, frozen=True, kw_only=True):
+    """As OpenAI's API has it. `model` is the name of an agent. Sampling parameters are not used: the agent's file has
+    its own. Tools of the client, several choices and log probabilities are refused: an agent has none of them."""
+
+    model: str
+    messages: list[ChatMessage]
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+
+
+class ChatUsage(Struct, frozen=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatAnswer(Struct, frozen=True):
+    content: str
+    role: Literal["assistant"] = "assistant"
+
+
+class ChatChoice(Struct, frozen=True):
+    message: ChatAnswer
+    finish_reason: Literal["stop", "length"]
+    index: int = 0
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True):
+    """The answer of an agent, as OpenAI's API has it. `id` is the id of the run."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ChatUsage
+    object: Literal["chat.completion"] = "chat.completion"
+
+
+def task_of(messages: list[ChatMessage]) -> str:
+    """Return the task for a new run: the last words of the user, after what was said before as a quotation."""
+    if not messages or messages[-1].role != "user" or not messages[-1].text.strip():
+        raise UsageError("The last message must be the user's.", remedy="Send messages that end with a question.")
+    last = messages[-1].text
+    before = [message for message in messages[:-1] if message.text.strip()]
+    if not before:
+        return last
+    said = orjson.dumps([{"role": message.role, "content": message.text} for message in before]).decode()
+    return f"What was said before, as JSON:\n{said}\n\nAnswer this:\n{last}"
+
+
+def schema_of(form: ResponseFormat | None) -> dict[str, Any] | None:
+    """Return the schema that an answer must fit, or None for plain text."""
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return {"type": "object"}
+    if form.json_schema is None or form.json_schema.schema is None:
+        raise UsageError("`response_format` has no schema.", remedy="Put it into response_format.json_schema.schema.")
+    return form.json_schema.schema
+
+
+def _refuse_unable(body: ChatBody) -> None:
+    """Raise UsageError for what an agent cannot do: to leave it out in silence would look like an answer to it."""
+    if (body.tools or body.functions) and body.tool_choice != "none":
+        raise UsageError(
+            "An agent has its own tools, and cannot call those of a client.",
+            remedy="Leave `tools` out; an MCP server (`mcpServers` of the agent) can bring them.",
+        )
+    if body.n not in (None, 1):
+        raise UsageError("A run has one answer.", remedy="Leave `n` out, or send the request several times.")
+    if body.logprobs:
+        raise UsageError("A run has no log probabilities.", remedy="Leave `logprobs` out.")
+
+
+async def start_run(feed: Feed, body: ChatBody) -> str:
+    """Start the run that a request asks for, and return its id."""
+    _refuse_unable(body)
+    agent = None if body.model == "main" else body.model
+    order = SpawnOrder(agent=agent, task=task_of(body.messages), schema=schema_of(body.response_format))
+    row, _ = await feed.spawn(order, by=BY)
+    return row.id
+
+
+async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
+    """Run an agent to its end and return its answer. Raise RequestError when the run fails."""
+    run_id = await start_run(feed, body)
+    try:
+        outcome = await _ended(feed, run_id)
+    except BaseException:
+        await leave(feed, run_id)
+        raise
+    if not outcome.ok:
+        failure = outcome.failure
+        detail = failure.message if failure is not None else f"The run ended as {outcome.ended}."
+        # Not 409 or 5xx: clients would send the same task again by themselves.
+        raise RequestError(422, "RUN_FAILED", detail, f"retinue runs show {run_id}")
+    choice = ChatChoice(ChatAnswer(_answer(outcome, body)), _finish_reason(outcome))
+    return ChatCompletion(
+        id=run_id, created=int(time.time()), model=body.model, choices=[choice], usage=_usage(outcome)
+    )
+
+
+async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIterator[bytes]:
+    """Yield the chunks of an answer as server-sent events."""
+    common = {"id": run_id, "object": "chat.completion.chunk", "created": int(time.time()), "model": body.model}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return b"data: %b\n\n" % dump({**common, "choices": [choice]})
+
+    outcome: Outcome | None = None
+    # Only the value fits a schema: words on the way to it would be no JSON.
+    words = schema_of(body.response_format) is None
+    try:
+        yield chunk({"role": "assistant", "content": ""})
+        stories = FrameStories()
+        speaking: Entry | None = None
+        async for frame in _frames(feed, run_id):
+            if frame.type == "run.ended":
+                outcome = await feed.outcome(run_id)
+            elif frame.type == "run.interrupted":
+                yield _failed(orjson.loads(frame.data)["detail"], "interrupted")
+                return
+            _, steps = stories.take(frame) or (None, [])
+            for step in steps:
+                if step.entry.kind == "answer" and step.piece and words:
+                    # A blank line parts two answers.
+                    parted = speaking is not None and speaking is not step.entry
+                    yield chunk({"content": "\n\n" + step.piece if parted else step.piece})
+                    speaking = step.entry
+        assert outcome is not None
+        if outcome.ok and not words:
+            yield chunk({"content": _answer(outcome, body)})
+        if not outcome.ok:
+            message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
+            yield _failed(message, outcome.ended)
+        else:
+            yield chunk({}, _finish_reason(outcome))
+        if body.stream_options is not None and body.stream_options.include_usage:
+            yield b"data: %b\n\n" % dump({**common, "choices": [], "usage": _usage(outcome)})
+        yield b"data: [DONE]\n\n"
+    finally:
+        if outcome is None:
+            await leave(feed, run_id)
+
+
+def _failed(message: str, code: str) -> bytes:
+    return b"data: %b\n\n" % dump({"error": {"message": message, "type": "run_failed", "code": code}})
+
+
+async def leave(feed: Feed, run_id: str) -> None:
+    """Stop the run of a client that went away, unless it has ended."""
+    try:
+        await feed.stop(run_id, by=BY, tree=True)
+    except (ConflictError, StateError):
+        # It has just ended by itself, or cannot be recorded any more.
+        return
+
+
+async def _frames(feed: Feed, run_id: str) -> AsyncIterator[FeedFrame]:
+    async for frames in feed.events(after=0, run_id=run_id):
+        for frame in frames:
+            yield frame
+            if frame.type in ("run.ended", "run.interrupted"):
+                return
+
+
+async def _ended(feed: Feed, run_id: str) -> Outcome:
+    async for frame in _frames(feed, run_id):
+        if frame.type == "run.interrupted":
+            detail = orjson.loads(frame.data)["detail"]
+            raise RequestError(422, "RUN_INTERRUPTED", detail, f"retinue runs resume {run_id}")
+    return await feed.outcome(run_id)
+
+
+def _answer(outcome: Outcome, body: ChatBody) -> str:
+    return outcome.text if schema_of(body.response_format) is None else dump(outcome.value).decode()
+
+
+def _finish_reason(outcome: Outcome) -> Literal["stop", "length"]:
+    return "length" if outcome.truncated else "stop"
+
+
+def _usage(outcome: Outcome) -> ChatUsage:
+    usage = outcome.tree_usage or outcome.usage
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    return ChatUsage(prompt, usage.output, prompt + usage.output)

@@ -1,0 +1,377 @@
+"""The conversation with the main agent on the screen, event by event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+from textual import work
+from textual.containers import VerticalScroll
+from textual.widget import AwaitMount, Widget
+
+from retinue.app.call_text import SPAWNING, tool_of
+from retinue.core.events import Event, TextDelta
+from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, UserMessage
+from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.run_state import ActiveRun
+from retinue.core.story import Entry, Step, Story, Topic
+from retinue.core.tool import Todo
+from retinue.frontends.tui.board.board import Board
+from retinue.frontends.tui.board.cards import RunCard, Window
+from retinue.frontends.tui.board.questions import asked_question, without_frames
+from retinue.frontends.tui.chat.answer import Answer, Notice, Said
+from retinue.frontends.tui.chat.folded import AgentBlock, Checklist, Folded, Thinking, ToolBlock
+from retinue.frontends.tui.chat.notification import EndKey, NotificationBox
+from retinue.frontends.tui.chat.question import QuestionBlock, QuestionBox
+from retinue.runs.notifications import ending
+from retinue.runs.record import RESUME_PROMPT
+
+# Parts that are kept on the screen; older ones are in the log, and in the viewer.
+MAX_BLOCKS = 300
+CUT_BLOCKS = 100
+# Parts that are put on the screen in one go.
+BLOCKS_PER_MOUNT = 20
+MOUNT_PAUSE_SECONDS = 0.02
+# The notes that are shown, each with its kind.
+NOTES: Mapping[Topic | None, str] = {
+    "compacted": "info",
+    "limit": "warning",
+    "plan": "warning",
+    "retry": "warning",
+    "rewound": "info",
+    "warning": "warning",
+}
+EARLIER = "Earlier parts of the conversation are not shown here; the viewer has all of it."
+
+
+class ChatLog(VerticalScroll, can_focus=False):
+    """Shows the events of one run, live or from the log. `board` knows the agents that its calls start."""
+
+    # The width does not change when the scroll bar appears: nothing is drawn twice.
+    DEFAULT_CSS = "ChatLog { scrollbar-gutter: stable; }"
+
+    def __init__(self, board: Board | None = None) -> None:
+        super().__init__(id="chat")
+        self._board = board or Board()
+        self._checklist: Checklist | None = None
+        self._questions: list[QuestionBox] = []  # of agents that still wait for an answer
+        self._story = Story()
+        # Entries that may still change. One widget may show an answer that was cut off and its rest.
+        self._answers: dict[Entry, Answer] = {}
+        self._thoughts: dict[Entry, Thinking] = {}
+        self._tools: dict[Entry, ToolBlock] = {}
+        self._waiting: deque[Event] = deque()
+        self._busy = False
+        # Parts of a conversation from the log: only those that stay are put on the screen.
+        self._collected: list[Widget] | None = None
+        # Ends that were shown before the main agent heard of them.
+        self._early: set[EndKey] = set()
+        self._cutting = False
+        # Whether new tool calls are shown open.
+        self.unfolded = False
+        # The context sizes of models, for `paint`.
+        self._window: Window = lambda model: None
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    async def take(self, event: Event) -> None:
+        for step in self._story.take(event.body, event.seq, event.at):
+            if step.change == "grew":
+                self._grow(step)
+            else:
+                await self._take_step(step)
+
+    def _grow(self, step: Step) -> None:
+        entry = step.entry
+        if entry.kind == "answer":
+            self._answers[entry].write(step.piece)
+        elif entry.kind == "thinking":
+            self._thoughts[entry].write(step.piece)
+        elif entry in self._tools:
+            self._tools[entry].progress(step.piece)
+
+    async def _take_step(self, step: Step) -> None:
+        entry = step.entry
+        match entry.kind:
+            case "answer":
+                await self._take_answer(step)
+            case "thinking":
+                await self._take_thought(step)
+            case "call":
+                self._take_call(step)
+            case "todos":
+                await self._show_todos(entry.todos)
+            case "message" if entry.message is not None:
+                self._said(entry.message)
+            case "note" if entry.topic in NOTES:
+                self.add(Notice(entry.text, NOTES[entry.topic]))
+            case "ended" if entry.outcome is not None:
+                self._ended(entry.outcome)
+            case _:
+                pass
+
+    async def show(self, events: Sequence[Event]) -> None:
+        """Show an earlier conversation, or its end, in place of this one."""
+        await self.empty()
+        blocks: list[Widget] = []
+        self._collected = blocks
+        try:
+            for event in events:
+                await self.take(event)
+        finally:
+            self._collected = None
+        shown = blocks[-MAX_BLOCKS:]
+        if len(blocks) > MAX_BLOCKS or any(event.seq > 1 for event in events[:1]):
+            shown.insert(0, Notice(EARLIER))
+        await self.mount(*shown[-BLOCKS_PER_MOUNT:])
+        self.anchor()
+        if len(shown) > BLOCKS_PER_MOUNT:
+            self._mount_earlier(shown[:-BLOCKS_PER_MOUNT])
+
+    @work(group="earlier", exclusive=True)
+    async def _mount_earlier(self, blocks: list[Widget]) -> None:
+        """Put what is above the screen there, a few parts at a time: keys are heard meanwhile."""
+        while blocks:
+            await self.mount(*blocks[-BLOCKS_PER_MOUNT:], before=0)
+            del blocks[-BLOCKS_PER_MOUNT:]
+            await asyncio.sleep(MOUNT_PAUSE_SECONDS)
+
+    def push(self, event: Event) -> None:
+        """Take an event later, and in order: for callers that must not wait."""
+        self._waiting.append(event)
+        if not self._busy:
+            self._busy = True
+            self._drain()
+
+    def add(self, block: Widget) -> AwaitMount:
+        if self._collected is not None:
+            self._collected.append(block)
+            return AwaitMount(self, [])
+        mounted = self.mount(block)
+        if len(self.children) > MAX_BLOCKS + CUT_BLOCKS and not self._cutting:
+            self._cut()
+        return mounted
+
+    def tell_early(self, news: Sequence[ActiveRun], *, show_cost: bool) -> None:
+        """Show completions that the main agent has yet to hear of, each once."""
+        if not news:
+            return
+        notice = ChildrenEnded(tuple(map(ending, news)), group=len(news) > 1)
+        box = NotificationBox(notice, without=self._early)
+        if box.ends:
+            self._early |= box.ends
+            self.add(box)
+
+    def fold_all(self) -> bool:
+        """Open every tool call and thought, or fold them again. Return which."""
+        self.unfolded = not self.unfolded
+        for block in self.query(Folded):
+            block.fold(not self.unfolded)
+        return self.unfolded
+
+    async def empty(self) -> None:
+        self._story, self._checklist = Story(), None
+        for open_entries in (self._answers, self._thoughts, self._tools):
+            open_entries.clear()
+        self._early.clear()
+        self._questions.clear()
+        self._waiting.clear()
+        self.workers.cancel_group(self, "earlier")
+        await self.remove_children()
+
+    @work(group="chat")
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await self.take(self._next())
+                except Exception as error:  # noqa: BLE001 - a part that cannot be drawn must not hide what comes after it
+                    self.add(Notice(f"A part cannot be shown here ({type(error).__name__}: {error}).", "error"))
+        finally:
+            self._busy = False
+
+    def _next(self) -> Event:
+        """Return the next event; pieces of text that wait are taken together."""
+        event = self._waiting.popleft()
+        if not isinstance(event.body, TextDelta):
+            return event
+        pieces = [event.body.text]
+        while self._waiting and isinstance(following := self._waiting[0].body, TextDelta):
+            pieces.append(following.text)
+            self._waiting.popleft()
+        return replace(event, body=TextDelta("".join(pieces)))
+
+    @work(group="cut")
+    async def _cut(self) -> None:
+        """Remove old parts, so that the screen stays quick however long the conversation is."""
+        self._cutting = True
+        try:
+            # What is still at work stays: its next event must find it.
+            at_work = {*self._answers.values(), *self._thoughts.values(), *self._tools.values()}
+            with self.app.batch_update():
+                await self.remove_children([block for block in self.children[:-MAX_BLOCKS] if block not in at_work])
+                await self.mount(Notice(EARLIER), before=0)
+        finally:
+            self._cutting = False
+
+    def paint(self, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
+        """Show agents that a call waits for as they stand now."""
+        self._window = window
+        self._paint_questions()
+        at_work = [block for block in self._tools.values() if isinstance(block, AgentBlock)]
+        if not at_work:
+            return
+        cards = {card.call_id: card for card in self._board.recent(now)}
+        for block in at_work:
+            card = cards.get(block.call.id)
+            if card is not None:
+                block.paint(card, now, window, frame=frame, motion=motion)
+
+    def _paint_questions(self) -> None:
+        for box in list(self._questions):
+            card = self._board.cards.get(box.asked.agent_id)
+            if card is not None and box.is_attached:
+                box.paint(card)
+            if box.is_settled:
+                self._questions.remove(box)
+
+    async def _show_todos(self, todos: Sequence[Todo]) -> None:
+        """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
+        last = self._checklist
+        if last is not None and not last.is_done:
+            await self._take_away(last)
+        self._checklist = Checklist(todos)
+        self.add(self._checklist)
+
+    async def _take_away(self, block: Widget) -> None:
+        if self._collected is not None and block in self._collected:
+            self._collected.remove(block)
+        elif block.is_attached:
+            await block.remove()
+
+    def _card_of(self, call_id: str) -> RunCard | None:
+        for card in self._board.cards.values():
+            if card.call_id == call_id:
+                return card
+        return None
+
+    def _add_folded(self, block: Folded) -> None:
+        block.unfolded = block.unfolded or self.unfolded
+        self.add(block)
+
+    async def _take_answer(self, step: Step) -> None:
+        entry = step.entry
+        match step.change:
+            case "added":
+                self._answers[entry] = self._open_answer(entry)
+            case "ended":
+                answer = self._answers.pop(entry, None) or self._open_answer(entry)
+                await answer.finish(entry.text)
+                if entry.continues is not None:
+                    self._answers.pop(entry.continues, None)
+                if entry.cut_off:
+                    self._answers[entry] = answer
+            case "void":
+                await self._withdraw_answer(self._answers.pop(entry))
+            case _:
+                pass
+
+    def _open_answer(self, entry: Entry) -> Answer:
+        """Return what shows an answer: of the rest of one that was cut off, the same widget."""
+        beginning = self._answers.get(entry.continues) if entry.continues is not None else None
+        if beginning is not None:
+            beginning.go_on()
+            return beginning
+        answer = Answer()
+        self.add(answer)
+        return answer
+
+    async def _withdraw_answer(self, answer: Answer) -> None:
+        """Take back what was streamed of an answer that is asked for again: the model never said it. What it said
+        before the output limit cut it off stays."""
+        await answer.finish("")
+        if not answer.source:
+            await self._take_away(answer)
+
+    async def _take_thought(self, step: Step) -> None:
+        entry = step.entry
+        match step.change:
+            case "added":
+                self._thoughts[entry] = Thinking()
+                self._add_folded(self._thoughts[entry])
+            case "ended" if self._thoughts.pop(entry, None) is None:
+                self._add_folded(Thinking(entry.text))
+            case "void":
+                await self._take_away(self._thoughts.pop(entry))
+            case _:
+                pass
+
+    def _take_call(self, step: Step) -> None:
+        entry = step.entry
+        if step.change == "began" and entry.call is not None:
+            block = self._tools[entry] = _block(entry)
+            # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
+            if tool_of(entry.call) != "todo":
+                self._add_folded(block)
+            return
+        shown = self._tools.get(entry)
+        if shown is None:
+            return
+        if step.change != "ended":
+            shown.redraw()
+            return
+        del self._tools[entry]
+        if isinstance(shown, AgentBlock) and entry.result is not None:
+            card = self._card_of(shown.call.id)
+            if card is not None and not card.live:
+                shown.paint(card, card.ended_at or 0.0, self._window)
+        shown.end()
+        if entry.state == "failed" and tool_of(shown.call) == "todo":
+            self._add_folded(shown)
+
+    def _said(self, message: UserMessage) -> None:
+        if message.origin == "notification":
+            self._told(message)
+        elif message.text == RESUME_PROMPT:
+            self.add(Notice("It goes on from where it was."))
+        elif message.origin in ("task", "follow-up", "steer"):
+            self.add(Said(message.text))
+
+    def _told(self, message: UserMessage) -> None:
+        """Show what a notification tells, without the ends that were shown before."""
+        match message.notice:
+            case ModeNotice():
+                # The person chose the mode, which the status line shows.
+                return
+            case ChildAsked() as asked:
+                question = QuestionBox(asked_question(asked))
+                self._questions.append(question)
+                self.add(question)
+            case ChildrenEnded() as told:
+                box = NotificationBox(told, without=self._early)
+                if box.ends:
+                    self.add(box)
+            case _:
+                self.add(Notice(without_frames(message.text)))
+
+    def _ended(self, outcome: Outcome) -> None:
+        if outcome.truncated:
+            self.add(Notice(f"The answer was {CUT_OFF}. Say how to go on, and the rest can follow.", "warning"))
+        if outcome.ok:
+            return
+        if outcome.ended == "stopped":
+            self.add(Notice("Interrupted. What was said so far is kept; say how to go on.", "warning"))
+        elif outcome.failure is not None:
+            self.add(Notice(f"{outcome.failure.message} {outcome.failure.remedy}".strip(), "error"))
+
+
+def _block(entry: Entry) -> ToolBlock:
+    assert entry.call is not None, "the entry is a call"
+    if entry.call.name in SPAWNING:
+        return AgentBlock(entry)
+    if tool_of(entry.call) == "ask_user":
+        return QuestionBlock(entry)
+    return ToolBlock(entry)

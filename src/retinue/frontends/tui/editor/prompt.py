@@ -1,0 +1,365 @@
+"""The editor: several lines, Enter sends, Shift+Enter, Ctrl+J or `\\` and Enter begins a new line.
+
+A paste puts short text into it as it is, long text as a short placeholder that is sent whole, and the path of an
+image as `@path`. (A terminal pastes the path of a file that is dropped on it: in quotes, with `\\` before its spaces,
+or as an address.) A list opens above the editor: completions, or with Ctrl+R what was said before. Ctrl+G goes on in
+the person's own editor.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from rich.console import Group
+from rich.text import Text
+from textual import events, work
+from textual.message import Message
+from textual.widgets import Static, TextArea
+from textual.widgets.text_area import Selection
+
+from retinue.app.project_files import is_image_file
+from retinue.app.prompt_history import History
+from retinue.app.rich_text import STYLES, fit, one_line
+from retinue.frontends.tui.editor.completion import Candidate, Choices, CompletionPlace, place_of
+
+LONG_LINES = 10
+LONG_CHARACTERS = 1_000
+_PLACEHOLDER = re.compile(r"\[Pasted text #(\d+)[^\]\n]*\]")
+
+
+class Pastes:
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._last = 0
+
+    def take(self, text: str) -> str:
+        """Return what to put into the editor for a paste: the text, or a placeholder for a long one, and for the
+        path of an image its mention, which attaches it."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        mention = image_mention(text)
+        if mention is not None:
+            return mention
+        lines = text.count("\n") + 1
+        if lines <= LONG_LINES and len(text) <= LONG_CHARACTERS:
+            return text
+        self._last += 1
+        self._texts[self._last] = text
+        size = f"+{lines} lines" if lines > 1 else f"{len(text):,} characters"
+        return f"[Pasted text #{self._last} {size}]"
+
+    def whole(self, text: str) -> str:
+        """Return the text with every placeholder replaced by what it stands for."""
+        return _PLACEHOLDER.sub(lambda match: self._texts.get(int(match[1]), match[0]), text)
+
+    def before(self, text: str) -> int:
+        """Return the length of the placeholder that `text` ends with; 0 when it ends with none."""
+        last = next((match for match in _PLACEHOLDER.finditer(text) if match.end() == len(text)), None)
+        return len(last[0]) if last is not None and int(last[1]) in self._texts else 0
+
+    def forget(self) -> None:
+        self._texts.clear()
+
+
+def image_mention(pasted: str) -> str | None:
+    """Return `@path` for the path of an image that is there, and None for any other text. Names do not count: what is
+    in the file does."""
+    path = _path(pasted.strip())
+    if path is None or not is_image_file(path):
+        return None
+    if any(map(str.isspace, str(path))):
+        return f'@"{path}" '
+    return f"@{path} "
+
+
+def _path(text: str) -> Path | None:
+    """Return the one absolute path that a text consists of."""
+    if not text or "\n" in text or len(text) > LONG_CHARACTERS or text[0] not in "/~'\"f":
+        return None
+    if text.startswith("file://"):
+        path = Path(unquote(urlsplit(text).path))
+    else:
+        path = _unquoted(text)
+    return path if path.is_absolute() else None
+
+
+def _unquoted(text: str) -> Path:
+    try:
+        words = shlex.split(text)
+        # A path with spaces and no quotes is a path all the same, when there is such a file.
+        plain = Path(words[0] if len(words) == 1 else text)
+        return plain.expanduser()
+    except (ValueError, RuntimeError, IndexError):
+        return Path(text)
+
+
+class Popup(Static):
+    """The list of completions, which takes no room while it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="popup")
+        self.display = False
+
+    def paint(self, choices: Choices) -> None:
+        self.display = choices.open
+        if choices.open:
+            self.update(Group(*lines(choices, max(self.app.size.width - 4, 1))))
+
+
+def lines(choices: Choices, width: int) -> list[Text]:
+    column = min(max((len(candidate.text) for candidate in choices.candidates), default=0), max(width - 20, width // 2))
+    drawn = []
+    for number, candidate in enumerate(choices.candidates):
+        chosen = number == choices.at
+        line = Text(no_wrap=True)
+        line.append("❯ " if chosen else "  ", STYLES["accent"])
+        line.append(f"{fit(one_line(candidate.text), column):<{column}}", "bold" if chosen else "")
+        if candidate.note:
+            line.append(f"  {one_line(candidate.note)}", STYLES["dim"])
+        line.truncate(width, overflow="ellipsis")
+        drawn.append(line)
+    return drawn
+
+
+Complete = Callable[[CompletionPlace], Awaitable[Sequence[Candidate]]]
+# Takes a draft to another editor and returns it as it was left there.
+Edit = Callable[[str], Awaitable[str]]
+NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
+# As terminals and shells have them, beside those of the widget.
+ACTIONS = {
+    "ctrl+r": "search",
+    "ctrl+g": "edit_outside",
+    "alt+left": "cursor_word_left",
+    "alt+b": "cursor_word_left",
+    "alt+right": "cursor_word_right",
+    "alt+f": "cursor_word_right",
+    "alt+backspace": "delete_word_left",
+    "alt+d": "delete_word_right",
+    "ctrl+underscore": "undo",
+}
+
+
+class Prompt(TextArea):
+    """Grows with its text, to a third of the screen. What is sent is a `Submitted` message."""
+
+    class Submitted(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Leaving(Message):
+        """A key that an empty prompt leaves to others: `key` is its name."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    class Scrolling(Message):
+        """The conversation is to be scrolled by `pages`."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
+    class TakingBack(Message):
+        """Up in an empty prompt: what waits to be said is wanted back."""
+
+    def __init__(self, past: History | None = None, complete: Complete | None = None, edit: Edit | None = None) -> None:
+        super().__init__(id="prompt", soft_wrap=True, show_line_numbers=False, placeholder="Say what to do. /help")
+        self.past = past
+        self.choices = Choices()
+        self.pastes = Pastes()
+        self.popup = Popup()
+        # Whether something waits that `up` in an empty prompt takes back.
+        self.waiting = False
+        # Whether the list shows what was said before, for the words in the editor.
+        self._searching = False
+        self._complete = complete
+        self._edit = edit
+
+    def put(self, text: str) -> None:
+        """Replace what is typed; the cursor stands behind it."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def submit(self) -> None:
+        text = self.pastes.whole(self.text).strip()
+        if not text:
+            return
+        if self.past is not None:
+            self.past.add(text)
+        self.close_choices()
+        self.post_message(self.Submitted(text))
+        self.text = ""
+        self.pastes.forget()
+
+    def close_choices(self) -> None:
+        self._searching = False
+        if self.choices.open:
+            self.choices.close()
+            self.popup.paint(self.choices)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if self._handle(event.key):
+            event.prevent_default().stop()
+            return
+        await super()._on_key(event)
+
+    def _handle(self, key: str) -> bool:
+        """Return whether the key meant something here; all others are for the text."""
+        if self.choices.open and self._choose(key):
+            return True
+        if key == "enter":
+            if not self._continue_line():
+                self.submit()
+        elif key in NEW_LINE:
+            self.insert("\n")
+        elif key in ACTIONS:
+            getattr(self, f"action_{ACTIONS[key]}")()
+        elif key in ("pageup", "pagedown"):
+            self.post_message(self.Scrolling(-1 if key == "pageup" else 1))
+        elif key == "backspace":
+            return self._delete_placeholder()
+        elif key in ("up", "down"):
+            return self._up_down(key)
+        elif key == "left" and not self.text:
+            self.post_message(self.Leaving(key))
+        elif key == "tab":
+            self._look()
+        else:
+            return False
+        return True
+
+    def _choose(self, key: str) -> bool:
+        if key in ("up", "down") or (key == "ctrl+r" and self._searching):
+            self.choices.move(-1 if key == "up" else 1)
+            self.popup.paint(self.choices)
+        elif key == "escape":
+            self.close_choices()
+        elif key in ("tab", "enter"):
+            if self._searching:
+                return self._take_found()
+            return self._accept(by_enter=key == "enter")
+        else:
+            return False
+        return True
+
+    def _continue_line(self) -> bool:
+        """Make a new line of a backslash before the cursor. Return False when there is none."""
+        row, column = self.cursor_location
+        if not self.document.get_line(row)[:column].endswith("\\"):
+            return False
+        self.replace("\n", (row, column - 1), (row, column))
+        return True
+
+    def action_search(self) -> None:
+        """List what was said before and has the words of the editor in it; typing on narrows it."""
+        if self.past is None:
+            return
+        candidates = [Candidate(entry) for entry in self.past.find(self.text)]
+        if not candidates:
+            candidates = [Candidate(self.text, "nothing that was said before has these words")]
+        self._searching = True
+        self.choices.show(CompletionPlace("history", self.text, 0, first=True), candidates)
+        self.popup.paint(self.choices)
+
+    def _take_found(self) -> bool:
+        chosen = self.choices.chosen
+        self.close_choices()
+        if chosen is not None:
+            self.put(chosen.text)
+            self.close_choices()
+        return True
+
+    @work(exclusive=True, group="draft")
+    async def action_edit_outside(self) -> None:
+        """Go on with the draft in $EDITOR; agents go on meanwhile."""
+        if self._edit is not None:
+            self.put(await self._edit(self.pastes.whole(self.text)))
+
+    def _accept(self, *, by_enter: bool) -> bool:
+        chosen, place = self.choices.chosen, self.choices.place
+        moved = self.choices.moved
+        decided = moved or len(self.choices.candidates) == 1
+        self.close_choices()
+        if chosen is None or place is None:
+            return False
+        row, column = self.cursor_location
+        # Someone who types fast is ahead of the list: what it offers then is for other words.
+        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
+            return False
+        typed = self.document.get_line(row)[place.start : column]
+        if by_enter and place.kind == "command" and typed == chosen.text:
+            # Nothing to complete: Enter sends it.
+            return False
+        if by_enter and place.kind == "model" and not moved:
+            # `/model` takes a part of a name, so what was typed is sent.
+            return False
+        self.replace(f"{chosen.text} ", (row, place.start), (row, column))
+        # Enter on a command completes and sends it, if only that one can be meant; on a name it only completes.
+        return not (by_enter and place.kind in ("command", "model") and decided)
+
+    def _up_down(self, key: str) -> bool:
+        if key == "down" and not self.text and (self.past is None or self.past.recalled is None):
+            self.post_message(self.Leaving(key))
+            return True
+        if key == "up" and not self.text and self.waiting:
+            self.post_message(self.TakingBack())
+            return True
+        if self.past is None:
+            return False
+        if key == "up" and self.cursor_at_first_line:
+            entry = self.past.older(self.text)
+        elif key == "down" and self.cursor_at_last_line:
+            entry = self.past.newer()
+        else:
+            return False
+        if entry is not None:
+            self.put(entry)
+            self.close_choices()
+        return True
+
+    def _delete_placeholder(self) -> bool:
+        if self.selection != Selection.cursor(self.cursor_location):
+            return False
+        row, column = self.cursor_location
+        length = self.pastes.before(self.document.get_line(row)[:column])
+        if length:
+            self.delete((row, column - length), (row, column))
+        return bool(length)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default().stop()
+        self.insert(self.pastes.take(event.text))
+
+    def on_text_area_changed(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        if self._searching:
+            self.action_search()
+            return
+        row, column = self.cursor_location
+        place = place_of(self.document.get_line(row), column, first_line=row == 0)
+        recalled = self.past is not None and self.past.recalled == self.text
+        if place is None or self._complete is None or recalled:
+            self.close_choices()
+        else:
+            self._find(place)
+
+    @work(exclusive=True, group="completion")
+    async def _find(self, place: CompletionPlace) -> None:
+        assert self._complete is not None
+        candidates = await self._complete(place)
+        row, column = self.cursor_location
+        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
+            # Typed on meanwhile.
+            return
+        if candidates:
+            self.choices.show(place, candidates)
+        else:
+            self.choices.close()
+        self.popup.paint(self.choices)

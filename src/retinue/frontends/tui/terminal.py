@@ -1,0 +1,151 @@
+"""The app on a terminal, from its first frame until the person leaves it.
+
+Outside of what is drawn, the terminal is told how it stands: in its title, in its progress bar and its list of programs
+(OSC 7501) where it has one, and with a bell and a notification when the app waits for its person or has ended
+something long.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from retinue.app.output import (
+    BELL,
+    KEEP_TITLE,
+    NO_SEQUENCE,
+    RESTORE_TITLE,
+    STRING_TERMINATOR,
+    ControlSequence,
+    operating_system_command,
+    send_control,
+)
+from retinue.app.retinue import Retinue
+from retinue.app.rich_text import fit, one_line
+from retinue.errors import StateError
+from retinue.frontends.tui.app import RetinueApp
+from retinue.frontends.tui.frame import Leaving, leaving_on_signals
+
+Standing = Literal["idle", "working", "waiting"]
+# Something shorter has ended before its person looked away.
+LONG_SECONDS = 10.0
+TITLE_WIDTH = 60
+_WORDS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": "waits for you"}
+# Others would show a progress bar's sequence as a notification.
+_WITH_PROGRESS = frozenset({"ghostty", "WezTerm"})
+_PROGRESS: dict[Standing, str] = {"idle": "0", "working": "3", "waiting": "4"}
+# Terminals that show the status of the program in them (OSC 7501); RETINUE_PROGRAM_STATUS=1 or 0 decides for others.
+_WITH_STATUS = frozenset({"ghostty", "rex"})
+_STATUS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": "blocked"}
+
+
+class TerminalSignals:
+    """What to tell the terminal beside the screen, as escape sequences; empty while nothing changes."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        program = environment.get("TERM_PROGRAM", "")
+        name = environment.get("TERM", "")
+        self._has_progress = program in _WITH_PROGRESS or "WT_SESSION" in environment or "ConEmuANSI" in environment
+        self._takes_777 = program in _WITH_PROGRESS or name.startswith(("foot", "rxvt"))
+        self._shows_status = environment.get("RETINUE_PROGRAM_STATUS", str(int(program in _WITH_STATUS))) == "1"
+        self._takes_9 = program == "iTerm.app" or "KITTY_WINDOW_ID" in environment
+        self._standing: Standing = "idle"
+        self._title = ""
+        self._began = 0.0
+        self._main_id: str | None = None
+        self._task = ""
+
+    def tell(self, app: RetinueApp) -> None:
+        """Write to the terminal what has changed."""
+        driver = app._driver
+        if driver is None or not app.is_running:
+            return
+        if app.talk.main_id != self._main_id:
+            self._main_id = app.talk.main_id
+            self._task = app.project.log.reader.run(self._main_id).task if self._main_id else ""
+        standing: Standing = "idle"
+        if app.facts.get("inbox"):
+            standing = "waiting"
+        elif app.talk.state != "idle":
+            standing = "working"
+        notify = app.project.environment.get("RETINUE_NOTIFICATIONS") != "off"
+        driver.write(self.update(standing, self._task, time.monotonic(), seen=app.app_focus, notify=notify))
+
+    def update(self, standing: Standing, task: str, now: float, *, seen: bool, notify: bool) -> ControlSequence:
+        """Return what to write now. `seen`: the person looks at the terminal; `notify`: they want to hear of it."""
+        parts = ["retinue"]
+        if task:
+            parts = [fit(one_line(task), TITLE_WIDTH), _WORDS[standing], "retinue"]
+        title = " · ".join(parts)
+        sequence = NO_SEQUENCE
+        if title != self._title:
+            self._title = title
+            sequence += operating_system_command("2", title)
+        before, self._standing = self._standing, standing
+        if standing == before:
+            return sequence
+        if self._has_progress:
+            sequence += operating_system_command("9", "4", _PROGRESS[standing])
+        if self._shows_status:
+            sequence += _status(_STATUS[standing])
+        if before == "idle":
+            self._began = now
+        if standing == "working" or not notify:
+            return sequence
+        if not seen or now - self._began >= LONG_SECONDS:
+            sequence += self._notification(title)
+        return sequence
+
+    def _notification(self, text: str) -> ControlSequence:
+        if self._takes_777:
+            return operating_system_command("777", "notify", "Retinue", text) + BELL
+        if self._takes_9:
+            return operating_system_command("9", text) + BELL
+        return BELL
+
+    def close(self) -> ControlSequence:
+        """Return what leaves the terminal as it was."""
+        sequence = NO_SEQUENCE
+        if self._has_progress:
+            sequence += operating_system_command("9", "4", "0")
+        if self._shows_status:
+            sequence += _status("clear")
+        return sequence + RESTORE_TITLE
+
+
+def _status(state: str) -> ControlSequence:
+    """Return a report of the program's status. It has no words of the task: other programs read it."""
+    return operating_system_command("7501", f"state={state}:app=retinue", end=STRING_TERMINATOR)
+
+
+class TerminalHost(Protocol):
+    """The process that waits for the app, as far as the app needs it."""
+
+    def watch(self, gone: Callable[[], None]) -> None: ...
+
+
+async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> tuple[Leaving, str | None]:
+    """Show the app until the person leaves it. Return whether runs are to go on, which only a host can let them, and
+    the run of the conversation that was open. SIGTERM and SIGHUP leave it as well. The terminal is restored however
+    it ends. Raise StateError when the app itself failed."""
+    app = RetinueApp(retinue, may_keep=host is not None, **options)
+    if host is not None:
+        host.watch(lambda: app.exit("quit"))
+    signals, terminal = TerminalSignals(os.environ), sys.stdout
+    send_control(terminal, KEEP_TITLE)
+    app.on_beat = partial(signals.tell, app)
+    try:
+        with leaving_on_signals(lambda: app.exit("quit")):
+            leaving = await app.run_async(mouse=retinue.supervisor.settings.mouse)
+    finally:
+        send_control(terminal, signals.close())
+    if app.return_code:
+        raise StateError(
+            "The terminal app failed; what happened is above.",
+            remedy="The conversation is in the log: retinue --continue. Please report this.",
+        )
+    return leaving or "quit", app.talk.main_id

@@ -1,0 +1,45 @@
+// How a run stands: a sign and a word, so that it is readable without colour.
+import { html } from "../app/html.js";
+import { words } from "../app/words.js";
+
+const CLASSES = { dim: "idle", accent: "live", success: "ok", warning: "warn", error: "bad" };
+
+export const classOf = (tone) => CLASSES[tone] || "";
+
+// [sign, tone, word], as every front end shows them
+export const markOf = (row) => words.value.states[row.state === "ended" ? row.ended : row.state] || ["·", "dim", row.state];
+
+export function Status({ row, short = false }) {
+	return html`<${MarkedWord} mark=${markOf(row)} short=${short} />`;
+}
+
+export function MarkedWord({ mark: [sign, tone, word], short = false }) {
+	return html`<span class=${`status ${classOf(tone)}`} title=${word}>
+		<span class="sign" aria-hidden="true">${sign}</span><span class=${short ? "hidden" : ""}>${word}</span>
+	</span>`;
+}
+
+export const Chip = ({ tone = "", children }) => html`<span class=${`chip ${tone}`}>${children}</span>`;
+
+export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
+
+// A choice of one of a few: `options` are names with titles.
+export function Segments({ options, value, choose, label }) {
+	return html`<div class="segments" role="group" aria-label=${label}>
+		${Object.entries(options).map(([name, title]) => html`<button aria-pressed=${value === name} onClick=${() => choose(name)}>${title}</button>`)}
+	</div>`;
+}
+
+// A whole view that is one document of the server: `[found, problem]` is its request, `draw` shows it.
+export function Page({ title, request: [found, problem], sum, tools, draw }) {
+	return html`<section class="page">
+		<header class="head"><h1>${title}</h1>${found && sum && html`<span class="sum">${sum(found)}</span>`}${tools}</header>
+		${found ? draw(found) : html`<${Loading} problem=${problem} />`}
+	</section>`;
+}
+
+// What a request that is under way, or was refused, looks like.
+export function Loading({ problem }) {
+	if (!problem) return html`<div class="loading" role="status">Loading…</div>`;
+	return html`<div class="problem" role="alert"><b>${problem.message}</b> ${problem.remedy}</div>`;
+}
