@@ -21,7 +21,7 @@ def spec(*lines: str, **options: Any) -> AgentSpec:
     return found
 
 
-def test_A05_every_field_arrives_with_its_type() -> None:
+def test_every_field_arrives_with_its_type() -> None:
     found = spec(
         "description: Does it",
         "display_name: Worker",
@@ -55,7 +55,7 @@ def test_A05_every_field_arrives_with_its_type() -> None:
     assert found.prompt == "Prompt."
 
 
-def test_A07_a_file_without_frontmatter_is_all_prompt() -> None:
+def test_a_file_without_frontmatter_is_all_prompt() -> None:
     parsed = read_agent("# Envy\n\nYou classify.\n", ".pi/agents/envy.md")
     assert parsed.spec is not None
     assert (parsed.spec.name, parsed.spec.description) == ("envy", "envy")
@@ -63,34 +63,34 @@ def test_A07_a_file_without_frontmatter_is_all_prompt() -> None:
     assert parsed.spec.tools.allow is None
 
 
-def test_A08_an_empty_body_is_an_empty_prompt() -> None:
+def test_an_empty_body_is_an_empty_prompt() -> None:
     assert spec("description: d", body="").prompt == ""
 
 
 @pytest.mark.parametrize("value", ["none", "None", '""', "[]"])
-def test_A09_tools_none_means_no_tools(value: str) -> None:
+def test_tools_none_means_no_tools(value: str) -> None:
     assert spec(f"tools: {value}").tools.allow == ()
 
 
-def test_A10_unknown_tools_are_kept() -> None:
+def test_unknown_tools_are_kept() -> None:
     assert spec("tools: read, made_up").tools.allow == ("read", "made_up")
 
 
-def test_A11_extension_selectors_are_told_apart() -> None:
+def test_extension_selectors_are_told_apart() -> None:
     tools = spec("tools: read, ext:foo, ext:bar/baz").tools
     assert (tools.allow, tools.selectors) == (("read",), ("ext:foo", "ext:bar/baz"))
     assert spec("tools: ext:foo").tools.allow == ()
 
 
 @pytest.mark.parametrize("value", ['"*"', "all", "ALL"])
-def test_A13_every_tool(value: str) -> None:
+def test_every_tool(value: str) -> None:
     assert spec(f"tools: {value}").tools.allow is None
     both = spec("tools: all, ext:foo").tools
     assert (both.allow, both.selectors) == (None, ("ext:foo",))
     assert spec("tools: '*', made_up").tools.allow == ("read", "bash", "edit", "write", "grep", "find", "ls", "made_up")
 
 
-def test_A14_no_selectors_unless_they_are_written() -> None:
+def test_no_selectors_unless_they_are_written() -> None:
     assert spec("tools: read").tools.selectors == ()
 
 
@@ -99,22 +99,22 @@ def test_A14_no_selectors_unless_they_are_written() -> None:
     [("false", False), ("none", False), ('""', False), ("true", True), ("a, b", ("a", "b")), ("[a, b]", ("a", "b"))],
 )
 @pytest.mark.parametrize("key", ["extensions", "inherit_extensions"])
-def test_A15_extensions(key: str, value: str, meaning: object) -> None:
+def test_extensions(key: str, value: str, meaning: object) -> None:
     assert spec(f"{key}: {value}").tools.extensions == meaning
     assert spec("description: d").tools.extensions is None
 
 
 @pytest.mark.parametrize(("value", "meaning"), [("a, b", ("a", "b")), ("[a, b]", ("a", "b")), ("none", ()), ('""', ())])
-def test_A16_exclude_extensions(value: str, meaning: tuple[str, ...]) -> None:
+def test_exclude_extensions(value: str, meaning: tuple[str, ...]) -> None:
     assert spec(f"exclude_extensions: {value}").tools.exclude_extensions == meaning
 
 
 @pytest.mark.parametrize("value", ["max", "anything", "off", "no"])
-def test_A17_thinking_is_kept_as_it_is(value: str) -> None:
+def test_thinking_is_kept_as_it_is(value: str) -> None:
     assert spec(f"thinking: {value}").model.thinking == value
 
 
-def test_A19_an_unknown_prompt_mode_is_replace_and_reported() -> None:
+def test_an_unknown_prompt_mode_is_replace_and_reported() -> None:
     parsed = pi("prompt_mode: weird")
     assert parsed.spec is not None
     assert parsed.spec.prompt_mode == "replace"
@@ -124,19 +124,19 @@ def test_A19_an_unknown_prompt_mode_is_replace_and_reported() -> None:
 @pytest.mark.parametrize(
     ("value", "enabled"), [("false", False), ("False", False), ("FALSE # off", False), ("true", True)]
 )
-def test_A22_only_false_disables(value: str, enabled: bool) -> None:
+def test_only_false_disables(value: str, enabled: bool) -> None:
     assert spec(f"enabled: {value}").enabled is enabled
 
 
 @pytest.mark.parametrize("value", ['"false"', "no", "off", "0"])
-def test_A44_what_only_looks_like_false_leaves_it_enabled_and_is_reported(value: str) -> None:
+def test_what_only_looks_like_false_leaves_it_enabled_and_is_reported(value: str) -> None:
     parsed = pi(f"enabled: {value}")
     assert parsed.spec is not None
     assert parsed.spec.enabled
     assert [problem.key for problem in parsed.problems] == ["enabled"]
 
 
-def test_A23_disallowed_tools() -> None:
+def test_disallowed_tools() -> None:
     assert spec("disallowed_tools: bash, write").tools.deny == ("bash", "write")
     assert spec("disallowed_tools:").tools.deny == ()
     assert pi("description: d").disallowed_tools is None
@@ -146,7 +146,7 @@ def test_A23_disallowed_tools() -> None:
     ("value", "meaning"),
     [("worktree", "worktree"), ("off", "off"), ("none", "off"), ("no", "off"), ("false", "off"), ("container", None)],
 )
-def test_A25_isolation(value: str, meaning: str | None) -> None:
+def test_isolation(value: str, meaning: str | None) -> None:
     assert spec(f"isolation: {value}").isolation == meaning
 
 
@@ -163,7 +163,7 @@ def test_A25_isolation(value: str, meaning: str | None) -> None:
         ("", False),
     ],
 )
-def test_A26_allowed_subagents(value: str, meaning: object) -> None:
+def test_allowed_subagents(value: str, meaning: object) -> None:
     assert spec(f"allowed_subagents: {value}").subagents == meaning
     assert spec("description: d").subagents is None
 
@@ -180,21 +180,21 @@ def test_A26_allowed_subagents(value: str, meaning: object) -> None:
         ("name: 2024", "2024"),
     ],
 )
-def test_A27_the_name_is_the_key_and_the_file_name_the_fallback(line: str, name: str) -> None:
+def test_the_name_is_the_key_and_the_file_name_the_fallback(line: str, name: str) -> None:
     parsed = pi(line, file="foo.md")
     assert parsed.spec is not None
     assert parsed.spec.name == name
     assert parsed.spec.path is not None and parsed.spec.path.endswith("/project/.pi/agents/foo.md")
 
 
-def test_A27_a_colon_in_the_name_is_refused() -> None:
+def test_a_colon_in_the_name_is_refused() -> None:
     parsed = pi("name: team:reviewer")
     assert parsed.spec is None
     assert parsed.error is not None
     assert (parsed.error.code, parsed.error.line) == ("bad-name", 2)
 
 
-def test_A28_display_name_is_only_a_label() -> None:
+def test_display_name_is_only_a_label() -> None:
     found = spec("display_name: The Reviewer", file="reviewer.md")
     assert (found.name, found.display_name) == ("reviewer", "The Reviewer")
 
@@ -222,7 +222,7 @@ def test_lists_and_comma_strings_are_the_same() -> None:
         assert getattr(text.tools, read) == getattr(flow.tools, read) == getattr(block.tools, read) == ("a", "b")
 
 
-def test_A34_devkit_shape_in_a_shared_folder() -> None:
+def test_devkit_shape_in_a_shared_folder() -> None:
     parsed = pi("name: api", "description: d", "readonly: true", "tools: read, grep")
     assert (parsed.dialect, parsed.reading) == ("devkit", "simple")
     with_pi_keys = pi("name: api", "readonly: true", "prompt_mode: append")

@@ -54,24 +54,24 @@ def folders(tmp_path: Path) -> AgentFolders:
     return AgentFolders(tmp_path)
 
 
-def test_A01_no_folders_no_agents_no_error(folders: AgentFolders) -> None:
+def test_no_folders_no_agents_no_error(folders: AgentFolders) -> None:
     catalog = folders.load()
     assert (catalog.entries, catalog.failed) == ((), ())
 
 
-def test_A02_workspace_agents(folders: AgentFolders) -> None:
+def test_workspace_agents(folders: AgentFolders) -> None:
     folders.agent(".agents/agents/x.md", None)
     entry = folders.load().find("x")
     assert (entry.source, entry.spec.source, entry.parsed.dialect) == ("project", "project", "pi")
 
 
-def test_A03_pi_agents_win_over_workspace_agents(folders: AgentFolders) -> None:
+def test_pi_agents_win_over_workspace_agents(folders: AgentFolders) -> None:
     folders.agent(".agents/agents/x.md")
     winner = folders.agent(".pi/agents/x.md")
     assert folders.load().find("x").path == str(winner)
 
 
-def test_A04_workspace_agents_win_over_the_users(folders: AgentFolders) -> None:
+def test_workspace_agents_win_over_the_users(folders: AgentFolders) -> None:
     folders.agent(".pi/agent/agents/x.md", base=folders.home)
     winner = folders.agent(".agents/agents/x.md")
     catalog = folders.load()
@@ -79,7 +79,7 @@ def test_A04_workspace_agents_win_over_the_users(folders: AgentFolders) -> None:
     assert [entry.shadowed_by for entry in catalog.entries] == [None, str(winner)]
 
 
-def test_A20_all_files_load_and_other_suffixes_do_not(folders: AgentFolders) -> None:
+def test_all_files_load_and_other_suffixes_do_not(folders: AgentFolders) -> None:
     folders.agent(".pi/agents/a.md", "a")
     folders.agent(".pi/agents/b.markdown", "b")
     folders.file(".pi/agents/notes.txt", "notes")
@@ -88,7 +88,7 @@ def test_A20_all_files_load_and_other_suffixes_do_not(folders: AgentFolders) -> 
     assert catalog.failed == ()
 
 
-def test_A21_a_file_named_like_a_built_in_agent_replaces_it(folders: AgentFolders) -> None:
+def test_a_file_named_like_a_built_in_agent_replaces_it(folders: AgentFolders) -> None:
     folders.agent(".pi/agents/Explore.md", None)
     catalog = folders.load(builtins=True)
     assert catalog.find("Explore").source == "project"
@@ -96,7 +96,7 @@ def test_A21_a_file_named_like_a_built_in_agent_replaces_it(folders: AgentFolder
     assert [entry.shadowed_by for entry in replaced] == [catalog.find("Explore").path]
 
 
-def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported(folders: AgentFolders) -> None:
+def test_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported(folders: AgentFolders) -> None:
     loser = folders.agent(".pi/agents/a.md", "same")
     winner = folders.agent(".pi/agents/b.md", "same")
     catalog = folders.load()
@@ -106,7 +106,7 @@ def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported
     assert [problem.code for problem in other.problems] == ["duplicate-name"]
 
 
-def test_A32_strict_callers_can_refuse_to_start(folders: AgentFolders) -> None:
+def test_strict_callers_can_refuse_to_start(folders: AgentFolders) -> None:
     path = folders.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
     with pytest.raises(DefinitionError, match=str(path)):
         folders.load().require_readable()
@@ -115,13 +115,13 @@ def test_A32_strict_callers_can_refuse_to_start(folders: AgentFolders) -> None:
     folders.load().require_readable()
 
 
-def test_A33_pis_user_folder_can_be_moved(folders: AgentFolders, tmp_path: Path) -> None:
+def test_pis_user_folder_can_be_moved(folders: AgentFolders, tmp_path: Path) -> None:
     folders.agent("agents/x.md", base=tmp_path / "elsewhere")
     folders.environment["PI_CODING_AGENT_DIR"] = str(tmp_path / "elsewhere")
     assert folders.load().find("x").source == "user"
 
 
-def test_A34_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> None:
+def test_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> None:
     far = "name: far\ndescription: d\nreadonly: true\n"
     folders.file(".pi/agents/far.md", f"---\n{far}---\n")
     folders.file("sub/.agents/near.markdown", "---\nname: near\nreadonly: 1\ntools: read, grep\n---\nBody\n")
@@ -133,7 +133,7 @@ def test_A34_devkit_finds_the_nearest_folder_upward(folders: AgentFolders) -> No
     assert folders.load("other").names == ("far",)
 
 
-def test_A34_devkit_looks_above_the_repository_within_the_home(folders: AgentFolders) -> None:
+def test_devkit_looks_above_the_repository_within_the_home(folders: AgentFolders) -> None:
     text = "---\nname: outer\nreadonly: true\n---\nBody\n"
     inner = folders.home / "code" / "inner"
     inner.mkdir(parents=True)
@@ -151,12 +151,12 @@ def test_A34_devkit_looks_above_the_repository_within_the_home(folders: AgentFol
     assert folders.load().names == (), "not outside of the home"
 
 
-def test_A34_user_agents_of_devkit(folders: AgentFolders) -> None:
+def test_user_agents_of_devkit(folders: AgentFolders) -> None:
     folders.file(".pi/agent/agents/u.md", "---\nname: u\nreadonly: true\npackage: x\n---\n", base=folders.home)
     assert folders.load().find("u").source == "user"
 
 
-def test_A35_the_five_of_devkit_are_built_in_and_read_only(folders: AgentFolders) -> None:
+def test_the_five_of_devkit_are_built_in_and_read_only(folders: AgentFolders) -> None:
     catalog = folders.load(builtins=True)
     tools = {}
     for name in ("explorer", "researcher", "reviewer", "implementer", "tester"):
@@ -174,7 +174,7 @@ def test_A35_the_five_of_devkit_are_built_in_and_read_only(folders: AgentFolders
             catalog.find(legacy)
 
 
-def test_B01_names_are_found_without_regard_to_case(folders: AgentFolders) -> None:
+def test_names_are_found_without_regard_to_case(folders: AgentFolders) -> None:
     catalog = folders.load(builtins=True)
     assert catalog.find("explore").name == "Explore"
     assert catalog.find("GENERAL-PURPOSE").name == "general-purpose"
@@ -182,7 +182,7 @@ def test_B01_names_are_found_without_regard_to_case(folders: AgentFolders) -> No
         catalog.find("nobody")
 
 
-def test_B01_an_inexact_name_that_fits_two_agents_fits_none(folders: AgentFolders) -> None:
+def test_an_inexact_name_that_fits_two_agents_fits_none(folders: AgentFolders) -> None:
     folders.agent(".pi/agents/a.md", "Twin")
     folders.agent(".pi/agents/b.md", "twin")
     catalog = folders.load()
@@ -191,7 +191,7 @@ def test_B01_an_inexact_name_that_fits_two_agents_fits_none(folders: AgentFolder
         catalog.find("TWIN")
 
 
-def test_B02_built_in_agents_leave_the_caller_its_choices(folders: AgentFolders) -> None:
+def test_built_in_agents_leave_the_caller_its_choices(folders: AgentFolders) -> None:
     catalog = folders.load(builtins=True)
     for entry in catalog.entries:
         assert entry.parsed.problems == (), entry.path
@@ -206,7 +206,7 @@ def test_the_files_of_the_built_in_agents_have_no_problem(folders: AgentFolders)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_B03_built_in_agents_can_be_switched_off_by_the_environment(folders: AgentFolders, switch: str) -> None:
+def test_built_in_agents_can_be_switched_off_by_the_environment(folders: AgentFolders, switch: str) -> None:
     folders.agent(".pi/agents/mine.md", "mine")
     folders.environment[switch] = "1"
     catalog = folders.load(builtins=True)
@@ -216,7 +216,7 @@ def test_B03_built_in_agents_can_be_switched_off_by_the_environment(folders: Age
     assert "Explore" in folders.load(builtins=True).names
 
 
-def test_B03_and_by_the_setting_where_the_nearest_file_wins(folders: AgentFolders) -> None:
+def test_and_by_the_setting_where_the_nearest_file_wins(folders: AgentFolders) -> None:
     folders.file(".retinue/settings.json", '{"disableDefaultAgents": true}', base=folders.home)
     assert folders.load(builtins=True).names == ()
     folders.file(".retinue/settings.json", '{"disableDefaultAgents": false}')
@@ -227,7 +227,7 @@ def test_B03_and_by_the_setting_where_the_nearest_file_wins(folders: AgentFolder
     assert "Explore" in folders.load(builtins=True).names
 
 
-def test_B04_disabled_agents_are_found_but_not_offered(folders: AgentFolders) -> None:
+def test_disabled_agents_are_found_but_not_offered(folders: AgentFolders) -> None:
     folders.agent(".pi/agents/Explore.md", None, text="enabled: false\n")
     catalog = folders.load(builtins=True)
     assert not catalog.find("Explore").enabled
@@ -370,7 +370,7 @@ def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentF
     assert str(user) in failed.reason
 
 
-def test_W17_a_disabled_agent_is_not_what_loads_instead_of_a_broken_file(folders: AgentFolders) -> None:
+def test_a_disabled_agent_is_not_what_loads_instead_of_a_broken_file(folders: AgentFolders) -> None:
     folders.file(".pi/agent/agents/x.md", "---\ndescription: d\nenabled: false\n---\nDo it.\n", base=folders.home)
     folders.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
     catalog = folders.load()

@@ -39,7 +39,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.mark.parametrize("spec", A40)
 @pytest.mark.parametrize("origin", ["pi", "retinue"])
-def test_A40_eject_then_reload_gives_the_identical_configuration(
+def test_eject_then_reload_gives_the_identical_configuration(
     project: Project, spec: AgentSpec, origin: DialectName
 ) -> None:
     folder = project.home / (".pi/agent/agents" if origin == "pi" else ".retinue/agents")

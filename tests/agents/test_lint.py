@@ -140,7 +140,7 @@ def findings(project: Project, home: str, text: str | bytes) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("line", "code"), [("thinking: HIGH", "unknown-thinking-level"), ("disallowed_tools: all", "unknown-tool")]
 )
-def test_W19_what_has_its_effect_is_not_said_to_have_none(project: Project, line: str, code: str) -> None:
+def test_what_has_its_effect_is_not_said_to_have_none(project: Project, line: str, code: str) -> None:
     assert code not in [each.code for each in findings(project, ".pi", agent(line))]
 
 

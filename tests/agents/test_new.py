@@ -28,7 +28,7 @@ def new(*arguments: str) -> int:
     "dialect", ["retinue", "claude", "pi", "codingcode", "opencode", "gemini", "copilot", "cursor"]
 )
 @pytest.mark.parametrize("description", ["Reviews: changes", "Issue #1 or # 2", "'quoted'", "yes", "a\tb", "漢字 😀"])
-def test_A41_descriptions_come_back_exactly(project: Project, dialect: str, description: str) -> None:
+def test_descriptions_come_back_exactly(project: Project, dialect: str, description: str) -> None:
     assert new("fixer", "--description", description, "--dialect", dialect, "--prompt", "Fix: it # now") == 0
     entry = project.agent("fixer")
     assert entry.spec.description == description
@@ -37,20 +37,18 @@ def test_A41_descriptions_come_back_exactly(project: Project, dialect: str, desc
 
 
 @pytest.mark.parametrize("model", ["provider/model:thinking", "a: b", "x #y", "p/m@1.10", "1.10"])
-def test_A41_models_come_back_exactly(project: Project, model: str) -> None:
+def test_models_come_back_exactly(project: Project, model: str) -> None:
     assert new("fixer", "--description", "d", "--model", model) == 0
     assert project.agent("fixer").spec.model.name == model
 
 
-def test_A41_fields_left_on_inherit_are_not_written(project: Project) -> None:
+def test_fields_left_on_inherit_are_not_written(project: Project) -> None:
     assert new("fixer", "--description", "d", "--model", "inherit", "--thinking", "inherit", "--tools", "all") == 0
     text = (project.root / ".retinue/agents/fixer.md").read_text()
     assert text.split("---")[1] == "\nname: fixer\ndescription: d\n"
 
 
-def test_A41_the_prompt_is_the_body_from_text_stdin_or_a_file(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_prompt_is_the_body_from_text_stdin_or_a_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = "First.\n---\nname: not a key\n\n    indented"
     monkeypatch.setattr(sys, "stdin", io.StringIO(prompt))
     project.write("prompt.txt", "\ufeff" + prompt)

@@ -43,7 +43,7 @@ def is_off(project: Project, text: str | bytes) -> bool:
     return not project.agent("a").enabled
 
 
-def test_A42_disabling_inserts_the_key_once(project: Project) -> None:
+def test_disabling_inserts_the_key_once(project: Project) -> None:
     once = off(project, PLAIN)
     assert once == b"---\nenabled: false\nname: a\ndescription: d\n---\nDo the work.\n"
     assert off(project, once) == once
@@ -51,14 +51,14 @@ def test_A42_disabling_inserts_the_key_once(project: Project) -> None:
 
 @pytest.mark.parametrize("line", ["enabled: false", "enabled:   FALSE  # c", '"enabled": false', "'enabled' : False"])
 @pytest.mark.parametrize("where", [1, 2, 3])
-def test_A42_disabling_is_idempotent_wherever_the_key_already_is(project: Project, line: str, where: int) -> None:
+def test_disabling_is_idempotent_wherever_the_key_already_is(project: Project, line: str, where: int) -> None:
     lines = PLAIN.splitlines()
     lines.insert(where, line)
     text = "\n".join(lines)
     assert off(project, text) == text.encode()
 
 
-def test_A42_line_endings_are_kept_and_recognised(project: Project) -> None:
+def test_line_endings_are_kept_and_recognised(project: Project) -> None:
     crlf = PLAIN.replace("\n", "\r\n").encode()
     done = off(project, crlf)
     assert done == b"---\r\nenabled: false\r\n" + crlf[5:]
@@ -75,7 +75,7 @@ def test_A42_line_endings_are_kept_and_recognised(project: Project) -> None:
         (b"", "no frontmatter"),
     ],
 )
-def test_A42_a_file_without_visible_frontmatter_is_reported_and_left_alone(
+def test_a_file_without_visible_frontmatter_is_reported_and_left_alone(
     project: Project, data: bytes, reason: str
 ) -> None:
     file = project.write(".pi/agents/a.md", data)
@@ -83,7 +83,7 @@ def test_A42_a_file_without_visible_frontmatter_is_reported_and_left_alone(
     assert file.read_bytes() == data
 
 
-def test_A42_frontmatter_that_takes_no_further_line_is_reported_and_left_alone(project: Project) -> None:
+def test_frontmatter_that_takes_no_further_line_is_reported_and_left_alone(project: Project) -> None:
     data = b"---\n{name: a, description: d}\n---\nbody\n"
     file = project.write(".pi/agents/a.md", data)
     assert "key: value" in project.refused("disable", "a")
@@ -91,14 +91,14 @@ def test_A42_frontmatter_that_takes_no_further_line_is_reported_and_left_alone(p
 
 
 @pytest.mark.parametrize("where", [1, 2, 3])
-def test_A43_enabling_removes_the_key_first_middle_or_last(project: Project, where: int) -> None:
+def test_enabling_removes_the_key_first_middle_or_last(project: Project, where: int) -> None:
     lines = PLAIN.splitlines(keepends=True)
     lines.insert(where, "enabled: false  # for now\n")
     assert on(project, "".join(lines).encode()) == PLAIN.encode()
 
 
 @pytest.mark.parametrize("text", [PLAIN, PLAIN.replace("name: a", "name: a\nenabled: true")])
-def test_A43_nothing_to_strip_changes_nothing(project: Project, text: str) -> None:
+def test_nothing_to_strip_changes_nothing(project: Project, text: str) -> None:
     assert on(project, text) == text.encode()
     assert project.agents("enable", "a")["action"] == "unchanged"
 
@@ -116,7 +116,7 @@ def test_A43_nothing_to_strip_changes_nothing(project: Project, text: str) -> No
         "---\nname: a\nenabled: true\ndescription: d\nenabled: true\n---\ntwice\n",
     ],
 )
-def test_A43_off_and_on_restores_every_byte(project: Project, text: str) -> None:
+def test_off_and_on_restores_every_byte(project: Project, text: str) -> None:
     data = text.encode()
     done = off(project, data)
     assert is_off(project, done)
@@ -134,7 +134,7 @@ def test_A43_off_and_on_restores_every_byte(project: Project, text: str) -> None
         "enabled: false   ",
     ],
 )
-def test_A44_forms_that_switch_off(project: Project, line: str) -> None:
+def test_forms_that_switch_off(project: Project, line: str) -> None:
     text = PLAIN.replace("description", f"{line}\ndescription")
     assert is_off(project, text)
     assert on(project, text.encode()) == PLAIN.encode()
@@ -149,13 +149,13 @@ def test_A44_forms_that_switch_off(project: Project, line: str) -> None:
         "---\nname: a\n---\n---\nenabled: false\n---\n",
     ],
 )
-def test_A44_forms_that_do_not(project: Project, text: str) -> None:
+def test_forms_that_do_not(project: Project, text: str) -> None:
     assert not is_off(project, text)
     assert is_off(project, off(project, text))
 
 
 @pytest.mark.parametrize("fence", ["----", "--- x"])
-def test_A44_only_a_line_of_three_dashes_closes_the_block(project: Project, fence: str) -> None:
+def test_only_a_line_of_three_dashes_closes_the_block(project: Project, fence: str) -> None:
     """Then the key stands in the block, or the file has none: the reader decides, not a pattern."""
     data = f"---\nname: a\n{fence}\nenabled: false\n---\nbody\n".encode()
     file = project.write(".pi/agents/a.md", data)
@@ -164,7 +164,7 @@ def test_A44_only_a_line_of_three_dashes_closes_the_block(project: Project, fenc
     assert (file.read_bytes() == data) == was_on
 
 
-def test_A46_the_recorded_file_is_preferred_and_a_guess_replaces_a_deleted_one(project: Project) -> None:
+def test_the_recorded_file_is_preferred_and_a_guess_replaces_a_deleted_one(project: Project) -> None:
     other = project.write(".agents/agents/reviewer.md", PLAIN.replace("name: a", "name: reviewer"))
     recorded = project.write(".pi/agents/odd-name.md", PLAIN.replace("name: a", "name: reviewer"))
     entry = project.agent("reviewer")

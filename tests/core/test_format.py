@@ -20,7 +20,7 @@ from retinue.core.format import (
 from retinue.core.usage import Usage
 
 
-def test_V01_tokens_with_window_and_compactions():
+def test_tokens_with_window_and_compactions():
     assert format_tokens(1234) == "1.2k token"
     assert format_tokens(950) == "950 token"
     assert format_tokens(33_800, 62) == "33.8k token (62%)"
@@ -32,7 +32,7 @@ def test_V01_tokens_with_window_and_compactions():
 @pytest.mark.parametrize(
     ("percent", "level"), [(50, "dim"), (69.9, "dim"), (70, "warning"), (84, "warning"), (85, "error"), (99, "error")]
 )
-def test_V01_urgency_of_a_filling_window(percent, level):
+def test_urgency_of_a_filling_window(percent, level):
     assert urgency(percent) == level
 
 
@@ -62,7 +62,7 @@ def test_counts_change_their_unit_before_they_would_read_1000k():
         (0.00002, "<$0.0001"),
     ],
 )
-def test_V02_cost(dollars, text):
+def test_cost(dollars, text):
     assert format_cost(dollars) == text
 
 
@@ -82,15 +82,15 @@ def test_V02_cost(dollars, text):
         (7_470_000, "2h 4m"),
     ],
 )
-def test_V03_duration(milliseconds, text):
+def test_duration(milliseconds, text):
     assert format_duration(milliseconds) == text
 
 
-def test_V03_waiting():
+def test_waiting():
     assert [format_wait(seconds) for seconds in (45, 60, 270, -1)] == ["45s", "1m", "4m 30s", "0s"]
 
 
-def test_V04_tokens_shown_leave_cache_reads_and_money_out():
+def test_tokens_shown_leave_cache_reads_and_money_out():
     assert session_tokens(Usage(10, 5, 1_000, 2, 0.5)) == 17
     assert session_tokens(None) == 0
     assert context_percent(None, 100) is None
@@ -100,7 +100,7 @@ def test_V04_tokens_shown_leave_cache_reads_and_money_out():
 
 
 @given(st.lists(st.builds(Usage, *[st.integers(0, 10**6)] * 4), max_size=20))
-def test_V04_a_lifetime_total_only_grows(parts):
+def test_a_lifetime_total_only_grows(parts):
     total, seen = Usage(), 0
     for part in parts:
         total = total + part

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.docs.pages import tables
+from tests.program.compatibility_scene import write
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
-from tests.program.seed_scene import write
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 needs_corpus = pytest.mark.skipif(not CORPUS.exists(), reason="the corpus is not part of the repository")
@@ -96,7 +96,7 @@ def ran(project: Project, *words: str, **options: Any) -> subprocess.CompletedPr
 
 
 def shown_by(*tests: str) -> None:
-    """Fail unless these tests exist, as in docs/seeds.toml: they show a row that needs more than this page's test."""
-    from tests.docs.test_seeds import faults
+    """Fail unless these tests exist. They show a row that needs more than the test of this page."""
+    from tests.docs.test_compatibility import faults
 
     assert faults([["row", "as written", *tests]]) == []

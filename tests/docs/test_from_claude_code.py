@@ -23,9 +23,9 @@ from tests.docs.coming_from import (
     shows,
 )
 from tests.docs.documents import parse_command
+from tests.program.compatibility_scene import LIGHT, system, tools, write
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import LIGHT, system, tools, write
 
 from retinue.guard.sandbox import kernel
 from retinue.settings.table import fields

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.docs.coming_from import assert_read, install, needs_corpus, ran, real_files, said, shown_by, shows
+from tests.program.compatibility_scene import LIGHT, child, delegating, settings, tools, write
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import LIGHT, child, delegating, settings, tools, write
 
 PAGE = "docs/coming-from-codingcode.md"
 PROFILE = ".codingcode/agents/helper.md"
@@ -83,7 +83,7 @@ def test_dispatch_agent_is_there_with_the_setting_and_agent_without(project: Pro
 def test_both_profiles_are_there(project: Project) -> None:
     for name in ("explore", "plan"):
         assert project.json("agents", "show", f"codingcode:{name}", "--json")["dialect"] == "codingcode"
-    shown_by("program/test_seed_codingcode.py::test_the_commands_of_plan_change_nothing")
+    shown_by("program/test_compatibility_codingcode.py::test_the_commands_of_plan_change_nothing")
 
 
 @shows_row("`maxSteps`, else those of the parent")
@@ -96,8 +96,8 @@ def test_steps_are_the_files_else_the_parents(project: Project, serve: Any) -> N
 @shows_row("`mcpServers`: none unless named")
 def test_servers_are_those_that_the_file_names(project: Project) -> None:
     shown_by(
-        "program/test_seed_codingcode.py::test_a_profile_has_the_servers_that_it_names",
-        "program/test_seed_codingcode.py::test_without_keys_a_profile_has_every_tool_no_server_and_the_main_agents_model",
+        "program/test_compatibility_codingcode.py::test_a_profile_has_the_servers_that_it_names",
+        "program/test_compatibility_codingcode.py::test_without_keys_a_profile_has_every_tool_no_server_and_the_main_agents_model",
     )
 
 
@@ -113,6 +113,6 @@ def test_a_disabled_profile_is_switched_on_by_a_command(project: Project, serve:
 @shows_row("hooks in the file and in `hooks.yaml`")
 def test_hooks_of_both_places_are_called(project: Project) -> None:
     shown_by(
-        "program/test_seed_codingcode.py::test_the_hooks_of_a_profile_hear_its_own_run_only",
-        "program/test_seed_codingcode.py::test_a_decision_before_the_spawn_may_deny_it",
+        "program/test_compatibility_codingcode.py::test_the_hooks_of_a_profile_hear_its_own_run_only",
+        "program/test_compatibility_codingcode.py::test_a_decision_before_the_spawn_may_deny_it",
     )

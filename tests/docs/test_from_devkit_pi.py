@@ -22,9 +22,9 @@ from tests.docs.coming_from import (
     shown_by,
     shows,
 )
+from tests.program.compatibility_scene import child, delegating, settings, tools, write
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import child, delegating, settings, tools, write
 
 PAGE = "docs/coming-from-devkit-pi.md"
 HELPER = "---\nname: helper\ndescription: Helps with the code.\n{}---\nYou help with the code of this project.\n"
@@ -79,7 +79,9 @@ def test_read_only_is_enforced_by_a_sandbox(project: Project, serve: Any) -> Non
     serve(playing(("bash", {"command": "echo x > made.txt"})))
     ran(project, "run", "helper", "go")
     assert not (project.cwd / "made.txt").exists()
-    shown_by("program/test_seed_devkit.py::test_a_read_only_agent_keeps_the_read_only_tools_also_with_allow_write")
+    shown_by(
+        "program/test_compatibility_devkit.py::test_a_read_only_agent_keeps_the_read_only_tools_also_with_allow_write"
+    )
 
 
 @shows_row("`config.json`")

@@ -18,9 +18,9 @@ from tests.docs.coming_from import (
     shown_by,
     shows,
 )
+from tests.program.compatibility_scene import LIGHT, calling_agent, child, tools, write
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import LIGHT, calling_agent, child, tools, write
 from tests.recordings.scenes import git
 
 from retinue import Retinue
@@ -77,7 +77,7 @@ def test_the_main_agent_has_the_three_tools(project: Project, serve: Any) -> Non
     server = serve(lambda request: Reply("done"))
     ran(project, "-p", "hello")
     assert {"Agent", "get_subagent_result", "steer_subagent"} <= tools(server.requests[0])
-    shown_by("program/test_seed_pi.py::test_the_three_tools_have_all_parameters_of_pi")
+    shown_by("program/test_compatibility_pi.py::test_the_three_tools_have_all_parameters_of_pi")
 
 
 @shows_row("widget, `/agents`, wizard, conversation viewer, F9")

@@ -14,11 +14,11 @@ import yaml
 from tests.capabilities.telemetry.sink import Collector
 from tests.docs.documents import parse_command
 from tests.docs.pages import PAGES, ROOT, Table, tables
+from tests.docs.test_compatibility import faults
 from tests.docs.test_inline import problem_of
-from tests.docs.test_seeds import faults
+from tests.program.compatibility_scene import calling_agent, told
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import calling_agent, told
 
 from retinue import Retinue
 from retinue.errors import LaunchError

@@ -63,12 +63,12 @@ async def write(folder, bodies, place=PLACE):
         ("foo/bar", "foo-bar"),
     ],
 )
-def test_P01_a_folder_as_one_name(cwd, name):
+def test_a_folder_as_one_name(cwd, name):
     assert encode_folder(cwd) == name
 
 
 @pytest.mark.sqlite
-def test_P02_projects_have_their_own_transcripts(tmp_path):
+def test_projects_have_their_own_transcripts(tmp_path):
     one, two = ((tmp_path / name) for name in ("one", "two"))
     environment = {"RETINUE_HOME": str(tmp_path / "home")}
     paths = [Path(transcript_path(state_folder(folder, environment), "run-1")) for folder in (one, two)]
@@ -77,7 +77,7 @@ def test_P02_projects_have_their_own_transcripts(tmp_path):
     assert paths[0].name == "run-1.jsonl"
 
 
-async def test_P03_the_shape_of_a_transcript(tmp_path, path):
+async def test_the_shape_of_a_transcript(tmp_path, path):
     await write(tmp_path, stories.whole("Find it", str(path)))
     found = lines(path)
     assert [line["type"] for line in found] == ["user", "assistant", "toolResult", "assistant"]
@@ -121,7 +121,7 @@ async def test_a_prompt_with_more_around_it_is_written_too(tmp_path, path):
     assert whole[1] == {"type": "image", "data": "AA==", "mimeType": "image/png"}
 
 
-async def test_P04_a_compaction_leaves_a_line_and_stops_nothing(tmp_path, path):
+async def test_a_compaction_leaves_a_line_and_stops_nothing(tmp_path, path):
     bodies = [
         *stories.opening("Find it", str(path)),
         *stories.asking(1, [stories.call(1)]),
@@ -139,7 +139,7 @@ async def test_P04_a_compaction_leaves_a_line_and_stops_nothing(tmp_path, path):
     assert found[3]["compactMetadata"] == {"trigger": "auto", "preTokens": 9000, "postTokens": 900}
 
 
-async def test_P05_a_resume_appends_and_keeps(tmp_path, path):
+async def test_a_resume_appends_and_keeps(tmp_path, path):
     await write(tmp_path, stories.whole("Find it", str(path)))
     before = path.read_bytes()
     on = [
@@ -188,7 +188,7 @@ async def test_calls_without_an_end_are_answered_when_the_run_goes_on(tmp_path, 
     assert "unknown" in found[3]["message"]["content"][0]["text"]
 
 
-async def test_P06_no_transcript_where_none_is_wanted(tmp_path):
+async def test_no_transcript_where_none_is_wanted(tmp_path):
     assert [wants_transcript(file, setting) for file in (None, True, False) for setting in (None, True, False)] == [
         *(True, True, False),
         *(True, True, True),

@@ -41,7 +41,7 @@ def wrap_ups(run):
     return [added.message.text for added in run.of(MessageAdded) if added.message.origin == "wrap-up"]
 
 
-async def test_B13_near_the_ceiling_a_run_is_asked_once_to_wrap_up():
+async def test_near_the_ceiling_a_run_is_asked_once_to_wrap_up():
     account = Account(Budget(tokens=500))
     with ScriptedModel(*busy(4), last()) as model:
         run = await drive(model, tools=[TOOL], account=account)
@@ -56,7 +56,7 @@ async def test_B13_near_the_ceiling_a_run_is_asked_once_to_wrap_up():
     check_prefix(model.requests)
 
 
-async def test_B13_a_run_that_goes_on_after_its_wrap_up_turn_is_over_budget():
+async def test_a_run_that_goes_on_after_its_wrap_up_turn_is_over_budget():
     account = Account(Budget(usd=0.55))
     with ScriptedModel(*busy(6)) as model:
         run = await drive(model, tools=[TOOL], account=account)
@@ -67,7 +67,7 @@ async def test_B13_a_run_that_goes_on_after_its_wrap_up_turn_is_over_budget():
     assert len(wrap_ups(run)) == 1
 
 
-async def test_B13_with_nothing_left_there_is_no_request_at_all():
+async def test_with_nothing_left_there_is_no_request_at_all():
     for budget in (Budget(tokens=0), Budget(usd=0.0), Budget(turns=0), Budget(seconds=0.0)):
         with ScriptedModel() as model:
             run = await drive(model, account=Account(budget))

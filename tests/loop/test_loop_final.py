@@ -28,29 +28,29 @@ from retinue.testing import (
 TOOL = FakeTool("look", lambda: "seen")
 
 
-async def test_L01_text_that_was_not_streamed_is_the_answer():
+async def test_text_that_was_not_streamed_is_the_answer():
     run = await drive(ScriptedModel(Turn(Say("Here it is.", chunks=0))))
     assert (run.outcome.ended, run.outcome.text) == ("completed", "Here it is.")
 
 
-async def test_L02_an_empty_final_message_leaves_the_last_text_of_this_run():
+async def test_an_empty_final_message_leaves_the_last_text_of_this_run():
     run = await drive(ScriptedModel(Turn("The answer is 4.", Call("look")), Turn()), tools=[TOOL])
     assert (run.outcome.ended, run.outcome.text) == ("completed", "The answer is 4.")
 
 
-async def test_L03_a_length_stop_is_a_failure_only_without_text():
+async def test_a_length_stop_is_a_failure_only_without_text():
     run = await drive(ScriptedModel(Turn(Think("long thoughts"), Stop("length"))))
     assert (run.outcome.ended, run.outcome.failure.kind, run.outcome.text) == ("error", "length", "")
     run = await drive(ScriptedModel(Turn("cut off but", Stop("length"))))
     assert (run.outcome.ended, run.outcome.text) == ("completed", "cut off but")
 
 
-async def test_L04_a_clean_empty_final_is_success():
+async def test_a_clean_empty_final_is_success():
     run = await drive(ScriptedModel(Turn()))
     assert (run.outcome.ended, run.outcome.text, run.outcome.partial) == ("completed", "", False)
 
 
-async def test_L05_a_resume_that_fails_empty_does_not_return_the_previous_answer():
+async def test_a_resume_that_fails_empty_does_not_return_the_previous_answer():
     history = (user("first"), AssistantMessage((Text("The earlier answer."),)))
     run = await drive(
         ScriptedModel(Turn(Fail("server", "broken"))),
@@ -69,25 +69,25 @@ async def test_L05_a_resume_that_fails_empty_does_not_return_the_previous_answer
     assert (run.outcome.text, run.outcome.partial) == ("This time…", True)
 
 
-async def test_L06_tool_results_do_not_reset_the_text():
+async def test_tool_results_do_not_reset_the_text():
     run = await drive(ScriptedModel(Turn("Found it.", Call("look")), Turn(Fail("overloaded", "busy"))), tools=[TOOL])
     assert (run.outcome.ended, run.outcome.text, run.outcome.partial) == ("error", "Found it.", True)
 
 
-async def test_L07_a_run_that_is_only_an_error_has_no_partial_output():
+async def test_a_run_that_is_only_an_error_has_no_partial_output():
     run = await drive(ScriptedModel(Turn(Fail("authentication", "no key"))))
     assert (run.outcome.text, run.outcome.partial) == ("", False)
     assert run.outcome.failure.kind == "authentication"
     assert not run.outcome.ok and run.outcome.exit_code == 1
 
 
-async def test_AA08_thinking_is_not_text_and_usage_is_flattened():
+async def test_thinking_is_not_text_and_usage_is_flattened():
     usage = Usage(10, 5, 2, 1, 0.123)
     run = await drive(ScriptedModel(Turn(Think("secret"), Say("final"), Spend(usage))))
     assert (run.outcome.text, run.outcome.usage, run.outcome.turns) == ("final", usage, 1)
 
 
-async def test_AA08_partial_text_and_a_later_error_is_an_error_with_partial_output():
+async def test_partial_text_and_a_later_error_is_an_error_with_partial_output():
     run = await drive(ScriptedModel(Turn("Let me check…", Call("look")), Turn(Fail("dropped", "cut"))), tools=[TOOL])
     assert (run.outcome.ended, run.outcome.text, run.outcome.partial) == ("error", "Let me check…", True)
 
@@ -101,7 +101,7 @@ async def test_AA08_partial_text_and_a_later_error_is_an_error_with_partial_outp
         "Error code: 429 - rate limited",
     ],
 )
-async def test_AA08_a_providers_error_in_place_of_an_answer_is_never_a_result(text):
+async def test_a_providers_error_in_place_of_an_answer_is_never_a_result(text):
     run = await drive(ScriptedModel(Turn(text)))
     assert run.outcome.ended == "error"
     assert run.outcome.text == "" and text[:40] in run.outcome.failure.message
@@ -119,7 +119,7 @@ async def test_AA08_a_providers_error_in_place_of_an_answer_is_never_a_result(te
         "Error codes are listed in errors.py: 404, 429.",
     ],
 )
-async def test_AA08_an_answer_about_errors_is_an_answer(text):
+async def test_an_answer_about_errors_is_an_answer(text):
     run = await drive(ScriptedModel(Turn(text)))
     assert (run.outcome.ended, run.outcome.text) == ("completed", text)
 

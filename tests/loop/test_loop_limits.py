@@ -23,18 +23,18 @@ def wrap_ups(run):
     return [added.message.text for added in run.of(MessageAdded) if added.message.origin == "wrap-up"]
 
 
-async def test_K01_below_the_limit_nothing_happens():
+async def test_below_the_limit_nothing_happens():
     run = await drive(ScriptedModel(*busy(2), "done"), tools=[TOOL], limits=Limits(max_turns=5))
     assert (run.outcome.ended, run.outcome.limit) == ("completed", None)
     assert not wrap_ups(run) and not run.of(LimitReached)
 
 
-async def test_K01_an_end_exactly_on_the_last_turn_is_completed():
+async def test_an_end_exactly_on_the_last_turn_is_completed():
     run = await drive(ScriptedModel(*busy(2), "done"), tools=[TOOL], limits=Limits(max_turns=3))
     assert run.outcome.ended == "completed" and not wrap_ups(run)
 
 
-async def test_K01_at_the_limit_one_wrap_up_and_an_end_within_grace_is_steered():
+async def test_at_the_limit_one_wrap_up_and_an_end_within_grace_is_steered():
     with ScriptedModel(*busy(3), Turn(Expect("3 turns"), "wrapped up")) as model:
         run = await drive(model, tools=[TOOL], limits=Limits(max_turns=3))
     assert (run.outcome.ended, run.outcome.limit, run.outcome.text) == ("steered", "turns", "wrapped up")
@@ -44,7 +44,7 @@ async def test_K01_at_the_limit_one_wrap_up_and_an_end_within_grace_is_steered()
 
 
 @pytest.mark.parametrize("grace", [1, 2, 5])
-async def test_K01_after_the_grace_turns_the_run_is_aborted(grace):
+async def test_after_the_grace_turns_the_run_is_aborted(grace):
     with ScriptedModel(*busy(2 + grace)) as model:
         run = await drive(model, tools=[TOOL], limits=Limits(max_turns=2, grace_turns=grace))
     assert (run.outcome.ended, run.outcome.limit) == ("aborted", "turns")
@@ -55,12 +55,12 @@ async def test_K01_after_the_grace_turns_the_run_is_aborted(grace):
     assert [ended.turn for ended in run.of(TurnEnded)] == list(range(1, 3 + grace)), "each turn is reported"
 
 
-async def test_K01_the_last_turn_of_the_grace_may_still_be_the_answer():
+async def test_the_last_turn_of_the_grace_may_still_be_the_answer():
     run = await drive(ScriptedModel(*busy(3), "at last"), tools=[TOOL], limits=Limits(max_turns=2, grace_turns=2))
     assert (run.outcome.ended, run.outcome.text) == ("steered", "at last")
 
 
-async def test_K01_without_a_limit_a_run_may_take_as_long_as_it_takes():
+async def test_without_a_limit_a_run_may_take_as_long_as_it_takes():
     for limits in (Limits(repeated_calls=None), Limits(max_turns=0, repeated_calls=None)):
         run = await drive(ScriptedModel(*busy(60), "done"), tools=[TOOL], limits=limits)
         assert (run.outcome.ended, run.outcome.turns) == ("completed", 61)
@@ -94,7 +94,7 @@ async def test_a_result_that_is_handed_in_by_a_call_may_be_handed_in_on_the_last
     assert run.outcome.value == {"ok": True}
 
 
-async def test_K02_grace_is_at_least_one_turn_and_a_negative_limit_counts_as_one():
+async def test_grace_is_at_least_one_turn_and_a_negative_limit_counts_as_one():
     run = await drive(ScriptedModel(*busy(2)), tools=[TOOL], limits=Limits(max_turns=1, grace_turns=0))
     assert (run.outcome.ended, run.outcome.turns) == ("aborted", 2)
     run = await drive(ScriptedModel(*busy(1), "done"), tools=[TOOL], limits=Limits(max_turns=-4))

@@ -31,7 +31,7 @@ def made(outcome, **options):
     return result["content"][0]["text"], result["details"]
 
 
-def test_AA02_there_are_exactly_eight_error_codes():
+def test_there_are_exactly_eight_error_codes():
     assert set(get_args(ErrorCode)) == {
         "INVALID_INPUT",
         "SUBAGENTS_DISABLED",
@@ -44,7 +44,7 @@ def test_AA02_there_are_exactly_eight_error_codes():
     }
 
 
-def test_AA03_a_refused_call_has_no_results_and_the_same_words_twice():
+def test_a_refused_call_has_no_results_and_the_same_words_twice():
     result = to_builtins(refused("UNKNOWN_AGENT", "There is no agent 'x'. Agents: a, b."))
     assert result["details"]["results"] == [] and "runId" not in result["details"]
     assert result["details"]["error"] == {"code": "UNKNOWN_AGENT", "message": result["content"][0]["text"]}
@@ -83,12 +83,12 @@ def test_usage_that_is_missing_is_zero_and_a_cost_that_is_unknown_is_null():
     assert details["results"][0]["usage"]["cost"] is None
 
 
-def test_L04_an_empty_answer_says_so():
+def test_an_empty_answer_says_so():
     text, details = made(Outcome("completed"))
     assert text == "No output." and details["results"][0]["output"] == ""
 
 
-async def test_AA04_a_hard_timeout_is_its_own_code_with_exit_124():
+async def test_a_hard_timeout_is_its_own_code_with_exit_124():
     clock = FakeClock()
     import asyncio
 
@@ -100,13 +100,13 @@ async def test_AA04_a_hard_timeout_is_its_own_code_with_exit_124():
     assert (details["results"][0]["exitCode"], details["results"][0]["timeoutReason"]) == (124, "runtime")
 
 
-def test_AA05_an_idle_timeout_names_its_reason():
+def test_an_idle_timeout_names_its_reason():
     outcome = Outcome("timeout", failure=Failure("limit", "75ms without activity."), limit="idle")
     _, details = made(outcome)
     assert details["results"][0]["timeoutReason"] == "idle" and details["error"]["code"] == "SUBAGENT_TIMEOUT"
 
 
-async def test_AA08_a_failure_keeps_partial_output_under_its_own_heading():
+async def test_a_failure_keeps_partial_output_under_its_own_heading():
     run = await drive(ScriptedModel(Turn("Let me check…", Fail("overloaded", "the provider is busy"))))
     text, details = made(run.outcome, session_file="/t/s.jsonl")
     assert text.split("\n\n") == [
@@ -120,7 +120,7 @@ async def test_AA08_a_failure_keeps_partial_output_under_its_own_heading():
     assert details["results"][0]["output"] == "Let me check…"
 
 
-async def test_L07_a_run_that_is_only_an_error_has_no_partial_section():
+async def test_a_run_that_is_only_an_error_has_no_partial_section():
     run = await drive(ScriptedModel(Turn(Fail("server", "down"))))
     text, _ = made(run.outcome)
     assert "Partial output" not in text

@@ -42,7 +42,7 @@ async def test_steering_comes_after_the_tool_results_and_before_the_next_request
     check_prefix(model.requests)
 
 
-async def test_J14_steering_sent_before_the_run_starts_is_delivered_in_order_once():
+async def test_steering_sent_before_the_run_starts_is_delivered_in_order_once():
     controls = Controls()
     for text in "one", "two", "three":
         assert controls.steer(text)
@@ -68,7 +68,7 @@ async def test_steering_after_the_final_answer_is_not_lost(moment):
     assert (run.outcome.text, run.outcome.turns) == ("second answer", 2)
 
 
-async def test_J14_steering_a_run_that_has_ended_is_refused():
+async def test_steering_a_run_that_has_ended_is_refused():
     controls = Controls()
     answers = []
 

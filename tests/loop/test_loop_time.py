@@ -32,7 +32,7 @@ class Stage:
         return self.task.result()
 
 
-async def test_AA04_a_model_that_never_answers_runs_into_the_hard_limit():
+async def test_a_model_that_never_answers_runs_into_the_hard_limit():
     stage = Stage(Turn("so far", Hang()), limits=Limits(seconds=0.075, idle_seconds=None))
     await stage.clock.advance(0.074)
     assert not stage.task.done()
@@ -44,7 +44,7 @@ async def test_AA04_a_model_that_never_answers_runs_into_the_hard_limit():
     assert outcome.notes, "the usage of the cut request is not known, and it says so"
 
 
-async def test_AA05_silence_runs_into_the_idle_limit():
+async def test_silence_runs_into_the_idle_limit():
     stage = Stage(Turn(Hang()), limits=Limits(seconds=900, idle_seconds=0.075))
     await stage.clock.advance(0.08)
     run = await stage.end()
@@ -53,7 +53,7 @@ async def test_AA05_silence_runs_into_the_idle_limit():
     assert [(limit.limit, limit.action) for limit in run.of(LimitReached)] == [("idle", "end")]
 
 
-async def test_AA06_signs_of_life_feed_the_idle_clock_until_the_hard_limit_fires():
+async def test_signs_of_life_feed_the_idle_clock_until_the_hard_limit_fires():
     gates = [asyncio.Event() for _ in range(60)]
     steps = [step for gate in gates for step in (Wait(gate), "tick ")]
     stage = Stage(Turn(*steps), limits=Limits(seconds=2.0, idle_seconds=0.05))

@@ -20,7 +20,7 @@ from tests.models.limiter_fleet import Fleet, busy
 REQUEST = ModelRequest(system="s", messages=())
 
 
-async def test_D13_while_nothing_is_wrong_nobody_waits_and_no_timer_runs() -> None:
+async def test_while_nothing_is_wrong_nobody_waits_and_no_timer_runs() -> None:
     fleet = Fleet()
     requests = await fleet.ask(500)
     assert fleet.out() == 500 and fleet.clock.pending == 0
@@ -28,7 +28,7 @@ async def test_D13_while_nothing_is_wrong_nobody_waits_and_no_timer_runs() -> No
     assert (fleet.state.in_flight, fleet.state.limit, fleet.clock.pending) == (0, None, 0)
 
 
-async def test_D13_retry_after_holds_everyone_until_then() -> None:
+async def test_retry_after_holds_everyone_until_then() -> None:
     fleet = Fleet()
     first, *others = await fleet.ask(3)
     await fleet.end([first], busy(retry_after=20.0))

@@ -12,7 +12,7 @@ from retinue.testing import settle
 from tests.models.limiter_fleet import Fleet, busy
 
 
-async def test_D13_later_starts_wait_for_the_first_word_of_the_first() -> None:
+async def test_later_starts_wait_for_the_first_word_of_the_first() -> None:
     fleet = Fleet()
     leader, *others = await fleet.ask(10, prefix="p")
     assert leader.out and all(request.waits for request in others)

@@ -33,48 +33,48 @@ def info(full: str, name: str = "") -> ModelInfo:
 
 
 @pytest.mark.parametrize("model", REGISTRY)
-def test_D01_provider_and_id_are_found_whatever_the_capitals(model: ModelInfo) -> None:
+def test_provider_and_id_are_found_whatever_the_capitals(model: ModelInfo) -> None:
     assert find_model(model.full_name, REGISTRY) is model
     assert find_model(model.full_name.upper(), REGISTRY) is model
     assert find_exact(model.full_name.title(), REGISTRY) is model
 
 
-def test_D02_provider_with_a_family_falls_through_to_the_loose_match() -> None:
+def test_provider_with_a_family_falls_through_to_the_loose_match() -> None:
     assert find_model("anthropic/haiku", REGISTRY) is HAIKU
 
 
 @pytest.mark.parametrize(
     ("query", "model"), [("claude-opus-4-6", OPUS), ("Claude-Opus-4-6", OPUS), ("gpt-4o", GPT), ("GPT-4o", GPT)]
 )
-def test_D03_an_id_alone_is_enough(query: str, model: ModelInfo) -> None:
+def test_an_id_alone_is_enough(query: str, model: ModelInfo) -> None:
     assert find_model(query, REGISTRY) is model
 
 
 @pytest.mark.parametrize(
     ("query", "model"), [("haiku", HAIKU), ("HAIKU", HAIKU), ("sonnet", SONNET), ("opus", OPUS), ("gemini", GEMINI)]
 )
-def test_D04_a_family_is_enough(query: str, model: ModelInfo) -> None:
+def test_a_family_is_enough(query: str, model: ModelInfo) -> None:
     assert find_model(query, REGISTRY) is model
 
 
 @pytest.mark.parametrize("query", ["claude-haiku-4.5", "anthropic/claude-haiku-4.5", "Claude-Haiku-4.5"])
-def test_D05_dots_and_dashes_are_the_same_in_a_query(query: str) -> None:
+def test_dots_and_dashes_are_the_same_in_a_query(query: str) -> None:
     haiku = info("anthropic/claude-haiku-4-5", "Claude Haiku 4.5")
     assert find_model(query, (OPUS, SONNET, haiku)) is haiku
 
 
-def test_D05_dots_and_dashes_are_the_same_in_an_id() -> None:
+def test_dots_and_dashes_are_the_same_in_an_id() -> None:
     assert find_model("gemini-2-5-pro", REGISTRY) is GEMINI
 
 
 @pytest.mark.parametrize("query", ["claude-haiku-4-5-20251001", "anthropic/claude-haiku-4.5-20251001"])
-def test_D06_a_dated_query_matches_an_undated_id(query: str) -> None:
+def test_a_dated_query_matches_an_undated_id(query: str) -> None:
     dashed, dotted = info("anthropic/claude-haiku-4-5"), info("anthropic/claude-haiku-4.5")
     assert find_model(query, (OPUS, SONNET, dashed)) is dashed
     assert find_model(query, (OPUS, SONNET, dotted)) is dotted
 
 
-def test_D06_the_exact_dated_id_is_preferred() -> None:
+def test_the_exact_dated_id_is_preferred() -> None:
     plain = info("anthropic/claude-haiku-4-5")
     assert find_model("claude-haiku-4-5-20251001", (plain, HAIKU)) is HAIKU
 
@@ -89,23 +89,23 @@ def test_D06_the_exact_dated_id_is_preferred() -> None:
         ("pro google", GEMINI),
     ],
 )
-def test_D08_display_names_and_parts_in_any_order(query: str, model: ModelInfo) -> None:
+def test_display_names_and_parts_in_any_order(query: str, model: ModelInfo) -> None:
     assert find_model(query, REGISTRY) is model
 
 
-def test_D09_of_several_candidates_the_shorter_id_wins() -> None:
+def test_of_several_candidates_the_shorter_id_wins() -> None:
     long, short = info("anthropic/claude-sonnet-4-6-fast"), info("anthropic/claude-sonnet-4-6")
     assert find_model("claude-sonnet", (long, short)) is short
     assert find_model("sonnet", (long, short)) is short
 
 
-def test_D09_a_version_is_honoured() -> None:
+def test_a_version_is_honoured() -> None:
     older = info("anthropic/claude-sonnet-4-5-20250929", "Claude Sonnet 4.5")
     assert find_model("sonnet 4.5", (SONNET, older)) is older
     assert find_model("4-6", (older, SONNET)) is SONNET
 
 
-def test_D10_an_unknown_name_lists_what_there_is_sorted() -> None:
+def test_an_unknown_name_lists_what_there_is_sorted() -> None:
     assert find_model("nonexistent-model", REGISTRY) is None
     error = not_found("nonexistent-model", REGISTRY)
     assert isinstance(error, UnknownModelError)
@@ -114,14 +114,14 @@ def test_D10_an_unknown_name_lists_what_there_is_sorted() -> None:
     assert lines[1:] == sorted(f"  {model.full_name}" for model in REGISTRY)
 
 
-def test_D11_only_available_models_count() -> None:
+def test_only_available_models_count() -> None:
     assert find_model("openai/gpt-4o", (OPUS,)) is None
     assert find_model("anthropic/claude-opus-4-6", ()) is None
     assert "(none)" in str(not_found("x", ()))
 
 
 @pytest.mark.parametrize("query", ["", " ", "/", "-", "a/".removeprefix("a"), "//", ". .", "\x00", "…"])
-def test_D12_a_query_without_a_letter_or_digit_matches_nothing(query: str) -> None:
+def test_a_query_without_a_letter_or_digit_matches_nothing(query: str) -> None:
     assert find_model(query, REGISTRY) is None
 
 

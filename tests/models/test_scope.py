@@ -25,7 +25,7 @@ def scope_of(entries: list[str] | None, folder: Path, *, on: bool = True) -> Mod
     return load_scope(settings, AVAILABLE)
 
 
-def test_E01_without_a_usable_list_everything_is_allowed(tmp_path: Path) -> None:
+def test_without_a_usable_list_everything_is_allowed(tmp_path: Path) -> None:
     for scope in (
         scope_of(["anthropic/claude-haiku-4-5"], tmp_path, on=False),
         scope_of(None, tmp_path),
@@ -43,21 +43,21 @@ def test_a_list_that_names_no_available_model_refuses_the_launch(tmp_path: Path,
     assert "provider/id" in refused.value.remedy
 
 
-def test_E02_in_scope_is_allowed_whatever_the_capitals(tmp_path: Path) -> None:
+def test_in_scope_is_allowed_whatever_the_capitals(tmp_path: Path) -> None:
     scope = scope_of(["Anthropic/Claude-Haiku-4-5"], tmp_path)
     assert scope.allowed == ("anthropic/claude-haiku-4-5",)
     assert scope.permits(HAIKU)
     assert not scope.permits(SONNET)
 
 
-def test_E02_the_refusal_lists_what_is_allowed_sorted(tmp_path: Path) -> None:
+def test_the_refusal_lists_what_is_allowed_sorted(tmp_path: Path) -> None:
     scope = scope_of(["ollama/gpt-oss:20b-cloud", "anthropic/claude-haiku-4-5"], tmp_path)
     text = str(scope.refusal("sonnet"))
     assert text.startswith('Model not in scope: "sonnet".')
     assert text.endswith("  anthropic/claude-haiku-4-5\n  ollama/gpt-oss:20b-cloud")
 
 
-def test_E03_a_colon_is_part_of_the_id_and_bare_ids_do_not_count(tmp_path: Path) -> None:
+def test_a_colon_is_part_of_the_id_and_bare_ids_do_not_count(tmp_path: Path) -> None:
     assert scope_of(["ollama/gpt-oss:20b-cloud"], tmp_path).allowed == ("ollama/gpt-oss:20b-cloud",)
     entries = ["anthropic/claude-haiku-4-5:high", "claude-haiku-4-5", "anthropic/claude-sonnet-4-6"]
     assert scope_of(entries, tmp_path).allowed == ("anthropic/claude-sonnet-4-6",)
@@ -73,7 +73,7 @@ def listed(folder: Path) -> list[str]:
     return list(load_settings(folder, environment=environment).settings.enabled_models or ())
 
 
-def test_E03_the_projects_list_replaces_the_users(tmp_path: Path) -> None:
+def test_the_projects_list_replaces_the_users(tmp_path: Path) -> None:
     write(tmp_path / "home/.pi/agent/settings.json", json.dumps({"enabledModels": ["a/global"]}))
     assert listed(tmp_path) == ["a/global"]
     write(tmp_path / ".pi/settings.json", json.dumps({"theme": "dark"}))
@@ -85,13 +85,13 @@ def test_E03_the_projects_list_replaces_the_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"enabledModels": "a/b"}', '{"enabledModels": {"a": 1}}', "\x00"])
-def test_E03_what_is_not_a_list_counts_as_none(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_list_counts_as_none(tmp_path: Path, text: str) -> None:
     write(tmp_path / "home/.pi/agent/settings.json", json.dumps({"enabledModels": ["a/global"]}))
     write(tmp_path / ".pi/settings.json", text)
     assert listed(tmp_path) == ["a/global"]
 
 
-def test_E03_pi_home_can_be_moved(tmp_path: Path) -> None:
+def test_pi_home_can_be_moved(tmp_path: Path) -> None:
     write(tmp_path / "moved/settings.json", json.dumps({"enabledModels": ["a/moved"]}))
     environment = {"HOME": str(tmp_path), "PI_CODING_AGENT_DIR": str(tmp_path / "moved")}
     assert load_settings(tmp_path, environment=environment).settings.enabled_models == ("a/moved",)
@@ -108,7 +108,7 @@ def environment_of(folder: Path) -> dict[str, str]:
     return {"HOME": str(folder / "home"), "ANTHROPIC_API_KEY": "key"}
 
 
-async def test_E02_a_caller_out_of_scope_is_refused_and_a_file_is_warned(project: Path) -> None:
+async def test_a_caller_out_of_scope_is_refused_and_a_file_is_warned(project: Path) -> None:
     environment = environment_of(project)
     settings = load_settings(project, environment=environment).settings
     with pytest.raises(OutOfScopeError) as refused:
@@ -123,7 +123,7 @@ async def test_E02_a_caller_out_of_scope_is_refused_and_a_file_is_warned(project
     assert inherited.warnings
 
 
-async def test_E02_in_scope_or_switched_off_nothing_is_said(project: Path) -> None:
+async def test_in_scope_or_switched_off_nothing_is_said(project: Path) -> None:
     environment = environment_of(project)
     settings = load_settings(project, environment=environment).settings
     for name in ("haiku 4.5", "ollama/my-own:7b"):

@@ -239,12 +239,12 @@ def test_a_new_model_of_a_configured_provider_is_taken_as_it_is(resolve: Resolve
 
 
 @pytest.mark.parametrize("query", ["anthropic/nonexistent-model", "anthropic/fake", "gemini/a/b", "openai/sonnet-9"])
-def test_B24_a_name_that_no_provider_has_is_an_error_and_not_taken_as_it_is(resolve: Resolve, query: str) -> None:
+def test_a_name_that_no_provider_has_is_an_error_and_not_taken_as_it_is(resolve: Resolve, query: str) -> None:
     refused = resolve.refused(query, KEYS)
     assert "has no such model; if it is new, describe it under `models` in the settings" in refused
 
 
-def test_B24_a_provider_that_lacks_the_model_gives_way_to_the_one_that_has_it(resolve: Resolve) -> None:
+def test_a_provider_that_lacks_the_model_gives_way_to_the_one_that_has_it(resolve: Resolve) -> None:
     chosen = resolve("anthropic/gpt-4o", KEYS)
     assert chosen.model == "openai/gpt-4o"
     assert chosen.warnings == ["anthropic has no such model: openai/gpt-4o is used"]
@@ -252,7 +252,7 @@ def test_B24_a_provider_that_lacks_the_model_gives_way_to_the_one_that_has_it(re
     assert resolve.refused("anthropic/gpt-4o", alone)
 
 
-def test_B24_a_server_at_another_address_may_have_any_model(resolve: Resolve) -> None:
+def test_a_server_at_another_address_may_have_any_model(resolve: Resolve) -> None:
     chosen = resolve("anthropic/glm-4.6", KEYS | {"ANTHROPIC_BASE_URL": "https://proxy.example.com"})
     assert chosen.model == "anthropic/glm-4.6"
 
@@ -276,7 +276,7 @@ def test_a_thinking_level_at_the_end_of_a_name(resolve: Resolve) -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "nonexistent-model", "local/nothing", "offline/other", "mine/x-y", "/"])
-def test_D10_a_name_that_means_nothing_is_an_error_with_the_list(resolve: Resolve, query: str) -> None:
+def test_a_name_that_means_nothing_is_an_error_with_the_list(resolve: Resolve, query: str) -> None:
     error = resolve.refused(query, KEYS)
     assert f'Model not found: "{query}"' in error
     assert "Available models:" in error
@@ -284,7 +284,7 @@ def test_D10_a_name_that_means_nothing_is_an_error_with_the_list(resolve: Resolv
     assert "  offline/planner" in error
 
 
-def test_D11_a_provider_without_its_key_is_not_available_and_the_error_says_why(resolve: Resolve) -> None:
+def test_a_provider_without_its_key_is_not_available_and_the_error_says_why(resolve: Resolve) -> None:
     error = resolve.refused("anthropic/claude-opus-4-6", {})
     assert "ANTHROPIC_API_KEY" in error
     for environment, settings in (

@@ -348,9 +348,7 @@ def test_the_library_refuses_what_cannot_be_read(project: Project, monkeypatch: 
         asyncio.run(run())
 
 
-def test_W19_a_run_tells_what_replaces_the_file_and_not_that_it_has_no_description(
-    project: Project, serve: Any
-) -> None:
+def test_a_run_tells_what_replaces_the_file_and_not_that_it_has_no_description(project: Project, serve: Any) -> None:
     serve(lambda request: Reply(text="done"))
     agent(project, ".pi/agents/plain.md", "thinking: low")
     done = project.retinue("run", "plain", "go", "--thinking", "high")

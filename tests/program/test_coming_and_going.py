@@ -45,7 +45,7 @@ def leave(window: Terminal) -> str:
 
 
 @pytest.mark.slow
-def test_A18_A21_a_prompt_opens_the_app_and_leaving_says_how_to_come_back(window: Terminal, project: Project) -> None:
+def test_a_prompt_opens_the_app_and_leaving_says_how_to_come_back(window: Terminal, project: Project) -> None:
     window.run("retinue 'Look at this first'")
     window.see("❯ Look at this first", "Answer 1.")
     left = leave(window)
@@ -76,7 +76,7 @@ def test_TERM_dumb_is_refused_with_the_way_that_works(window: Terminal) -> None:
     window.see("TERM=dumb", "retinue -p", "code 2")
 
 
-def test_A21_a_word_that_is_no_command_gets_the_nearest(project: Project) -> None:
+def test_a_word_that_is_no_command_gets_the_nearest(project: Project) -> None:
     for words, meant in (
         (("agnets", "list"), "Did you mean 'agents'?"),
         (("runs", "lsit"), "Did you mean 'list'?"),
@@ -89,7 +89,7 @@ def test_A21_a_word_that_is_no_command_gets_the_nearest(project: Project) -> Non
     assert "Did you mean" not in far.stderr and "retinue --help" in far.stderr
 
 
-def test_A21_help_and_version_in_every_usual_spelling(project: Project) -> None:
+def test_help_and_version_in_every_usual_spelling(project: Project) -> None:
     assert project.retinue("help", "run").stdout == project.retinue("run", "--help").stdout
     assert project.retinue("help", "agents", "list").stdout == project.retinue("agents", "list", "--help").stdout
     assert project.retinue("-V").stdout == project.retinue("version").stdout == project.retinue("--version").stdout
@@ -114,7 +114,7 @@ def test_every_option_of_the_app_is_in_the_general_help() -> None:
         assert all(spelling in HELP for spelling in short), f"{short} is missing"
 
 
-def test_A21_an_unknown_budget_names_the_spelling_of_the_help(project: Project) -> None:
+def test_an_unknown_budget_names_the_spelling_of_the_help(project: Project) -> None:
     done = project.retinue("run", "Explore", "x", "--budget", "foo=1")
     assert done.returncode == 2
     assert "toolCalls" in done.stderr and "tool_calls" not in done.stderr
@@ -128,7 +128,7 @@ def test_headless_continue_goes_on_with_the_newest_conversation(project: Project
     assert project.retinue("-p", "Two", "-c").stdout == "Answer 2.\n"
 
 
-def test_A20_quiet_keeps_warnings_and_shows_nothing_else(project: Project, serve) -> None:
+def test_quiet_keeps_warnings_and_shows_nothing_else(project: Project, serve) -> None:
     serve(echo)
     folder = project.cwd / ".retinue"
     folder.mkdir()
@@ -141,7 +141,7 @@ def test_A20_quiet_keeps_warnings_and_shows_nothing_else(project: Project, serve
     assert project.retinue("run", "Explore", "read", "--quiet").stderr == ""
 
 
-def test_A22_a_denied_edit_is_said_at_the_end_with_the_way_out(project: Project, serve) -> None:
+def test_a_denied_edit_is_said_at_the_end_with_the_way_out(project: Project, serve) -> None:
     project.mode = "default"
 
     def edits(request: Request) -> Reply:
@@ -155,7 +155,7 @@ def test_A22_a_denied_edit_is_said_at_the_end_with_the_way_out(project: Project,
     assert "--permission-mode acceptEdits" in done.stderr and "permissions.allow" in done.stderr
 
 
-def test_A23_a_failed_run_prints_nothing_of_ours_as_its_answer(project: Project, serve) -> None:
+def test_a_failed_run_prints_nothing_of_ours_as_its_answer(project: Project, serve) -> None:
     serve(lambda request: Reply("no such model", status=400))
     done = project.retinue("run", "Explore", "x")
     assert (done.returncode, done.stdout) == (1, "")

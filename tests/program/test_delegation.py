@@ -101,7 +101,7 @@ def test_a_resumed_agent_works_where_the_setting_and_its_file_say(project, serve
     assert play.seen[3].startswith("Agent resumed in the background."), "its file says so"
 
 
-def test_V17_at_the_depth_limit_only_the_tool_that_the_file_names_is_said_to_be_missing(project, serve):
+def test_at_the_depth_limit_only_the_tool_that_the_file_names_is_said_to_be_missing(project, serve):
     written(project, boss="---\nname: boss\ndescription: d\ntools: Agent, Read, Bash\n---\nLead.")
     settings(project, maxSubagentDepth=1)
     play = Play([agent("child", subagent_type="boss", run_in_background=False)])
@@ -146,7 +146,7 @@ def test_what_cannot_be_corrected_is_not_to_be_tried_again(project, serve):
     assert '{"retry": "retry-' in unknown
 
 
-def test_J20_a_name_stays_with_its_agent_after_a_restart(project, serve):
+def test_a_name_stays_with_its_agent_after_a_restart(project, serve):
     play = Play(
         [agent("child one", name="scout", run_in_background=False)],
         [agent("child two", name="scout", run_in_background=False)],

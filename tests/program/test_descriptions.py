@@ -16,7 +16,7 @@ def start(description: str, prompt: str) -> tuple[str, dict[str, Any]]:
     return "Agent", {**arguments, "subagent_type": "general-purpose"}
 
 
-def test_B57_runs_list_shows_what_each_agent_works_on(project: Project, serve: Any) -> None:
+def test_runs_list_shows_what_each_agent_works_on(project: Project, serve: Any) -> None:
     calls = [start("find the parser", "CHILD one"), start("fix the tests", "CHILD two")]
 
     def answer(request: Any) -> Reply:
@@ -32,7 +32,7 @@ def test_B57_runs_list_shows_what_each_agent_works_on(project: Project, serve: A
     assert {"find the parser", "fix the tests"} <= described
 
 
-async def test_B57_the_inbox_says_what_the_agent_that_asks_works_on(project: Project, serve: Any) -> None:
+async def test_the_inbox_says_what_the_agent_that_asks_works_on(project: Project, serve: Any) -> None:
     project.mode = "default"
     serve(lambda request: Reply("done", calls=[] if request.turn else [("write", {"path": "n.txt", "content": "x"})]))
     seen: list[tuple[str, str]] = []
@@ -50,7 +50,7 @@ async def test_B57_the_inbox_says_what_the_agent_that_asks_works_on(project: Pro
     assert "general-purpose, Write more notes (run " in seen[1][1]
 
 
-def test_B30_a_write_that_reaches_only_the_memory_says_that_it_is_there(project: Project, serve: Any) -> None:
+def test_a_write_that_reaches_only_the_memory_says_that_it_is_there(project: Project, serve: Any) -> None:
     folder = project.cwd / ".claude/agents"
     folder.mkdir(parents=True)
     (folder / "keeper.md").write_text("---\nname: keeper\ndescription: d\ntools: Read\nmemory: user\n---\nWork.\n")

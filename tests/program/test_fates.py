@@ -49,7 +49,7 @@ def test_every_other_spelling_of_a_key_becomes_the_same_field(dialect: DialectNa
         assert match.field.to.partition(".")[0] == str(row.to).partition(".")[0], spelling
 
 
-def test_B3_the_words_a_file_begins_with_reach_the_model_through_the_program(project: Project, serve: Any) -> None:
+def test_the_words_a_file_begins_with_reach_the_model_through_the_program(project: Project, serve: Any) -> None:
     folder = project.cwd / ".claude/agents"
     folder.mkdir(parents=True)
     (folder / "x.md").write_text("---\nname: x\ndescription: d\ninitialPrompt: Look around first\n---\nWork.\n")
@@ -67,7 +67,7 @@ def session_file(project: Project, folder: str) -> str:
     return done.stderr
 
 
-def test_B9_a_repository_cannot_have_transcripts_written_outside_of_itself(project: Project, serve: Any) -> None:
+def test_a_repository_cannot_have_transcripts_written_outside_of_itself(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     said = session_file(project, "~/elsewhere")
     assert "session_dir ~/elsewhere is not in the project" in said
@@ -76,9 +76,7 @@ def test_B9_a_repository_cannot_have_transcripts_written_outside_of_itself(proje
     assert len(list((project.cwd / "sessions").glob("*.jsonl"))) == 1
 
 
-def test_B9_a_session_that_is_not_to_be_kept_is_not_written_into_the_session_folder(
-    project: Project, serve: Any
-) -> None:
+def test_a_session_that_is_not_to_be_kept_is_not_written_into_the_session_folder(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     session_file(project, "out\npersist_session: false")
     assert not (project.cwd / "out").exists()
@@ -87,7 +85,7 @@ def test_B9_a_session_that_is_not_to_be_kept_is_not_written_into_the_session_fol
     assert len(list((project.cwd / "out").glob("*.jsonl"))) == 1
 
 
-def test_B9_an_agent_cannot_lead_its_transcript_into_another_file_by_a_link(project: Project, serve: Any) -> None:
+def test_an_agent_cannot_lead_its_transcript_into_another_file_by_a_link(project: Project, serve: Any) -> None:
     private = project.home / "private"
     private.mkdir()
     swap = f"rm -r sessions && ln -s {private} sessions"

@@ -164,7 +164,7 @@ def test_servers_that_rules_cannot_tell_apart_are_left_out_and_said(project: Pro
     assert "'my__tools'" in told and "rules could not tell its tools" in told
 
 
-def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> None:
+def test_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
     configure(project, {"sdk": light(STARTS=str(log))})
     agent(project, "alone", "isolated: true\n", ".pi/agents")
@@ -174,7 +174,7 @@ def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> N
     assert not starts(log)
 
 
-def test_I06_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: Any) -> None:
+def test_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: Any) -> None:
     configure(project, {"sdk": light(), "other": light()})
     agent(project, "all", "tools: read\nprompt_mode: replace\n", ".pi/agents")
     agent(project, "one", "tools: read, ext:sdk/add\nprompt_mode: replace\n", ".pi/agents")
@@ -288,7 +288,7 @@ def test_a_server_that_is_not_required_does_not_stop_a_run(project: Project, ser
         assert f"'{name}'" in told, told
 
 
-def test_I09_a_tool_that_appears_late_is_there_from_the_next_turn_on(project: Project, serve: Any) -> None:
+def test_a_tool_that_appears_late_is_there_from_the_next_turn_on(project: Project, serve: Any) -> None:
     configure(project, {"sdk": sdk()})
     agent(project, "worker", "")
     agent(project, "narrow", "disallowedTools: mcp__sdk__grown\n")

@@ -57,7 +57,7 @@ def own(project: Project, name: str = "helper") -> Path:
     return project.cwd / ".retinue" / "agent-memory" / name
 
 
-def test_F06_a_memory_is_written_in_one_run_and_known_in_the_next(project: Project, serve: Any) -> None:
+def test_a_memory_is_written_in_one_run_and_known_in_the_next(project: Project, serve: Any) -> None:
     agent(project, "tools: Read, Write\nmemory: project")
     path = own(project) / "MEMORY.md"
     server = serve(script([("write", {"path": str(path), "content": "- tests run with make\n"})], "Noted."))
@@ -96,7 +96,7 @@ def test_a_claude_agent_without_write_tools_writes_its_memory_and_nothing_else(p
     assert (own(project) / "MEMORY.md").read_text() == "- b\n"
 
 
-def test_F07_an_agent_of_ours_without_write_tools_only_reads(project: Project, serve: Any) -> None:
+def test_an_agent_of_ours_without_write_tools_only_reads(project: Project, serve: Any) -> None:
     agent(project, "tools: grep\nmemory: project", home=".retinue")
     server = serve(script("Done."))
     assert project.retinue("run", "helper", "go").returncode == 0
@@ -195,7 +195,7 @@ def test_memories_of_claude_code_and_pi_are_read_and_never_written(project: Proj
 
 
 @pytest.mark.parametrize("where", ["agent-memory", "helper"])
-def test_F04_a_linked_folder_is_not_used(project: Project, serve: Any, where: str) -> None:
+def test_a_linked_folder_is_not_used(project: Project, serve: Any, where: str) -> None:
     agent(project, "tools: Read, Write\nmemory: project")
     elsewhere = project.home / "elsewhere"
     (elsewhere / "helper").mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_F04_a_linked_folder_is_not_used(project: Project, serve: Any, where: st
     assert (elsewhere / "helper" / "MEMORY.md").read_text() == "- secret\n"
 
 
-def test_F02_an_agent_with_an_unsafe_name_runs_without_a_memory_and_says_so(project: Project, serve: Any) -> None:
+def test_an_agent_with_an_unsafe_name_runs_without_a_memory_and_says_so(project: Project, serve: Any) -> None:
     agent(project, "tools: Read, Write\nmemory: project", name="my helper")
     server = serve(script("Done."))
     done = project.retinue("run", "my helper", "go", "--json")

@@ -61,7 +61,7 @@ def main_id(project) -> str:
     return next(row["id"] for row in rows if row["depth"] == 0)
 
 
-def test_Y05_a_finished_agent_answers_on_the_command_line_and_the_main_agent_has_no_turn(project, play):
+def test_a_finished_agent_answers_on_the_command_line_and_the_main_agent_has_no_turn(project, play):
     assert project.retinue("-p", "Review this").returncode == 0
     turns = len(play.main)
     done = project.retinue("-p", "@explore And the tests?", "--resume", main_id(project))
@@ -72,7 +72,7 @@ def test_Y05_a_finished_agent_answers_on_the_command_line_and_the_main_agent_has
     assert "explored: And the tests?" in whole(play.main[-1])
 
 
-def test_Y05_a_running_agent_of_another_process_is_steered_from_the_command_line(project, play):
+def test_a_running_agent_of_another_process_is_steered_from_the_command_line(project, play):
     play.hold = hold = threading.Event()
     process = project.start("-p", "Review this")
     assert play.asked.wait(60)
@@ -93,7 +93,7 @@ def test_Y05_a_running_agent_of_another_process_is_steered_from_the_command_line
     assert "and docs" in whole(play.child[-1])
 
 
-def test_Y05_what_means_nobody_goes_to_the_main_agent_as_it_is(project, play):
+def test_what_means_nobody_goes_to_the_main_agent_as_it_is(project, play):
     assert project.retinue("-p", "Review this").returncode == 0
     for text, heard in (("@nobody hello there", "@nobody hello there"), ("@main hello", "hello")):
         done = project.retinue("-p", text, "--resume", main_id(project))
@@ -121,7 +121,7 @@ def test_runs_are_found_by_name_in_every_command_and_an_unknown_name_says_so(pro
     assert "retinue runs resume" in ended.stderr
 
 
-async def test_Y05_the_library_brings_what_a_person_types_to_whom_it_is_for(project, play):
+async def test_the_library_brings_what_a_person_types_to_whom_it_is_for(project, play):
     async with Retinue(project.cwd, environment=dict(os.environ) | project.environment) as retinue:
         said = await retinue.say("Review this")
         assert said.action == "prompted"

@@ -175,9 +175,7 @@ def test_a_server_of_a_plugin_is_one_of_the_project(project: Project, serve: Any
         ("tools: read", True),
     ],
 )
-def test_I01_I07_an_agents_file_scopes_extensions_in_a_real_run(
-    project: Project, serve: Any, head: str, there: bool
-) -> None:
+def test_an_agents_file_scopes_extensions_in_a_real_run(project: Project, serve: Any, head: str, there: bool) -> None:
     server = serve(lambda request: Reply("done"))
     brought(project, "weather/tools.py", TOOL, user=True)
     folder = project.cwd / ".pi" / "agents"
@@ -188,7 +186,7 @@ def test_I01_I07_an_agents_file_scopes_extensions_in_a_real_run(
     assert ("forecast" in names) == there
 
 
-def test_I03_an_extension_by_path_needs_consent_when_a_projects_agent_names_it(project: Project, serve: Any) -> None:
+def test_an_extension_by_path_needs_consent_when_a_projects_agent_names_it(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply("done"))
     (project.cwd / "own.py").write_text(TOOL)
     folder = project.cwd / ".retinue" / "agents"
@@ -234,9 +232,7 @@ def test_lint_says_what_a_projects_plugin_may_not_bring(project: Project) -> Non
     assert notes == [(str(file), 4)]
 
 
-def test_I09_a_call_out_of_scope_is_answered_with_a_text_and_stays_out_after_a_resume(
-    project: Project, serve: Any
-) -> None:
+def test_a_call_out_of_scope_is_answered_with_a_text_and_stays_out_after_a_resume(project: Project, serve: Any) -> None:
     def answer(request: Request) -> Reply:
         if request.turn == 0:
             return Reply("", [("forecast", {"city": "Rome"})])
@@ -274,7 +270,7 @@ def test_the_doctor_names_broken_plugins_and_those_without_effect(project: Proje
     ]
 
 
-def test_I07_a_caller_that_wants_an_agent_isolated_gets_built_ins_only(project: Project, serve: Any) -> None:
+def test_a_caller_that_wants_an_agent_isolated_gets_built_ins_only(project: Project, serve: Any) -> None:
     def answer(request: Request) -> Reply:
         names = [tool["name"] for tool in request.body.get("tools", [])]
         if "Agent" in names and request.turn == 0:

@@ -82,7 +82,7 @@ def test_a_twin_resumed_without_its_parent_has_the_prompt_it_had(project: Projec
     check_extends(twins)
 
 
-def test_H08_of_agents_with_a_prompt_of_their_own_only_claude_codes_see_instruction_files(
+def test_of_agents_with_a_prompt_of_their_own_only_claude_codes_see_instruction_files(
     project: Project, serve: Any
 ) -> None:
     (project.cwd / "AGENTS.md").write_text("RULES OF THE HOUSE\n")

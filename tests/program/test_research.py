@@ -137,7 +137,7 @@ def test_what_goes_wrong_is_in_activity_and_logs(project: Project, serve: Any, s
     assert shown.returncode == 0
 
 
-def test_AB08_an_empty_log_and_a_wrong_option_are_no_trouble(project: Project) -> None:
+def test_an_empty_log_and_a_wrong_option_are_no_trouble(project: Project) -> None:
     nothing = project.retinue("logs")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert project.retinue("activity").returncode == 0

@@ -128,7 +128,7 @@ def test_what_an_edit_breaks_is_told_beside_its_result(project: Project, serve: 
 
 
 @pytest.mark.parametrize("how", ["off", "main"])
-def test_AB07_edits_of_a_child_are_not_followed_by_diagnostics(project: Project, serve: Any, how: str) -> None:
+def test_edits_of_a_child_are_not_followed_by_diagnostics(project: Project, serve: Any, how: str) -> None:
     settings(project, lsp={"diagnosticsSeconds": 30, "diagnosticsAfterEdit": how})
     write = ("write", {"path": "app/new.py", "content": "undefined_name\n"})
     spawn = (

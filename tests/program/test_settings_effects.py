@@ -24,7 +24,7 @@ def tools_of(request: Any) -> set[str]:
     return {tool["name"] for tool in request.body["tools"]}
 
 
-def test_B2_an_agent_of_devkit_pi_writes_nothing_without_allow_write(project: Project, serve: Any) -> None:
+def test_an_agent_of_devkit_pi_writes_nothing_without_allow_write(project: Project, serve: Any) -> None:
     write_agent(project, WRITER)
     calls = [("write", {"path": "new.txt", "content": "x"}), ("bash", {"command": "echo x > shell.txt"})]
     server = serve(lambda request: Reply("done", calls=calls if request.turn == 0 else []))
@@ -34,7 +34,7 @@ def test_B2_an_agent_of_devkit_pi_writes_nothing_without_allow_write(project: Pr
     assert "retinue settings set allowWrite true" in done.stderr
 
 
-def test_B2_so_does_one_in_a_folder_of_pi_that_may_be_devkits(project: Project, serve: Any) -> None:
+def test_so_does_one_in_a_folder_of_pi_that_may_be_devkits(project: Project, serve: Any) -> None:
     agent = project.cwd / ".pi/agents/fixer.md"
     agent.parent.mkdir(parents=True)
     head = "name: fixer\ndescription: d\n"
@@ -53,7 +53,7 @@ def test_B2_so_does_one_in_a_folder_of_pi_that_may_be_devkits(project: Project, 
         assert "write" in tools_of(server.requests[-1]), "a key of pi's makes it pi's"
 
 
-def test_B2_it_has_what_its_file_lists_with_allow_write_and_a_project_needs_consent_to_say_so(
+def test_it_has_what_its_file_lists_with_allow_write_and_a_project_needs_consent_to_say_so(
     project: Project, serve: Any
 ) -> None:
     write_agent(project, WRITER)
@@ -70,7 +70,7 @@ def test_B2_it_has_what_its_file_lists_with_allow_write_and_a_project_needs_cons
 
 
 @pytest.mark.parametrize("tool", ["Agent", "subagent"])
-def test_B2_the_same_holds_for_an_agent_that_another_agent_starts(project: Project, serve: Any, tool: str) -> None:
+def test_the_same_holds_for_an_agent_that_another_agent_starts(project: Project, serve: Any, tool: str) -> None:
     write_agent(project, WRITER)
     arguments: dict[str, Any] = {"agent": "fixer", "task": "CHILD"}
     if tool == "Agent":
@@ -88,7 +88,7 @@ def test_B2_the_same_holds_for_an_agent_that_another_agent_starts(project: Proje
     assert "write" not in tools_of(child) and "read" in tools_of(child)
 
 
-def test_B4_strict_agent_files_refuse_to_start_while_one_cannot_be_loaded(project: Project, serve: Any) -> None:
+def test_strict_agent_files_refuse_to_start_while_one_cannot_be_loaded(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply("done"))
     write_agent(project, "---\nname: broken\n", "broken.md")
     assert project.retinue("run", "Explore", "go").returncode == 0
@@ -101,7 +101,7 @@ def test_B4_strict_agent_files_refuse_to_start_while_one_cannot_be_loaded(projec
     assert project.retinue("agents", "lint").returncode != 0, "what helps to correct it still works"
 
 
-async def test_B4_a_file_that_breaks_while_a_strict_session_runs_is_only_skipped(project: Project, serve: Any) -> None:
+async def test_a_file_that_breaks_while_a_strict_session_runs_is_only_skipped(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     environment = {**project.environment, "RETINUE_STRICT_AGENT_FILES": "true"}
     async with Retinue(project.cwd, environment=environment) as retinue:
@@ -110,7 +110,7 @@ async def test_B4_a_file_that_breaks_while_a_strict_session_runs_is_only_skipped
         assert (await run.wait()).text == "done"
 
 
-def test_B29_an_agent_that_codingcodes_file_disables_cannot_be_started_by_another(project: Project, serve: Any) -> None:
+def test_an_agent_that_codingcodes_file_disables_cannot_be_started_by_another(project: Project, serve: Any) -> None:
     config = project.cwd / ".codingcode/config.yaml"
     config.parent.mkdir()
     config.write_text("subagent:\n  disabledAgents: [Plan]\n")
@@ -154,7 +154,7 @@ def test_an_agent_that_a_rule_denies_is_not_offered(project: Project, serve: Any
     assert "- Plan" not in tool["description"]
 
 
-def test_B29_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) -> None:
+def test_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) -> None:
     file = project.cwd / ".pi/subagents.json"
     file.parent.mkdir()
     file.write_text('{"worktreeIsolation": false, "graceTurns": 9}')
@@ -164,7 +164,7 @@ def test_B29_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) 
     assert project.json("settings", "get", "worktreeIsolation", "--json")["value"] is False
 
 
-def test_B48_outside_git_a_model_that_asks_for_a_worktree_hears_why_there_is_none(project: Project, serve: Any) -> None:
+def test_outside_git_a_model_that_asks_for_a_worktree_hears_why_there_is_none(project: Project, serve: Any) -> None:
     arguments = {"prompt": "CHILD", "description": "d", "isolation": "worktree"}
     server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
     assert project.retinue("-p", "go").returncode == 0
@@ -173,7 +173,7 @@ def test_B48_outside_git_a_model_that_asks_for_a_worktree_hears_why_there_is_non
     assert "is not a parameter" not in said
 
 
-def test_B35_without_scheduling_the_parameter_is_gone_and_a_model_that_sends_it_hears_why(
+def test_without_scheduling_the_parameter_is_gone_and_a_model_that_sends_it_hears_why(
     project: Project, serve: Any
 ) -> None:
     project.retinue("settings", "set", "schedulingEnabled", "false")
@@ -189,7 +189,7 @@ def test_B35_without_scheduling_the_parameter_is_gone_and_a_model_that_sends_it_
     ("seconds", "said"),
     [("8", "Seconds (default 7.2, at most 7.2)"), ("0", "Seconds (default 120)"), ("", "at most 595)")],
 )
-def test_P11_the_schema_of_bash_says_how_long_a_call_may_take_under_the_settings(
+def test_the_schema_of_bash_says_how_long_a_call_may_take_under_the_settings(
     project: Project, serve: Any, seconds: str, said: str
 ) -> None:
     server = serve(lambda request: Reply("done"))

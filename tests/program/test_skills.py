@@ -61,7 +61,7 @@ def test_agents_with_a_list_of_tools_have_skills_only_if_they_say_so(project: Pr
         assert ("- pdf: About pdf" in system(server.requests[-1])) == has
 
 
-def test_G04_preloaded_skills_are_in_the_prompt_and_missing_ones_are_said(project: Project, serve: Any) -> None:
+def test_preloaded_skills_are_in_the_prompt_and_missing_ones_are_said(project: Project, serve: Any) -> None:
     skill(project.cwd / ".pi" / "skills", "one", body="FIRST BODY")
     skill(project.home / ".agents" / "skills", "two", body="SECOND BODY")
     agent(project, "tools: Read\nskills: [one, nope, ../evil, two]", home=".pi")

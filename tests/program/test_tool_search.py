@@ -10,7 +10,7 @@ from tests.program.model_server import Reply, Request
 from tests.program.test_mcp import SERVERS, agent, configure, light, offered, once, sdk, served, text_of
 
 
-def test_C7_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -> None:
+def test_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -> None:
     configure(project, {"sdk": light()}, toolSearch={"mode": "always"})
     agent(project, "boss", "disallowedTools: mcp__sdk__crash\n")
     agent(project, "child", "tools: mcp__sdk__add, mcp__sdk__crash, mcp__sdk__*\n")
@@ -28,7 +28,7 @@ def test_C7_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -
     assert served(below[-1]) == {"mcp__sdk__add", "mcp__sdk__whoami"}, "never what the parent lacks"
 
 
-def test_C7_many_tools_are_loaded_by_search(project: Project, serve: Any) -> None:
+def test_many_tools_are_loaded_by_search(project: Project, serve: Any) -> None:
     many = {"command": sys.executable, "args": [str(SERVERS / "raw_server.py"), "many=40"]}
     configure(project, {"sdk": sdk(), "many": many})
     agent(project, "worker", "")
@@ -63,7 +63,7 @@ def test_C7_many_tools_are_loaded_by_search(project: Project, serve: Any) -> Non
     assert served(server.requests[-1]) == served(last), "what was loaded stays loaded"
 
 
-def test_C7_search_finds_only_what_the_policy_allows(project: Project, serve: Any) -> None:
+def test_search_finds_only_what_the_policy_allows(project: Project, serve: Any) -> None:
     configure(project, {"sdk": light()}, toolSearch={"mode": "always"})
     agent(project, "worker", "disallowedTools: mcp__sdk__crash\n")
     agent(project, "nosearch", "disallowedTools: ToolSearch\n")

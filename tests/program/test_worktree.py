@@ -73,7 +73,7 @@ def text_of(result: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def test_Q04_the_copy_changes_the_checkout_does_not_and_the_branch_has_it(project, repository, serve):
+def test_the_copy_changes_the_checkout_does_not_and_the_branch_has_it(project, repository, serve):
     calls = [("write", {"path": "made.txt", "content": "made\n"}), ("bash", {"command": "git status --short; pwd"})]
     server = serve(script(calls, "It is done."))
     before = snapshot(repository)
@@ -118,13 +118,13 @@ def test_rules_of_the_project_hold_in_the_worktree(project, repository, serve):
     assert "alpha 1" not in json.dumps(server.requests[-1].body["messages"])
 
 
-def test_Q04_the_json_result_names_the_branch(project, repository, serve):
+def test_the_json_result_names_the_branch(project, repository, serve):
     serve(script([("write", {"path": "x", "content": "x"})], "ok"))
     result = project.json("run", "general-purpose", "t", "--json", *RUN)
     assert "retinue-agent-" in json.dumps(result["details"]["results"][0].get("branch"))
 
 
-def test_H05_the_notice_comes_last_and_names_both_places(project, repository, serve):
+def test_the_notice_comes_last_and_names_both_places(project, repository, serve):
     server = serve(script("Nothing to do."))
     done = project.retinue("run", "general-purpose", "look", *RUN, "--cwd", str(project.cwd / "src"))
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ def test_H05_the_notice_comes_last_and_names_both_places(project, repository, se
     assert repository.git("for-each-ref", "refs/heads/retinue-agent-*") == ""
 
 
-def test_J06_where_no_worktree_can_be_made_there_is_no_run(project, serve):
+def test_where_no_worktree_can_be_made_there_is_no_run(project, serve):
     server = serve(script("never"))
     done = project.retinue("run", "general-purpose", "t", *RUN)
     assert done.returncode == 1 and "in no git repository" in done.stderr and "git init" in done.stderr
@@ -354,7 +354,7 @@ def test_a_killed_run_that_was_cleaned_goes_on_from_its_branch(project, reposito
     assert (project.cwd / "two").read_text() == "2\n"
 
 
-def test_U33_undo_says_where_the_work_of_a_removed_worktree_is(project, repository, serve):
+def test_undo_says_where_the_work_of_a_removed_worktree_is(project, repository, serve):
     serve(script([("bash", {"command": "echo more >> README.md"})], "It is done."))
     (result,) = project.json("run", "general-purpose", "add to it", "--json", *RUN)["details"]["results"]
     (run,) = project.json("runs", "list", "--json")["runs"]

@@ -17,7 +17,7 @@ def tokens(count: int, cost: float | None = 0.0) -> Usage:
     return Usage(input=count, cost_usd=cost)
 
 
-def test_B13_a_child_reserves_from_its_parent_and_returns_what_it_did_not_spend() -> None:
+def test_a_child_reserves_from_its_parent_and_returns_what_it_did_not_spend() -> None:
     parent = Account(Budget(tokens=1_000))
     child = Account(Budget(tokens=600), parent)
     assert parent.remaining().tokens == 400 and child.remaining().tokens == 600
@@ -29,7 +29,7 @@ def test_B13_a_child_reserves_from_its_parent_and_returns_what_it_did_not_spend(
     assert parent.remaining().tokens == 750, "closing again returns nothing again"
 
 
-def test_B13_a_child_gets_no_more_than_its_parent_has() -> None:
+def test_a_child_gets_no_more_than_its_parent_has() -> None:
     parent = Account(Budget(tokens=100))
     first, second, third = (Account(Budget(tokens=60), parent) for _ in range(3))
     assert [child.remaining().tokens for child in (first, second, third)] == [60, 40, 0]
@@ -48,7 +48,7 @@ def test_ml_commons_4820_zero_left_means_zero_and_never_unlimited() -> None:
     assert refusal is not None and refusal.startswith("Budget limit reached")
 
 
-def test_B13_a_child_without_a_limit_spends_from_its_parents() -> None:
+def test_a_child_without_a_limit_spends_from_its_parents() -> None:
     parent = Account(Budget(tokens=1_000))
     children = [Account(parent=parent) for _ in range(3)]
     for child in children:
@@ -82,7 +82,7 @@ def test_limits_on_every_kind_are_kept_apart() -> None:
     assert child.remaining() == Budget(tokens=70, usd=0.75, turns=3, tool_calls=3, spawns=2)
 
 
-def test_B13_spawns_count_at_any_depth_and_a_resumed_run_is_none() -> None:
+def test_spawns_count_at_any_depth_and_a_resumed_run_is_none() -> None:
     root = Account(Budget(spawns=3))
     child = Account(parent=root)
     grandchild = Account(parent=child)

@@ -78,7 +78,7 @@ async def test_errors_and_stops_are_failures_and_a_queued_agent_says_so(scene):
     assert (ends[first.id]["status"], ends[first.id]["error"]) == ("error", "no more")
 
 
-async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what_is_between_them(scene):
+async def test_agents_of_agents_are_heard_with_depth_and_parent_but_not_what_is_between_them(scene):
     heard = Heard(scene.supervisor.bridge.bus)
     async with scene:
         main = await scene.main()
@@ -107,7 +107,7 @@ async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what
     assert (data["reason"], data["tokensBefore"], data["compactionCount"]) == ("manual", 100, 1)
 
 
-async def test_X04_readiness_is_announced_once_when_the_session_begins_and_not_before(scene):
+async def test_readiness_is_announced_once_when_the_session_begins_and_not_before(scene):
     heard = Heard(scene.supervisor.bridge.bus)
     assert heard == []
     async with scene:

@@ -25,7 +25,7 @@ async def ended(scene, main, task, how):
     return child
 
 
-async def test_J16_clearing_takes_what_ended_well_and_with_a_word_what_did_not_but_nothing_that_works(scene):
+async def test_clearing_takes_what_ended_well_and_with_a_word_what_did_not_but_nothing_that_works(scene):
     async with scene:
         main = await scene.main()
         way = Delegate(scene.supervisor, main.id)
@@ -39,7 +39,7 @@ async def test_J16_clearing_takes_what_ended_well_and_with_a_word_what_did_not_b
         assert way.clear((running.id,), 0, True) == ()
 
 
-async def test_J16_young_ones_stay_unless_they_are_named(scene):
+async def test_young_ones_stay_unless_they_are_named(scene):
     async with scene:
         main = await scene.main()
         way = Delegate(scene.supervisor, main.id)
@@ -51,7 +51,9 @@ async def test_J16_young_ones_stay_unless_they_are_named(scene):
         assert not way.conversation(child.id)
 
 
-async def test_U04_agents_of_agents_are_hidden_from_the_tools_of_the_main_agent_and_but_for_U01_from_its_events(scene):
+async def test_agents_of_agents_are_hidden_from_the_main_agents_tools_and_events_but_for_their_completion(
+    scene,
+):
     async with scene:
         steered = []
         scene.supervisor.bridge.bus.on("subagents:steered", lambda data: steered.append(data["id"]))

@@ -38,7 +38,7 @@ async def test_a_parent_is_kept_open_while_a_background_child_lives_and_hears_of
         assert await scene.heard(main) == [child.id]
 
 
-async def test_J12_a_read_in_the_moment_before_the_announcement_makes_it_needless(scene):
+async def test_a_read_in_the_moment_before_the_announcement_makes_it_needless(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -65,7 +65,7 @@ async def test_a_parent_that_has_read_everything_ends_without_waiting_for_timers
         assert (await main.wait()).text == "done"
 
 
-async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scene):
+async def test_a_foreground_child_is_read_by_the_call_that_waits_for_it(scene):
     async with scene:
         main = await scene.main()
         scene.model("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
@@ -223,7 +223,7 @@ async def test_a_child_resumed_before_its_end_was_announced_is_announced_when_it
         assert "second" in (await scene.said(main.id))[-1][1]
 
 
-async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_its_result(tmp_path, monkeypatch):
+async def test_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_its_result(tmp_path, monkeypatch):
     scene = Scene(tmp_path, monkeypatch, max_concurrent=1)
     async with scene:
         main = await scene.main()
@@ -240,7 +240,7 @@ async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_it
         assert (waited.end, waited.run.result) == ("completed", "the finding")
 
 
-async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
+async def test_an_abort_and_a_timeout_end_only_the_wait(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -274,7 +274,7 @@ async def test_a_completion_before_anyone_waits_is_not_missed(scene):
         assert (await scene.supervisor.members[view.id].wait()).text == "at once"
 
 
-async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(scene, monkeypatch):
+async def test_an_exception_of_a_listener_does_not_change_how_a_run_ended(scene, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a defect in the post")
 
@@ -291,7 +291,7 @@ async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(sc
         assert (await main.wait()).ended == "completed", "a parent must not wait for post that is lost"
 
 
-async def test_J10_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(scene):
+async def test_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")

@@ -14,7 +14,7 @@ def scene(tmp_path, monkeypatch):
     return Scene(tmp_path, monkeypatch, max_concurrent=1)
 
 
-async def test_J02_the_next_in_line_starts_when_one_ends_and_foreground_and_nested_runs_pass_by(scene):
+async def test_the_next_in_line_starts_when_one_ends_and_foreground_and_nested_runs_pass_by(scene):
     async with scene:
         main = await scene.main()
         first = await scene.child(main, "first")
@@ -64,7 +64,7 @@ async def test_a_run_that_is_moved_beside_full_slots_goes_on_and_the_line_waits_
         await scene.model("waiting").asked()
 
 
-async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_on(scene):
+async def test_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_on(scene):
     other = scene.folder / "other"
     other.mkdir()
     async with scene:
@@ -88,7 +88,7 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
         assert second.id in await scene.heard(main)
 
 
-async def test_J15_children_are_listed_newest_first_and_waiting_for_all_includes_the_queued(scene):
+async def test_children_are_listed_newest_first_and_waiting_for_all_includes_the_queued(scene):
     async with scene:
         await scene.supervisor.wait_all()
         main = await scene.main()
@@ -104,7 +104,7 @@ async def test_J15_children_are_listed_newest_first_and_waiting_for_all_includes
         assert [scene.supervisor.members[each].status for each in ids] == ["error", *["completed"] * 3]
 
 
-async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_starts(scene):
+async def test_a_background_resume_waits_for_a_slot_and_stopped_there_never_starts(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -122,7 +122,7 @@ async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_
         assert (await scene.model("child").asked()).messages[-1].text == "go on"
 
 
-async def test_J18_a_foreground_resume_gives_its_answer_to_the_call_and_no_announcement(scene):
+async def test_a_foreground_resume_gives_its_answer_to_the_call_and_no_announcement(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")

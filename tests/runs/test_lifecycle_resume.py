@@ -45,7 +45,7 @@ def launch_facts(node):
     }
 
 
-async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_counts(scene):
+async def test_an_ended_run_goes_on_in_memory_with_its_history_and_its_counts(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="worker")
@@ -211,7 +211,7 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
         assert child.attempt > 1
 
 
-async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_restart(scene):
+async def test_usage_of_children_is_in_every_ancestor_and_stays_after_a_restart(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")

@@ -20,7 +20,7 @@ async def steers(scene, run_id):
     return [text for origin, text in await scene.said(run_id) if origin == "steer"]
 
 
-async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_order_and_once(scene):
+async def test_a_running_agent_hears_messages_after_its_tool_calls_in_order_and_once(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -48,7 +48,7 @@ async def test_a_message_that_comes_with_the_last_answer_makes_another_turn(scen
         assert (await child.wait()).text == "done with that, too"
 
 
-async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
+async def test_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
     async with scene:
         main = await scene.main()
         first = await scene.child(main, "first")
@@ -68,7 +68,7 @@ async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
         assert [m.text for m in (await scene.model("second").asked()).messages] == ["second", "for later"]
 
 
-async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
+async def test_an_ended_agent_refuses_and_says_how_to_go_on(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -86,7 +86,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
         assert await steers(scene, child.id) == []
 
 
-async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_resume_that_is_refused(scene):
+async def test_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_resume_that_is_refused(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
@@ -106,7 +106,7 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
         assert isinstance(refused, Refusal) and "The user stopped it: leave it" in refused.message
 
 
-async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(scene):
+async def test_the_advice_to_resume_what_an_agent_stopped_can_be_followed(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")

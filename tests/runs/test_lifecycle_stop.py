@@ -19,7 +19,7 @@ def bodies(scene, run_id, kind):
     return [event.body for event in scene.supervisor.project.log.reader.events(run_id) if isinstance(event.body, kind)]
 
 
-async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_announced_once(scene):
+async def test_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_announced_once(scene):
     async with scene:
         main = await scene.main()
         first = await scene.child(main, "first")
@@ -64,7 +64,7 @@ async def test_a_running_run_keeps_what_it_has_said_and_says_so(scene):
         assert scene.supervisor.queue.running == 0
 
 
-async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
+async def test_the_parents_stop_ends_foreground_children_only(scene):
     async with scene:
         main = await scene.main()
         background = await scene.child(main, "background")
@@ -109,7 +109,7 @@ async def test_stopping_a_tree_ends_background_descendants_too(scene):
         assert scene.supervisor.members[other.id].live
 
 
-async def test_J09_stopping_all_counts_queued_and_running_and_none_is_left(scene):
+async def test_stopping_all_counts_queued_and_running_and_none_is_left(scene):
     async with scene:
         main = await scene.main()
         await scene.child(main, "a")

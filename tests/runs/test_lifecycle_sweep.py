@@ -25,7 +25,7 @@ async def hear(scene):
     await scene.model("main").asked()
 
 
-async def test_J17_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_or_waits(scene):
+async def test_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_or_waits(scene):
     async with scene:
         main = await scene.main()
         old = await ended(scene, main, "old")
@@ -41,7 +41,7 @@ async def test_J17_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_o
         assert main.children == [running, scene.supervisor.members[waiting.id]]
 
 
-async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_its_usage(scene):
+async def test_what_was_forgotten_is_still_read_listed_and_resumed_with_all_its_usage(scene):
     async with scene:
         main = await scene.main()
         old = await ended(scene, main, "old")

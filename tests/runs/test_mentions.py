@@ -12,7 +12,7 @@ def scene(tmp_path, monkeypatch):
     return Scene(tmp_path, monkeypatch, max_concurrent=1)
 
 
-async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(scene):
+async def test_a_running_agent_is_steered_and_the_main_agent_has_no_turn(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
@@ -26,7 +26,7 @@ async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(sce
         assert len(scene.model("main").requests) == 1
 
 
-async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
+async def test_a_queued_agent_hears_it_when_it_starts(scene):
     async with scene:
         main = await scene.main()
         await scene.child(main, "first", name="first")
@@ -38,7 +38,7 @@ async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped by the user"])
-async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_announced(scene, stopped):
+async def test_a_finished_agent_goes_on_in_the_background_and_its_answer_is_announced(scene, stopped):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
@@ -57,7 +57,7 @@ async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_
         assert "tests are fine" in (await scene.model("main").asked()).messages[-1].text
 
 
-async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene):
+async def test_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
@@ -82,20 +82,20 @@ async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene)
         "plain",
     ],
 )
-async def test_Y05_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, text):
+async def test_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, text):
     async with scene:
         main = await scene.main()
         await scene.child(main, "child", name="scout")
         assert await route(scene.supervisor, main.id, text) == text
 
 
-async def test_Y05_main_is_reserved_and_its_prefix_is_taken_off(scene):
+async def test_main_is_reserved_and_its_prefix_is_taken_off(scene):
     async with scene:
         main = await scene.main()
         assert await route(scene.supervisor, main.id, "@main what now?") == "what now?"
 
 
-async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
+async def test_switched_off_everything_passes(tmp_path, monkeypatch):
     scene = Scene(tmp_path, monkeypatch, agent_mentions="off")
     async with scene:
         main = await scene.main()

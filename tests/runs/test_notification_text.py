@@ -18,7 +18,7 @@ def notification(views, **options) -> str:
     return announcement(views, **options).text
 
 
-def test_O04_one_end_has_every_field_in_order():
+def test_one_end_has_every_field_in_order():
     text = notification(
         [
             make_child(
@@ -55,12 +55,12 @@ def test_tokens_that_no_server_has_counted_are_unknown():
     assert "<total_tokens>0</total_tokens>" in notification([make_child(turns=2, tool_uses=1, outcome=planned)])
 
 
-def test_O05_cost_only_if_wanted_and_known():
+def test_cost_only_if_wanted_and_known():
     assert "cost" not in notification([make_child(usage=Usage(cost_usd=1.0))])
     assert "cost" not in notification([make_child(usage=Usage(cost_usd=None))], show_cost=True)
 
 
-def test_O05_the_total_of_a_group_is_shown_for_two_or_more_and_only_if_all_are_priced():
+def test_the_total_of_a_group_is_shown_for_two_or_more_and_only_if_all_are_priced():
     priced, unpriced = make_child(usage=Usage(cost_usd=0.01)), make_child(usage=Usage(cost_usd=None))
     assert "all 2 agents: $0.0200" in notification([priced, priced], group=True, show_cost=True)
     for views in ([priced, unpriced], [priced]):
@@ -92,7 +92,7 @@ def test_a_report_is_whole_up_to_6000_characters_and_a_longer_one_says_where_the
     assert "get_subagent_result" in grouped
 
 
-async def test_B47_what_a_cut_notification_tells_its_parent_to_do_works(tmp_path, monkeypatch):
+async def test_what_a_cut_notification_tells_its_parent_to_do_works(tmp_path, monkeypatch):
     scene = Scene(tmp_path, monkeypatch, output_transcript="true")
     coordinator = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Read", "Agent(general-purpose)")))
     async with scene:

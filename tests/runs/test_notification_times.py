@@ -27,7 +27,7 @@ async def test_async_announces_each_end_by_itself(board):
     assert deliveries == [Delivery(("a",)), Delivery(("b",))]
 
 
-async def test_O01_the_first_end_of_a_group_is_held(board):
+async def test_the_first_end_of_a_group_is_held(board):
     joins, clock, deliveries = board
     await start(joins, clock, "a", "b")
     joins.ended("a")
@@ -36,7 +36,7 @@ async def test_O01_the_first_end_of_a_group_is_held(board):
     assert joins.pending
 
 
-async def test_O02_all_ended_in_time_is_one_delivery(board):
+async def test_all_ended_in_time_is_one_delivery(board):
     joins, clock, deliveries = board
     await start(joins, clock, "a", "b", "c")
     for run in ("b", "a", "c"):
@@ -46,7 +46,7 @@ async def test_O02_all_ended_in_time_is_one_delivery(board):
     assert len(deliveries) == 1
 
 
-async def test_O02_timeout_delivers_a_part_and_stragglers_follow_in_15_seconds(board):
+async def test_timeout_delivers_a_part_and_stragglers_follow_in_15_seconds(board):
     joins, clock, deliveries = board
     await start(joins, clock, "a", "b", "c", "d")
     joins.ended("a")

@@ -8,7 +8,7 @@ from retinue.runs.prompt import Environment, Extras, detect, reads_instructions,
 HERE = Environment("/project", True, "main", "linux")
 
 
-def test_H02_append_keeps_the_parents_prompt_as_an_exact_prefix():
+def test_append_keeps_the_parents_prompt_as_an_exact_prefix():
     parent = "PARENT PROMPT\n  with   odd spacing \n"
     spec = AgentSpec(name="twin", prompt="Do it well.", prompt_mode="append")
     text = system_prompt(spec, HERE, parent=parent, depth=1)
@@ -20,14 +20,14 @@ def test_H02_append_keeps_the_parents_prompt_as_an_exact_prefix():
     assert "<agent_instructions>\nDo it well.\n</agent_instructions>" in text
 
 
-def test_H02_append_without_a_body_has_no_instruction_section_and_without_a_parent_a_generic_base():
+def test_append_without_a_body_has_no_instruction_section_and_without_a_parent_a_generic_base():
     text = system_prompt(AgentSpec(name="twin", prompt_mode="append"), HERE, depth=1)
     assert "<agent_instructions>" not in text
     assert text.startswith("You are a sub-agent")
     assert "<sub_agent_context>" in text
 
 
-def test_H03_replace_begins_with_the_agent_tag_before_the_environment():
+def test_replace_begins_with_the_agent_tag_before_the_environment():
     text = system_prompt(AgentSpec(name='we"ird <x>', prompt="Body."), HERE, depth=1)
     assert text.startswith('<active_agent name="we&quot;ird &lt;x&gt;"/>')
     assert text.index("<active_agent") < text.index("Body.") < text.index("# Environment")
@@ -49,7 +49,7 @@ def test_a_named_agent_at_depth_0_has_its_tag_and_is_no_sub_agent():
 EXTRAS = Extras(instructions="INSTR", delegation="DELEG", skills="SKILLS", memory="MEM", worktree="TREE")
 
 
-def test_H04_H05_extras_come_in_both_modes_and_the_ones_that_vary_most_come_last():
+def test_extras_come_in_both_modes_and_the_ones_that_vary_most_come_last():
     for mode in ("replace", "append"):
         spec = AgentSpec(name="x", prompt="Body.", prompt_mode=mode)
         text = system_prompt(spec, HERE, parent="PARENT", depth=1, extras=EXTRAS)
@@ -70,7 +70,7 @@ def test_runs_in_different_folders_share_everything_before_the_environment():
     assert len(heads) == 1
 
 
-def test_H08_only_main_agents_and_twins_without_a_parent_read_instruction_files():
+def test_only_main_agents_and_twins_without_a_parent_read_instruction_files():
     twin, own = AgentSpec(name="t", prompt_mode="append"), AgentSpec(name="o")
     assert reads_instructions(AgentSpec(name="main"), 0, None)
     assert reads_instructions(twin, 0, None)
@@ -85,7 +85,7 @@ def test_an_empty_body_falls_back_to_the_description_and_then_to_the_name():
     assert "You are the x agent." in system_prompt(AgentSpec(name="x", description="x"), HERE, depth=1)
 
 
-def test_H06_environment_knows_git_repositories_branches_and_worktrees(tmp_path):
+def test_environment_knows_git_repositories_branches_and_worktrees(tmp_path):
     assert not detect(tmp_path).repository
     repository = tmp_path / "r"
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository)]
@@ -103,6 +103,6 @@ def test_H06_environment_knows_git_repositories_branches_and_worktrees(tmp_path)
     assert "Branch:" not in detached.block()
 
 
-def test_H06_a_broken_repository_is_no_repository(tmp_path):
+def test_a_broken_repository_is_no_repository(tmp_path):
     (tmp_path / ".git").write_bytes(b"\xff\xfe nonsense")
     assert "Not a git repository" in detect(tmp_path).block()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from retinue.runs.queue import RunQueue
 
 
-async def test_J02_over_the_limit_runs_wait_and_start_in_order():
+async def test_over_the_limit_runs_wait_and_start_in_order():
     queue = RunQueue(2)
     places = {name: queue.join(name) for name in "abcd"}
     assert [name for name, place in places.items() if place.done()] == ["a", "b"]
@@ -16,7 +16,7 @@ async def test_J02_over_the_limit_runs_wait_and_start_in_order():
     assert not places["d"].done()
 
 
-async def test_J02_raising_the_limit_starts_waiting_runs_at_once_and_it_is_never_below_one():
+async def test_raising_the_limit_starts_waiting_runs_at_once_and_it_is_never_below_one():
     queue = RunQueue(1)
     places = [queue.join(name) for name in "abc"]
     queue.limit = 3

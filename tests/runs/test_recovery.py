@@ -54,7 +54,7 @@ async def test_an_end_nobody_was_told_of_is_news_and_one_that_was_announced_is_n
         assert await news(scene, main.id) == []
 
 
-async def test_O06_a_result_that_was_read_is_not_news_after_a_restart_and_an_unread_one_is(scene):
+async def test_a_result_that_was_read_is_not_news_after_a_restart_and_an_unread_one_is(scene):
     main, child = await with_one_child(scene)
     other = await scene.child(main, "other")
     scene.model("other").say("unread")

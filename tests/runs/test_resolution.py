@@ -29,7 +29,7 @@ def resolved(project: Project, wanted, **options):
     return resolve_type(wanted, project.catalog(), project.settings.settings, **options)
 
 
-def test_B07_an_unknown_type_falls_back_to_general_purpose_and_names_what_was_asked(project):
+def test_an_unknown_type_falls_back_to_general_purpose_and_names_what_was_asked(project):
     found = resolved(project(), "nobody")
     assert isinstance(found, Resolved)
     assert found.spec.name == "general-purpose"
@@ -38,7 +38,7 @@ def test_B07_an_unknown_type_falls_back_to_general_purpose_and_names_what_was_as
 
 
 @pytest.mark.parametrize("wanted", ["nobody", "off", "", "   ", None])
-def test_B08_without_a_fallback_unknown_disabled_and_blank_types_are_refused_with_the_list(project, wanted):
+def test_without_a_fallback_unknown_disabled_and_blank_types_are_refused_with_the_list(project, wanted):
     found = resolved(project(fallback_subagent="none"), wanted)
     assert isinstance(found, Refusal)
     assert found.code == "UNKNOWN_AGENT"
@@ -46,7 +46,7 @@ def test_B08_without_a_fallback_unknown_disabled_and_blank_types_are_refused_wit
     assert "off," not in found.message
 
 
-def test_B08_a_named_fallback_is_used_and_one_that_is_unknown_or_disabled_is_refused_loudly(project):
+def test_a_named_fallback_is_used_and_one_that_is_unknown_or_disabled_is_refused_loudly(project):
     found = resolved(project(fallback_subagent="scout"), "nobody")
     assert (found.spec.name, '"nobody"' in found.note) == ("scout", True)
     for fallback in ("missing", "off"):
@@ -55,7 +55,7 @@ def test_B08_a_named_fallback_is_used_and_one_that_is_unknown_or_disabled_is_ref
         assert f'"{fallback}"' in refused.message
 
 
-def test_B08_two_types_that_differ_only_in_case_are_refused_for_an_inexact_name(project, tmp_path):
+def test_two_types_that_differ_only_in_case_are_refused_for_an_inexact_name(project, tmp_path):
     (tmp_path / "project" / ".retinue" / "agents" / "Scout.md").write_text(
         "---\nname: Scout\ndescription: Looks, too.\n---\nLook.\n"
     )
@@ -65,7 +65,7 @@ def test_B08_two_types_that_differ_only_in_case_are_refused_for_an_inexact_name(
     assert isinstance(resolved(here, "SCOUT"), Refusal)
 
 
-def test_B08_nested_callers_allowlists_and_the_other_vocabularies_know_no_fallback(project):
+def test_nested_callers_allowlists_and_the_other_vocabularies_know_no_fallback(project):
     assert isinstance(resolved(project(), "nobody", strict=True), Refusal)
     assert isinstance(resolved(project(), "scout", allowed=("Explore",)), Refusal)
     for vocabulary in ("devkit", "codingcode"):
@@ -87,7 +87,7 @@ def agent(**fields) -> AgentSpec:
     return AgentSpec(name="a", prompt="p", **fields)
 
 
-def test_C02_the_call_fills_what_the_file_leaves_open(project):
+def test_the_call_fills_what_the_file_leaves_open(project):
     said = {"model": "m", "thinking": "high", "max_turns": 7, "background": False}
     call, ignored = options(project(), agent(), **said)
     assert {name: getattr(call, name) for name in said} == said
@@ -103,21 +103,21 @@ def test_C02_the_call_fills_what_the_file_leaves_open(project):
         ("isolated", True, False),
     ],
 )
-def test_C02_a_file_locks_each_of_its_words_also_one_that_says_no(project, field, of_file, of_call):
+def test_a_file_locks_each_of_its_words_also_one_that_says_no(project, field, of_file, of_call):
     spec = agent(**{field: of_file}) if field != "thinking" else agent(model=ModelPolicy(thinking=of_file))
     call, ignored = options(project(), spec, **{field: of_call})
     assert getattr(call, field) == of_file
     assert [text.partition("=")[0] for text in ignored] == [field]
 
 
-def test_C02_the_word_of_the_file_stands_and_what_was_ignored_is_named(project):
+def test_the_word_of_the_file_stands_and_what_was_ignored_is_named(project):
     spec = agent(model=ModelPolicy(name="of-file"), max_turns=3, background=True, isolated=False)
     call, ignored = options(project(), spec, model="of-call", max_turns=9, background=False, isolated=True)
     assert (call.model, call.max_turns, call.background, call.isolated) == ("of-file", 3, True, False)
     assert len(ignored) == 4
 
 
-def test_C03_switches_that_nobody_set_are_off_and_the_call_sets_them(project):
+def test_switches_that_nobody_set_are_off_and_the_call_sets_them(project):
     unset, _ = options(project(), agent())
     assert not (unset.isolated or unset.inherit_context or unset.isolation)
     both, _ = options(project(), agent(), isolated=True, inherit_context=True)
@@ -135,19 +135,19 @@ def test_C03_switches_that_nobody_set_are_off_and_the_call_sets_them(project):
         ("worktree", None, False, False),
     ],
 )
-def test_C04_isolation_of_file_call_and_project(project, of_file, of_call, setting, expected):
+def test_isolation_of_file_call_and_project(project, of_file, of_call, setting, expected):
     here = project(worktree_isolation=str(setting).lower())
     call, _ = options(here, agent(isolation=of_file), isolation=of_call)
     assert (call.isolation == "worktree") == expected
 
 
-def test_C05_background_is_the_default_of_the_agent_tool_alone_and_a_setting(project):
+def test_background_is_the_default_of_the_agent_tool_alone_and_a_setting(project):
     assert options(project(), agent())[0].background
     assert not options(project(background_by_default="false"), agent())[0].background
     assert not options(project(), agent(), vocabulary="devkit")[0].background
 
 
-def test_C06_zero_turns_is_a_word_of_its_own(project):
+def test_zero_turns_is_a_word_of_its_own(project):
     assert options(project(), agent())[0].max_turns is None
     assert options(project(default_max_turns=5), agent(), max_turns=0)[0].max_turns == 0
     assert options(project(), agent(max_turns=4), max_turns=0)[0].max_turns == 4

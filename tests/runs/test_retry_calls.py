@@ -9,21 +9,21 @@ from retinue.testing import FakeClock
 CALL = SpawnCall(prompt="a long task", description="d", agent="Explore", model="nope", isolation="worktree")
 
 
-def test_Z01_only_the_corrected_field_need_be_given_again():
+def test_only_the_corrected_field_need_be_given_again():
     retry_calls = RetryCalls(FakeClock())
     handle = retry_calls.keep(CALL)
     again = retry_calls.take(SpawnCall(prompt="", retry=handle, model="haiku", call_id="c2"))
     assert again == replace(CALL, model="haiku", retry=handle, call_id="c2")
 
 
-def test_Z01_the_handle_stays_the_same_while_the_call_keeps_failing():
+def test_the_handle_stays_the_same_while_the_call_keeps_failing():
     retry_calls = RetryCalls(FakeClock())
     handle = retry_calls.keep(CALL)
     again = retry_calls.take(SpawnCall(prompt="", retry=handle, model="still-nope"))
     assert retry_calls.keep(again) == handle
 
 
-async def test_Z01_unknown_and_expired_handles_are_refused():
+async def test_unknown_and_expired_handles_are_refused():
     clock = FakeClock()
     retry_calls = RetryCalls(clock)
     handle = retry_calls.keep(CALL)

@@ -26,7 +26,7 @@ async def ask(scene, method, request_id="r1", **fields):
     return data
 
 
-async def test_X01_ping_gives_the_protocol_version_on_its_own_channel_only(scene):
+async def test_ping_gives_the_protocol_version_on_its_own_channel_only(scene):
     async with scene:
         others = []
         scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:other", others.append)
@@ -35,7 +35,7 @@ async def test_X01_ping_gives_the_protocol_version_on_its_own_channel_only(scene
         assert others == []
 
 
-async def test_X01_a_caller_that_stopped_listening_gets_nothing_and_breaks_nothing(scene):
+async def test_a_caller_that_stopped_listening_gets_nothing_and_breaks_nothing(scene):
     async with scene:
         told = []
         off = scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:a", told.append)
@@ -53,7 +53,7 @@ async def test_a_request_nobody_can_be_answered_for_is_ignored(scene, request_da
         assert scene.supervisor.members == {}
 
 
-async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene):
+async def test_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene):
     async with scene:
         reply = await ask(
             scene,
@@ -72,7 +72,7 @@ async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene
         assert (await node.wait()).text == "done"
 
 
-async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolvers_words(scene):
+async def test_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolvers_words(scene):
     async with scene:
         model = {"provider": "anthropic", "id": "claude-opus-4-1", "apiKey": "x"}
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": model})
@@ -102,14 +102,14 @@ async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolver
         "text",
     ],
 )
-async def test_X02_options_that_mean_nothing_are_refused_and_not_ignored(scene, options):
+async def test_options_that_mean_nothing_are_refused_and_not_ignored(scene, options):
     async with scene:
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options or "text")
         assert reply["success"] is False and reply["error"], reply
         assert scene.supervisor.members == {}
 
 
-async def test_X02_without_a_session_there_is_an_error_and_no_run(scene):
+async def test_without_a_session_there_is_an_error_and_no_run(scene):
     assert await scene.supervisor.bridge.rpc.call("spawn", {"type": "general-purpose", "prompt": "child"}) == {
         "success": False,
         "error": "No active session",
@@ -124,7 +124,7 @@ async def test_X02_without_a_session_there_is_an_error_and_no_run(scene):
     assert scene.supervisor.members == {}
 
 
-async def test_X02_concurrent_requests_are_independent(scene):
+async def test_concurrent_requests_are_independent(scene):
     async with scene:
         replies = await asyncio.gather(
             *(ask(scene, "spawn", f"r{n}", type="general-purpose", prompt=f"child {n}") for n in range(5)),
@@ -138,7 +138,7 @@ async def test_X02_concurrent_requests_are_independent(scene):
         assert replies[5] == {"success": False, "error": "Missing required argument: prompt."}
 
 
-async def test_J04_J05_a_folder_is_checked_before_anything_is_recorded(scene, tmp_path):
+async def test_a_folder_is_checked_before_anything_is_recorded(scene, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (tmp_path / "file").write_text("")
@@ -158,7 +158,7 @@ async def test_J04_J05_a_folder_is_checked_before_anything_is_recorded(scene, tm
             assert scene.supervisor.members[reply["data"]["id"]].launch.request.cwd == cwd
 
 
-async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(scene):
+async def test_foreign_callers_cannot_set_what_only_the_supervisor_decides(scene):
     async with scene:
         main = await scene.main()
         forged = {
@@ -198,7 +198,7 @@ async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named
         assert reply == {"success": False, "error": "Agent has already ended (completed)"}
 
 
-async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
+async def test_stop_ends_a_live_agent_and_finds_no_other(scene):
     async with scene:
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child")
         run_id = reply["data"]["id"]
@@ -211,7 +211,7 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
             assert reply == {"success": False, "error": "Agent not found"}
 
 
-async def test_X04_nothing_is_registered_before_the_session_and_nothing_twice(scene):
+async def test_nothing_is_registered_before_the_session_and_nothing_twice(scene):
     told = []
     scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:r", told.append)
     scene.supervisor.bridge.bus.emit("subagents:rpc:ping", {"requestId": "r"})

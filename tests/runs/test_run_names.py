@@ -18,7 +18,7 @@ from retinue.runs.record import Mention, Names, assign, parse_mention, slug, wit
         ("a" * 80, ("a" * 64,), "a" * 62 + "-2"),
     ],
 )
-def test_Y02_a_handle_is_the_slug_with_the_lowest_free_number(name, taken, expected):
+def test_a_handle_is_the_slug_with_the_lowest_free_number(name, taken, expected):
     assert assign(name, taken) == expected
     assert len(expected) <= 64
 
@@ -45,7 +45,7 @@ def test_names_go_on_counting_whatever_was_added_in_between():
         (" @explore look", None),
     ],
 )
-def test_Y03_only_a_handle_at_the_very_start_with_a_message_is_a_mention(text, expected):
+def test_only_a_handle_at_the_very_start_with_a_message_is_a_mention(text, expected):
     assert parse_mention(text) == expected
 
 
@@ -59,9 +59,9 @@ def test_Y03_only_a_handle_at_the_very_start_with_a_message_is_a_mention(text, e
         ("sub-agent-x", None),
     ],
 )
-def test_Y04_the_agent_prefix_is_a_synonym(handle, expected):
+def test_the_agent_prefix_is_a_synonym(handle, expected):
     assert without_prefix(handle) == expected
 
 
-def test_J20_names_that_cannot_be_typed_are_slugged():
+def test_names_that_cannot_be_typed_are_slugged():
     assert slug("  Ünïcode & spaces  ") == "n-code-spaces"

@@ -29,7 +29,7 @@ def heard(scene):
     return said
 
 
-async def test_S04_the_loaded_event_has_the_merged_settings_also_when_no_file_says_anything(scene):
+async def test_the_loaded_event_has_the_merged_settings_also_when_no_file_says_anything(scene):
     said = heard(scene)
     async with scene:
         ((name, data),) = said
@@ -39,7 +39,7 @@ async def test_S04_the_loaded_event_has_the_merged_settings_also_when_no_file_sa
         assert "providers" not in data["settings"]
 
 
-async def test_S04_a_change_is_an_event_that_says_whether_it_was_written(scene):
+async def test_a_change_is_an_event_that_says_whether_it_was_written(scene):
     said = heard(scene)
     async with scene:
         scene.supervisor.reload_settings()
@@ -47,7 +47,7 @@ async def test_S04_a_change_is_an_event_that_says_whether_it_was_written(scene):
         assert [data["persisted"] for name, data in said if name == "changed"] == [True, False]
 
 
-async def test_S04_a_change_by_another_process_is_told_in_a_session_where_nothing_runs(scene):
+async def test_a_change_by_another_process_is_told_in_a_session_where_nothing_runs(scene):
     said = heard(scene)
     async with scene:
         write(scene, graceTurns=7)

@@ -21,7 +21,7 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_S01_missing_files_give_the_defaults_without_a_word_and_create_nothing(place: Home, tmp_path: Path) -> None:
+def test_missing_files_give_the_defaults_without_a_word_and_create_nothing(place: Home, tmp_path: Path) -> None:
     before = files_of(tmp_path)
     loaded = place.listed()
     assert loaded.changed == {}
@@ -32,7 +32,7 @@ def test_S01_missing_files_give_the_defaults_without_a_word_and_create_nothing(p
 @pytest.mark.parametrize(
     "text", ["{", "", "nonsense", '{"maxConcurrent": 8', "[1]", '"text"', "null", "7", b"\xff\xfe{}", "{" * 100_000]
 )
-def test_S01_a_malformed_file_counts_as_empty_with_one_warning(place: Home, text: str | bytes) -> None:
+def test_a_malformed_file_counts_as_empty_with_one_warning(place: Home, text: str | bytes) -> None:
     place.write(place.user_file, {"maxConcurrent": 9})
     place.write(place.project_file, text)
     loaded = place.listed()
@@ -41,12 +41,12 @@ def test_S01_a_malformed_file_counts_as_empty_with_one_warning(place: Home, text
     assert str(place.project_file) in loaded.warnings[0]
 
 
-def test_S01_a_syntax_error_is_located(place: Home) -> None:
+def test_a_syntax_error_is_located(place: Home) -> None:
     place.write(place.project_file, '{\n  "maxConcurrent": 8,\n}')
     assert "line 3" in place.listed().warnings[0]
 
 
-def test_S01_global_only_project_only_and_merged_field_by_field(place: Home) -> None:
+def test_global_only_project_only_and_merged_field_by_field(place: Home) -> None:
     place.write(place.user_file, {"maxConcurrent": 9, "graceTurns": 7})
     assert place.listed()["maxConcurrent"] == 9
     place.write(place.project_file, {"graceTurns": 2, "retry": {"enabled": False}})
@@ -56,7 +56,7 @@ def test_S01_global_only_project_only_and_merged_field_by_field(place: Home) -> 
     assert (settings["retry.enabled"], settings["retry.maxAttempts"]) == (False, 3)
 
 
-def test_B28_unknown_names_are_always_reported_and_a_slip_with_what_was_meant(place: Home) -> None:
+def test_unknown_names_are_always_reported_and_a_slip_with_what_was_meant(place: Home) -> None:
     place.write(place.project_file, {"outputStyle": {}, "editorMode": "vim", "maxConcurent": 8, "grace_turns": 2})
     loaded = place.listed()
     assert loaded.changed == {}
@@ -68,7 +68,7 @@ def test_B28_unknown_names_are_always_reported_and_a_slip_with_what_was_meant(pl
     assert "is not a setting, it has no effect" in said["editorMode"]
 
 
-def test_B28_a_misspelt_guard_is_reported_with_what_it_costs_whether_group_or_name(place: Home) -> None:
+def test_a_misspelt_guard_is_reported_with_what_it_costs_whether_group_or_name(place: Home) -> None:
     place.write(place.project_file, {"permisions": {"deny": ["Bash"]}, "permissions": {"dney": ["Bash"], "allow": []}})
     said = {problem.field: problem.message for problem in place.listed().problems}
     assert said == {
@@ -97,7 +97,7 @@ def test_a_group_that_is_no_object_is_reported_with_what_belongs_in_it(place: Ho
         ("worktree.shell", "checked"),
     ],
 )
-def test_B43_what_counts_only_in_your_own_settings_has_no_effect_in_a_project_and_is_said(
+def test_what_counts_only_in_your_own_settings_has_no_effect_in_a_project_and_is_said(
     place: Home, name: str, value: Any
 ) -> None:
     for path in (place.project_file, place.local_file):
@@ -113,7 +113,7 @@ def test_B43_what_counts_only_in_your_own_settings_has_no_effect_in_a_project_an
     assert (loaded[name], loaded.problems) == (value, [])
 
 
-def test_B43_a_project_may_still_ask_for_less_than_your_own_settings_allow(place: Home) -> None:
+def test_a_project_may_still_ask_for_less_than_your_own_settings_allow(place: Home) -> None:
     place.write(place.user_file, {"sandbox": {"network": ["pypi.org"]}})
     place.write(place.project_file, {"sandbox": {"network": ["evil.example"]}})
     assert place.listed()["sandbox.network"] == ["pypi.org"]

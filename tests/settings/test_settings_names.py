@@ -49,7 +49,7 @@ def place(tmp_path) -> Home:
 
 
 @pytest.mark.parametrize("name", PI)
-def test_S03_every_setting_of_pi_subagents_is_known_by_its_name_and_range(place: Home, name: str) -> None:
+def test_every_setting_of_pi_subagents_is_known_by_its_name_and_range(place: Home, name: str) -> None:
     good, bad = PI[name]
     for value in good:
         place.write(place.user_file, {name: value})
@@ -97,7 +97,7 @@ def test_the_old_limit_of_tool_calls_is_a_budget_and_never_wider(place: Home) ->
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
-def test_B4_a_setting_that_nothing_reads_is_said_to_have_no_effect(place: Home, name: str) -> None:
+def test_a_setting_that_nothing_reads_is_said_to_have_no_effect(place: Home, name: str) -> None:
     place.write(place.project_file, {name: True})
     (warning,) = place.listed().warnings
     assert f"{name} is no setting any more, it has no effect" in warning
@@ -126,7 +126,7 @@ def nested(flat: dict[str, object]) -> dict[str, object]:
 
 @effort(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
 @given(flat=some_fields)
-def test_F3_whatever_stands_in_a_file_loads_and_every_warning_names_file_and_field(place: Home, flat) -> None:
+def test_whatever_stands_in_a_file_loads_and_every_warning_names_file_and_field(place: Home, flat) -> None:
     place.write(place.project_file, json.dumps(nested({**flat, "graceTurns": 9})))
     loaded = load_settings(place.project, environment=place.environment)
     assert loaded.settings.grace_turns == 9
@@ -139,7 +139,7 @@ def test_F3_whatever_stands_in_a_file_loads_and_every_warning_names_file_and_fie
 
 @effort(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(unknown=st.dictionaries(st.text(min_size=1, max_size=8).filter(lambda t: t not in spellings()), json_values))
-def test_F3_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> None:
+def test_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> None:
     unknown = {name: value for name, value in unknown.items() if name.partition(".")[0] not in ("graceTurns",)}
     text = json.dumps(unknown)
     place.write(place.project_file, text)
@@ -150,7 +150,7 @@ def test_F3_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> 
     assert json.dumps(after) == text
 
 
-def test_F3_the_settings_of_plugins_and_questions_are_in_the_table(place: Home) -> None:
+def test_the_settings_of_plugins_and_questions_are_in_the_table(place: Home) -> None:
     said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "wakeMain": False}
     place.write(place.project_file, said)
     loaded = place.listed()

@@ -69,7 +69,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "raw", "value"), ACCEPTED)
-def test_S03_accepted(load_project: Listed, name: str, raw: Any, value: Any) -> None:
+def test_accepted(load_project: Listed, name: str, raw: Any, value: Any) -> None:
     loaded = load_project({name: raw})
     assert loaded.warnings == []
     if name == "compaction":
@@ -80,20 +80,20 @@ def test_S03_accepted(load_project: Listed, name: str, raw: Any, value: Any) -> 
 
 
 @pytest.mark.parametrize(("name", "raw"), REFUSED)
-def test_S03_a_bad_value_falls_alone_and_is_named(load_project: Listed, place: Home, name: str, raw: Any) -> None:
+def test_a_bad_value_falls_alone_and_is_named(load_project: Listed, place: Home, name: str, raw: Any) -> None:
     loaded = load_project(json.dumps({name: raw, "fleetView": False}))
     assert list(loaded.changed) == ["fleetView"]
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{place.project_file}: {name} is ignored; it must be ")
 
 
-def test_S03_NaN_falls_as_one_field(load_project: Listed) -> None:
+def test_NaN_falls_as_one_field(load_project: Listed) -> None:
     loaded = load_project('{"maxConcurrent": NaN, "graceTurns": 2, "timeoutSeconds": Infinity}')
     assert loaded["graceTurns"] == 2
     assert len(loaded.warnings) == 2
 
 
-def test_S04_only_present_fields_apply_and_false_is_a_value(load_project: Listed, place: Home) -> None:
+def test_only_present_fields_apply_and_false_is_a_value(load_project: Listed, place: Home) -> None:
     place.write(place.user_file, {"outputTranscript": False, "fleetView": False})
     loaded = load_project({"outputTranscript": True})
     assert loaded["outputTranscript"] is True
@@ -107,7 +107,7 @@ def test_null_says_nothing(load_project: Listed, place: Home) -> None:
     assert loaded.warnings == []
 
 
-def test_AA10_the_names_of_devkit_are_understood(place: Home) -> None:
+def test_the_names_of_devkit_are_understood(place: Home) -> None:
     place.write(
         place.user_file,
         {
@@ -134,7 +134,7 @@ def test_AA10_the_names_of_devkit_are_understood(place: Home) -> None:
     assert len(settings.warnings) == 2  # rename and restart, which a sub-agent may not
 
 
-def test_AA10_bad_values_of_devkit_names_leave_the_defaults(load_project: Listed) -> None:
+def test_bad_values_of_devkit_names_leave_the_defaults(load_project: Listed) -> None:
     loaded = load_project(
         {"subagents": {"maxDepth": -1, "timeoutMs": 0, "retry": {"maxAttempts": 0}}, "timeoutMs": "9"}
     )

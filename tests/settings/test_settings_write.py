@@ -24,7 +24,7 @@ def save(place: Home, changes: dict[str, Any], target: str = "project", cwd: Pat
     return complaints
 
 
-def test_S02_saving_writes_only_the_projects_file_and_creates_its_folder(place: Home, tmp_path: Path) -> None:
+def test_saving_writes_only_the_projects_file_and_creates_its_folder(place: Home, tmp_path: Path) -> None:
     assert save(place, {"maxConcurrent": 8}) == ""
     written = {path for path in tmp_path.rglob("*") if path.is_file() and ".git" not in path.parts}
     assert written == {place.project_file}
@@ -32,7 +32,7 @@ def test_S02_saving_writes_only_the_projects_file_and_creates_its_folder(place: 
     assert place.listed()["maxConcurrent"] == 8
 
 
-def test_S02_an_impossible_folder_fails_with_a_reason(place: Home) -> None:
+def test_an_impossible_folder_fails_with_a_reason(place: Home) -> None:
     (place.project / ".retinue").write_text("a file in the folder's place")
     assert str(place.project_file) in save(place, {"maxConcurrent": 8})
 

@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_B5_projects_whose_paths_differ_by_a_dash_see_nothing_of_each_other(place: Place) -> None:
+def test_projects_whose_paths_differ_by_a_dash_see_nothing_of_each_other(place: Place) -> None:
     place.retinue(place.one, "run", "Explore", "of one")
     place.retinue(place.two, "run", "Explore", "of two")
     assert place.state(place.one) != place.state(place.two)
@@ -61,7 +61,7 @@ def test_B5_projects_whose_paths_differ_by_a_dash_see_nothing_of_each_other(plac
 
 
 @pytest.mark.parametrize("first", ["one", "two"])
-def test_B5_a_folder_of_before_is_kept_by_the_project_whose_runs_are_in_it(place: Place, first: str) -> None:
+def test_a_folder_of_before_is_kept_by_the_project_whose_runs_are_in_it(place: Place, first: str) -> None:
     mine, other = (place.one, place.two) if first == "one" else (place.two, place.one)
     place.retinue(mine, "run", "Explore", "Where is alpha defined?")
     earlier = place.as_before(mine)
@@ -74,7 +74,7 @@ def test_B5_a_folder_of_before_is_kept_by_the_project_whose_runs_are_in_it(place
     assert place.state(mine) == earlier
 
 
-def test_B5_a_folder_that_both_have_used_stays_with_the_first(place: Place) -> None:
+def test_a_folder_that_both_have_used_stays_with_the_first(place: Place) -> None:
     place.retinue(place.one, "run", "Explore", "first")
     earlier = place.as_before(place.one)
     later = earlier.with_name("later")

@@ -92,7 +92,7 @@ def test_the_type_that_is_started_unasked_is_the_one_the_tool_names():
 
 
 @pytest.mark.parametrize("arguments", [{}, {"prompt": "  "}, {"subagent_type": "Plan"}, {"resume": "abcd"}])
-async def test_Z01_without_prompt_and_handle_the_missing_argument_is_named(context, arguments):
+async def test_without_prompt_and_handle_the_missing_argument_is_named(context, arguments):
     delegate = FakeDelegate()
     made = await call(delegate, context, **arguments)
     assert made.is_error
@@ -100,7 +100,7 @@ async def test_Z01_without_prompt_and_handle_the_missing_argument_is_named(conte
     assert delegate.calls == []
 
 
-async def test_Z01_a_retry_needs_no_prompt_and_overlays_only_what_it_says(context):
+async def test_a_retry_needs_no_prompt_and_overlays_only_what_it_says(context):
     delegate = FakeDelegate()
     await call(delegate, context, retry="retry-0a1b2c3d", model="sonnet")
     sent = delegate.calls[0]
@@ -111,7 +111,7 @@ async def test_Z01_a_retry_needs_no_prompt_and_overlays_only_what_it_says(contex
     ("code", "field"),
     [("UNKNOWN_MODEL", "model"), ("MODEL_NOT_IN_SCOPE", "model"), ("UNKNOWN_AGENT", "subagent_type")],
 )
-async def test_Z01_B09_a_refusal_is_an_error_whose_hint_names_the_field_to_correct(context, code, field):
+async def test_a_refusal_is_an_error_whose_hint_names_the_field_to_correct(context, code, field):
     delegate = FakeDelegate(Refusal(code=code, message="No. Available: a, b.", retry="retry-12345678"))
     made = await call(delegate, context, prompt="x", run_in_background=False)
     assert made.is_error
@@ -120,14 +120,14 @@ async def test_Z01_B09_a_refusal_is_an_error_whose_hint_names_the_field_to_corre
     assert delegate.children() == ()
 
 
-async def test_Z01_a_failed_worktree_asks_for_the_handle_alone(context):
+async def test_a_failed_worktree_asks_for_the_handle_alone(context):
     delegate = FakeDelegate(Refusal(code="LAUNCH", message="No git repository.", retry="retry-1"))
     made = await call(delegate, context, prompt="x", isolation="worktree")
     assert '{"retry": "retry-1"} and what should change' in made.text
 
 
 @pytest.mark.parametrize("background", [True, False])
-async def test_B10_a_refusal_comes_before_any_run_and_a_schedule_is_refused_in_words(context, background):
+async def test_a_refusal_comes_before_any_run_and_a_schedule_is_refused_in_words(context, background):
     delegate = FakeDelegate(Refusal(code="SCHEDULE", message="Schedules are not available yet. Start it now instead."))
     made = await call(delegate, context, prompt="x", schedule="0 0 9 * * *", run_in_background=background)
     assert made.is_error
@@ -135,7 +135,7 @@ async def test_B10_a_refusal_comes_before_any_run_and_a_schedule_is_refused_in_w
 
 
 @pytest.mark.parametrize("planned", [{}, {"status": "queued"}, DONE, {"status": "error", "error": "boom"}])
-async def test_B10_the_fallback_note_is_on_every_branch(context, planned):
+async def test_the_fallback_note_is_on_every_branch(context, planned):
     note = 'Unknown agent type "Nope"; using general-purpose.'
     delegate = FakeDelegate({**planned, "notes": (note, "model=x (the file says y)")})
     made = await call(delegate, context, prompt="x", subagent_type="Nope")
@@ -143,7 +143,7 @@ async def test_B10_the_fallback_note_is_on_every_branch(context, planned):
     assert "Note: model=x (the file says y)" in made.text.split("\n")
 
 
-async def test_B10_resume_is_not_blocked_by_an_unknown_type_and_says_what_it_ignored(context):
+async def test_resume_is_not_blocked_by_an_unknown_type_and_says_what_it_ignored(context):
     delegate = FakeDelegate({"agent": "Explore", "display_name": "Explore"})
     made = await call(
         delegate,
@@ -199,17 +199,17 @@ async def test_a_failed_foreground_run_is_an_error_with_its_partial_output_under
     assert delegate.consumed
 
 
-async def test_V17_a_number_that_is_too_small_is_shown_as_it_was_given(context):
+async def test_a_number_that_is_too_small_is_shown_as_it_was_given(context):
     made = await call(FakeDelegate(), context, prompt="x", max_turns=-3)
     assert made.text.endswith("but it was -3.")
 
 
-async def test_V17_an_agent_that_waits_for_another_machine_names_no_limit_of_this_one(context):
+async def test_an_agent_that_waits_for_another_machine_names_no_limit_of_this_one(context):
     delegate = FakeDelegate({"status": "queued"})
     assert "Position: queued" in (await call(delegate, context, prompt="x")).text.split("\n")
 
 
-async def test_L07_a_run_with_nothing_but_an_error_shows_no_partial_output(context):
+async def test_a_run_with_nothing_but_an_error_shows_no_partial_output(context):
     for text in ("", "boom"):
         made = await call(FakeDelegate({"status": "error", "error": "boom", "text": text}), context, prompt="x")
         assert made.text.startswith("Agent failed: boom\n")

@@ -95,7 +95,7 @@ def test_compact_is_smaller(builtins):
 
 
 @pytest.mark.parametrize("mode", ["full", "compact"])
-def test_T01_the_description_is_what_was_agreed(builtins, mode):
+def test_the_description_is_what_was_agreed(builtins, mode):
     agreed(f"{mode}.md", describe(Wording(types=type_lines(builtins), mode=mode)) + "\n")
 
 
@@ -108,7 +108,7 @@ def test_the_specs_are_what_was_agreed(vocabulary):
 
 
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
-def test_T02_each_parameter_says_what_it_is_for(vocabulary):
+def test_each_parameter_says_what_it_is_for(vocabulary):
     for name, tool in delegation_tools(FakeDelegate(), vocabulary=vocabulary).items():
         assert is_described(tool.spec.parameters)
         assert tool.spec.effects == TOOLS[name]
@@ -132,23 +132,23 @@ def test_T02_each_parameter_says_what_it_is_for(vocabulary):
     ],
 )
 @pytest.mark.parametrize("mode", ["full", "compact"])
-def test_T02_every_rule_that_matters_is_in_both_modes(mode, rule):
+def test_every_rule_that_matters_is_in_both_modes(mode, rule):
     assert rule in describe(Wording(mode=mode))
 
 
 @pytest.mark.parametrize(("depth", "most", "shown"), [(0, 4, "1/4"), (1, 4, "2/4"), (3, 4, "4/4")])
-def test_T03_the_depth_of_the_next_agent_can_be_shown_by_a_template(depth, most, shown):
+def test_the_depth_of_the_next_agent_can_be_shown_by_a_template(depth, most, shown):
     wording = Wording(mode="custom", template="{{recursiveGuideline}}", depth=depth, max_depth=most)
     assert shown in describe(wording)
 
 
 @pytest.mark.parametrize("mode", ["full", "compact"])
-def test_T03_what_a_twin_reads_of_the_tool_is_what_its_parent_reads(mode):
+def test_what_a_twin_reads_of_the_tool_is_what_its_parent_reads(mode):
     """Providers cache the tools before the prompt: a depth in here would make every level pay anew."""
     assert describe(Wording(mode=mode, depth=0)) == describe(Wording(mode=mode, depth=2))
 
 
-def test_T01_guidelines_of_features_that_are_off_are_gone_without_a_trace():
+def test_guidelines_of_features_that_are_off_are_gone_without_a_trace():
     on = describe(Wording(schedules=True))
     off = describe(Wording(worktrees=False))
     assert "schedule only if the user asked" in on
@@ -157,12 +157,12 @@ def test_T01_guidelines_of_features_that_are_off_are_gone_without_a_trace():
     assert "\n\n\n" not in off
 
 
-def test_B35_schedule_is_a_parameter_only_where_scheduling_is_on():
+def test_schedule_is_a_parameter_only_where_scheduling_is_on():
     assert "schedule" not in agent_spec(Wording()).parameters["properties"]
     assert "schedule" in agent_spec(Wording(schedules=True)).parameters["properties"]
 
 
-def test_B46_the_rule_about_schedules_begins_a_line_of_its_own_right_after_the_last_rule():
+def test_the_rule_about_schedules_begins_a_line_of_its_own_right_after_the_last_rule():
     on, off = Wording(schedules=True), Wording(schedules=False)
     rule = "- schedule only if the user asked for a later or repeated run."
     assert fill("- rule{{scheduleGuideline}}", on) == f"- rule\n{rule}"
@@ -179,7 +179,7 @@ def test_the_text_says_how_agents_work_when_the_call_does_not():
 # Custom templates
 
 
-def test_T01_the_shipped_template_as_a_custom_one_gives_the_full_text(builtins):
+def test_the_shipped_template_as_a_custom_one_gives_the_full_text(builtins):
     types = type_lines(builtins)
     custom = Wording(types=types, mode="custom", template=SHIPPED.read_text())
     assert describe(custom) == describe(Wording(types=types))
@@ -187,7 +187,7 @@ def test_T01_the_shipped_template_as_a_custom_one_gives_the_full_text(builtins):
     assert describe(windows) == describe(Wording(types=types))
 
 
-def test_T01_every_placeholder_is_replaced_literally_and_once():
+def test_every_placeholder_is_replaced_literally_and_once():
     evil = r"Uses $& and \1 and {{maxDepth}}. More."
     wording = Wording(types=(TypeLine("a", evil),), agent_dir="/x", depth=1, max_depth=5, schedules=True)
     parts = fill(ALL, wording).split("|")
@@ -205,12 +205,12 @@ def test_T01_every_placeholder_is_replaced_literally_and_once():
 
 
 @pytest.mark.parametrize("template", [None, "", "  \n"])
-def test_T01_custom_without_a_text_and_an_unknown_mode_are_full(template):
+def test_custom_without_a_text_and_an_unknown_mode_are_full(template):
     assert describe(Wording(mode="custom", template=template)) == describe(Wording())
     assert describe(Wording(mode="fancy")) == describe(Wording())
 
 
-def test_T01_the_projects_template_comes_before_the_users_and_retinues_before_pis(tmp_path):
+def test_the_projects_template_comes_before_the_users_and_retinues_before_pis(tmp_path):
     home, project = tmp_path / "home", tmp_path / "project"
     inner = project / "a" / "b"
     inner.mkdir(parents=True)
@@ -238,7 +238,7 @@ def test_T01_the_projects_template_comes_before_the_users_and_retinues_before_pi
     assert find_template(inner, environment).text is None
 
 
-def test_T01_unknown_placeholders_stay_and_are_warned_about(tmp_path):
+def test_unknown_placeholders_stay_and_are_warned_about(tmp_path):
     (tmp_path / ".retinue").mkdir()
     path = tmp_path / ".retinue/agent-tool-description.md"
     path.write_text("Hi {{nonsense}} {{nonsense}} {{typeList}}")
@@ -287,7 +287,7 @@ def spec(allow=None, deny=(), **more) -> AgentSpec:
         ),
     ],
 )
-def test_I10_the_tools_behind_a_type_are_named_as_they_are(agent, label):
+def test_the_tools_behind_a_type_are_named_as_they_are(agent, label):
     assert tools_label(agent) == label
     (line,) = type_lines([agent])
     assert line.full().endswith(f"(Tools: {label})")

@@ -27,7 +27,7 @@ async def ask(tool, context, **arguments):
     return await tool.run("call-3", arguments, context)
 
 
-def test_AA02_there_are_exactly_eight_codes():
+def test_there_are_exactly_eight_codes():
     assert set(get_args(ErrorCode)) == {
         "INVALID_INPUT",
         "SUBAGENTS_DISABLED",
@@ -63,9 +63,7 @@ def test_subagent_has_exactly_two_parameters():
         ({}, {"agent": "x", "task": "y"}, "LAUNCH", "SUBAGENT_FAILED", "single"),
     ],
 )
-async def test_AA03_refusals_come_in_order_with_their_codes_and_no_results(
-    context, options, arguments, refusal, code, mode
-):
+async def test_refusals_come_in_order_with_their_codes_and_no_results(context, options, arguments, refusal, code, mode):
     supervisor = FakeDelegate(*([Refusal(code=refusal, message="No.")] if refusal else []))
     made = await ask(subagent(supervisor, **options), context, **arguments)
     assert made.is_error
@@ -77,7 +75,7 @@ async def test_AA03_refusals_come_in_order_with_their_codes_and_no_results(
         assert supervisor.calls == []
 
 
-async def test_AA03_an_unknown_agent_lists_the_names(context):
+async def test_an_unknown_agent_lists_the_names(context):
     supervisor = FakeDelegate(Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x".'))
     made = await ask(subagent(supervisor), context, agent="x", task="y")
     assert made.text.endswith("Available agents: explorer, reviewer.")

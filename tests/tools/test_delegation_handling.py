@@ -15,7 +15,7 @@ async def use(tool, context, **arguments):
     return await tool.run("c", arguments, context)
 
 
-async def test_N01_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_be(context):
+async def test_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_be(context):
     supervisor = FakeDelegate()
     view = supervisor.add("starting")
     for text in ("first", "second"):
@@ -26,7 +26,7 @@ async def test_N01_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_b
     assert supervisor.messages == [(view.id, "first"), (view.id, "second")]
 
 
-async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(context):
+async def test_a_delivered_message_is_confirmed_with_the_state_of_the_agent(context):
     supervisor = FakeDelegate()
     view = supervisor.add("running", usage=Usage(33_000, 800), tool_uses=1, context_percent=62.4, compactions=2)
     made = await use(SteerSubagentTool(supervisor), context, agent_id="@" + view.id, message=" Only src/ ")
@@ -36,7 +36,7 @@ async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(
 
 
 @pytest.mark.parametrize("status", ["queued", "completed", "error", "stopped"])
-async def test_N02_a_refused_message_is_an_error_that_names_the_status(context, status):
+async def test_a_refused_message_is_an_error_that_names_the_status(context, status):
     supervisor = FakeDelegate()
     made = await use(SteerSubagentTool(supervisor), context, agent_id=supervisor.add(status).id, message="x")
     assert made.is_error

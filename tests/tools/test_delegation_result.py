@@ -83,7 +83,7 @@ async def test_ids_may_be_short_and_handles_may_have_an_at(context):
         assert (await read(supervisor, context, name)).text.startswith(f"Agent: {view.id}\n")
 
 
-async def test_M05_without_wait_a_running_agent_is_not_read_and_wait_and_notification_are_named(context):
+async def test_without_wait_a_running_agent_is_not_read_and_wait_and_notification_are_named(context):
     supervisor = FakeDelegate()
     view = supervisor.add(last_tool="reading 3 files")
     made = await read(supervisor, context, view.id)
@@ -94,7 +94,7 @@ async def test_M05_without_wait_a_running_agent_is_not_read_and_wait_and_notific
     assert supervisor.consumed == []
 
 
-async def test_M02_waiting_on_a_queued_agent_goes_through_its_start_to_its_result(context):
+async def test_waiting_on_a_queued_agent_goes_through_its_start_to_its_result(context):
     supervisor = FakeDelegate()
     view = supervisor.add("queued")
     waiting = asyncio.create_task(read(supervisor, context, view.id, wait=True))
@@ -110,7 +110,7 @@ async def test_M02_waiting_on_a_queued_agent_goes_through_its_start_to_its_resul
 
 
 @pytest.mark.parametrize("status", ["queued", "running"])
-async def test_M02_cancelling_the_call_ends_only_the_wait(context, status):
+async def test_cancelling_the_call_ends_only_the_wait(context, status):
     supervisor = FakeDelegate()
     view = supervisor.add(status)
     waiting = asyncio.create_task(read(supervisor, context, view.id, wait=True))
@@ -122,7 +122,7 @@ async def test_M02_cancelling_the_call_ends_only_the_wait(context, status):
     assert supervisor.consumed == []
 
 
-async def test_M03_a_wait_that_times_out_says_so_and_reads_nothing(context):
+async def test_a_wait_that_times_out_says_so_and_reads_nothing(context):
     supervisor = FakeDelegate()
     view = supervisor.add()
     waiting = asyncio.create_task(read(supervisor, context, view.id, live=lambda: Live(wait_seconds=30), wait=True))
@@ -136,7 +136,7 @@ async def test_M03_a_wait_that_times_out_says_so_and_reads_nothing(context):
     assert supervisor.consumed == []
 
 
-async def test_M04_a_message_for_the_parent_ends_the_wait_before_or_while_it_lasts(context):
+async def test_a_message_for_the_parent_ends_the_wait_before_or_while_it_lasts(context):
     supervisor = FakeDelegate()
     view = supervisor.add()
     waiting = asyncio.create_task(read(supervisor, context, view.id, wait=True))
@@ -170,7 +170,7 @@ async def test_an_error_comes_with_what_was_said_before_under_a_label(context):
 
 
 @pytest.mark.parametrize("status", ["steered", "aborted", "stopped", "timeout", "over-budget", "interrupted"])
-async def test_M14_an_end_that_is_no_plain_success_is_noted_and_can_be_fetched(context, status):
+async def test_an_end_that_is_no_plain_success_is_noted_and_can_be_fetched(context, status):
     supervisor = FakeDelegate()
     view = supervisor.add(status, text="half", background=False)
     made = await read(supervisor, context, view.id)
@@ -182,7 +182,7 @@ async def test_M14_an_end_that_is_no_plain_success_is_noted_and_can_be_fetched(c
 THREE = "line one\nline two\nline three"
 
 
-async def test_M06_peek_shows_the_last_lines_with_their_numbers(context):
+async def test_peek_shows_the_last_lines_with_their_numbers(context):
     supervisor = FakeDelegate()
     made = await read(supervisor, context, supervisor.add("completed", text=THREE).id, peek={"lines": 2})
     assert "[2] line two\n[3] line three" in made.text
@@ -239,7 +239,7 @@ async def test_an_expression_that_would_never_end_elsewhere_ends_here(context):
     assert "(no such lines)" in made.text
 
 
-async def test_M08_peek_after_a_number_goes_on_from_there(context):
+async def test_peek_after_a_number_goes_on_from_there(context):
     supervisor = FakeDelegate()
     made = await read(supervisor, context, supervisor.add("completed", text="a\nb\nc\nd").id, peek={"after": 2})
     assert "[3] c\n[4] d" in made.text
@@ -248,7 +248,7 @@ async def test_M08_peek_after_a_number_goes_on_from_there(context):
     assert "to continue" not in made.text
 
 
-async def test_M09_peek_is_limited_to_200_lines_and_says_how_to_go_on(context):
+async def test_peek_is_limited_to_200_lines_and_says_how_to_go_on(context):
     supervisor = FakeDelegate()
     view = supervisor.add("completed", text="\n".join(f"n{number}" for number in range(1, 501)))
     made = await read(supervisor, context, view.id, peek={"after": 0})
@@ -262,7 +262,7 @@ async def test_M09_peek_is_limited_to_200_lines_and_says_how_to_go_on(context):
     assert "[300]" not in last.text
 
 
-async def test_M09_peek_is_ignored_with_verbose(context):
+async def test_peek_is_ignored_with_verbose(context):
     supervisor = FakeDelegate()
     view = supervisor.add("completed", text=THREE)
     supervisor.talk[view.id] = "[User]: hi"
@@ -271,7 +271,7 @@ async def test_M09_peek_is_ignored_with_verbose(context):
     assert f"<result>\n{THREE}\n</result>\n\n--- Agent Conversation ---\n<result>\n[User]: hi" in made.text
 
 
-def test_M09_a_message_of_four_lines_counts_as_four_lines():
+def test_a_message_of_four_lines_counts_as_four_lines():
     answer = AssistantMessage((Text("one\ntwo\n\nthree\n"), ToolCall("c", "read", {})))
     results = ToolMessage((ToolResult("c", "read", (Text("four"),)),))
     bodies = (MessageAdded(user("the task")), AssistantEnded(1, answer), ToolsEnded(results))
@@ -308,7 +308,7 @@ def test_peek_shows_exactly_the_lines_asked_for_in_order(lines, after, count):
     assert (f"Use peek.after: {wanted[-1]} to continue." in text) if more else ("to continue" not in text)
 
 
-async def test_M10_an_oversized_result_is_bounded_with_its_path_and_so_is_the_conversation(context):
+async def test_an_oversized_result_is_bounded_with_its_path_and_so_is_the_conversation(context):
     supervisor = FakeDelegate()
     view = supervisor.add("completed", text="A" * 30_000 + "end", transcript="/t.jsonl")
     supervisor.talk[view.id] = "[Assistant]: " + "B" * 50_000
@@ -330,7 +330,7 @@ async def test_a_result_that_cannot_be_stored_still_arrives(context):
     assert "peek" in made.text
 
 
-def test_M11_the_conversation_names_who_spoke_and_cuts_tool_results():
+def test_the_conversation_names_who_spoke_and_cuts_tool_results():
     calls = AssistantMessage((Text("Looking."), ToolCall("1", "grep", {}), ToolCall("2", "", {})))
     results = ToolMessage((ToolResult("1", "grep", (Text("r" * 201),)), ToolResult("2", "ls", (Text("ok"),))))
     silent = AssistantMessage((ToolCall("3", "read", {}),))

@@ -38,24 +38,24 @@ def names(policy, *extra, **options):
     return list(select_tools(policy, available(*extra), **options).tools)
 
 
-def test_A09_no_tools_when_the_list_is_none_or_empty():
+def test_no_tools_when_the_list_is_none_or_empty():
     for allow in ((), ("none",), ("NONE",), ("", " ")):
         selection = select_tools(ToolPolicy(allow=allow), available())
         assert selection.tools == {}
         assert selection.refusal is None
 
 
-def test_A13_star_or_all_in_any_case_anywhere_means_every_tool():
+def test_star_or_all_in_any_case_anywhere_means_every_tool():
     for allow in (None, ("*",), ("ALL",), ("read", "All"), ("x", "*")):
         assert names(ToolPolicy(allow=allow)) == list(builtin_names())
 
 
-def test_I01_every_built_in_is_there_by_default():
+def test_every_built_in_is_there_by_default():
     assert names(ToolPolicy()) == list(builtin_names())
     assert builtin_names()[:7] == ("read", "write", "edit", "bash", "grep", "find", "ls")
 
 
-def test_I02_deny_always_wins():
+def test_deny_always_wins():
     assert names(ToolPolicy(allow=("read", "bash"), deny=("Bash",))) == ["read"]
     assert "write" not in names(ToolPolicy(deny=("write", "MultiEdit")))
     assert names(ToolPolicy(allow=("*",), deny=("*",))) == []
@@ -64,7 +64,7 @@ def test_I02_deny_always_wins():
     assert names(ToolPolicy(allow=("read", "grep"), deny=("gr*",))) == ["read"]
 
 
-def test_I08_unknown_names_warn_once_each_and_known_ones_not():
+def test_unknown_names_warn_once_each_and_known_ones_not():
     selection = select_tools(ToolPolicy(allow=("read", "made_up", "made_up", "other")), available(), agent="scout")
     assert list(selection.tools) == ["read"]
     assert selection.unrecognised == ("made_up", "other")
@@ -196,7 +196,7 @@ def test_selectors_without_extensions_warn_and_do_not_refuse():
         (("read",), True, ()),
     ],
 )
-def test_B06_memory_tools_to_add(present, readonly, added):
+def test_memory_tools_to_add(present, readonly, added):
     assert memory_tools(present, readonly=readonly) == added
 
 

@@ -76,7 +76,7 @@ async def test_html_pictures_and_safe_archives(converter: Converter) -> None:
     assert "in the archive" in both and "in the document" in both
 
 
-async def test_AB06_one_source_and_only_one(converter: Converter) -> None:
+async def test_one_source_and_only_one(converter: Converter) -> None:
     assert (await converter.error()).startswith("INVALID_INPUT")
     assert (await converter.error(path="a.pdf", url="https://example.com/a.pdf")).startswith("INVALID_INPUT")
     assert (await converter.error(path="")).startswith("INVALID_INPUT")
@@ -86,7 +86,7 @@ async def test_AB06_one_source_and_only_one(converter: Converter) -> None:
     assert (await converter.error(path="a.pdf", timeoutMs=-5)).startswith("INVALID_INPUT")
 
 
-async def test_AB06_paths(converter: Converter, tmp_path: Path) -> None:
+async def test_paths(converter: Converter, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (converter.root / "link.txt").symlink_to(tmp_path / "secret.txt")
     for outside in ("../secret.txt", str(tmp_path / "secret.txt"), "link.txt", "/etc/passwd", "a\0b"):
@@ -96,12 +96,12 @@ async def test_AB06_paths(converter: Converter, tmp_path: Path) -> None:
         assert (await converter.error(path=missing)).startswith("FILE_NOT_FOUND"), missing
 
 
-async def test_AB06_too_large_is_refused_before_anything_runs(converter: Converter) -> None:
+async def test_too_large_is_refused_before_anything_runs(converter: Converter) -> None:
     converter.put("a.txt", "x" * (10 * 1024 * 1024 + 1))
     assert (await converter.error(path="a.txt")).startswith("FILE_TOO_LARGE")
 
 
-async def test_AB06_long_documents_come_in_parts(converter: Converter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_documents_come_in_parts(converter: Converter, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"Line number {number}\n" for number in range(1000))
     converter.put("long.txt", text)
     first = await converter(path="long.txt", maxContentChars=100)
@@ -121,7 +121,7 @@ async def test_AB06_long_documents_come_in_parts(converter: Converter, monkeypat
     assert (await converter.content(path="long.txt")).strip() == "changed", "what is kept belongs to the content"
 
 
-async def test_AB06_timeout_ends_the_program_and_leaves_nothing(
+async def test_timeout_ends_the_program_and_leaves_nothing(
     converter: Converter, monkeypatch: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -177,7 +177,7 @@ async def test_without_the_extra_the_error_says_how_to_get_it(
     assert said.startswith("COMMAND_NOT_FOUND") and install_command("convert") in said
 
 
-async def test_AB06_urls_that_are_refused(converter: Converter, converters: Callable[..., Converter]) -> None:
+async def test_urls_that_are_refused(converter: Converter, converters: Callable[..., Converter]) -> None:
     for url in ("ftp://example.com/a.pdf", "file:///etc/passwd", "javascript://x"):
         assert (await converter.error(url=url)).startswith("UNSUPPORTED_PROTOCOL"), url
     assert (await converter.error(url="not a url")).startswith("INVALID_INPUT")
@@ -188,7 +188,7 @@ async def test_AB06_urls_that_are_refused(converter: Converter, converters: Call
     assert "web.enabled" in await off.error(url="http://example.com/a.pdf")
 
 
-async def test_AB06_a_document_of_the_web(converter: Converter, visit: Callable[..., Site]) -> None:
+async def test_a_document_of_the_web(converter: Converter, visit: Callable[..., Site]) -> None:
     data = documents.pdf("Seen on the web </untrusted-content>")
     site = visit({"/a": lambda visit: visit.send(data, kind="application/pdf")})
     output = await converter(url=f"{site.url}/a", maxContentChars=8)
@@ -201,7 +201,7 @@ async def test_AB06_a_document_of_the_web(converter: Converter, visit: Callable[
     assert site.visits["/a"] == 1, "the rest is of the same download"
 
 
-async def test_AB06_redirects(converter: Converter, visit: Callable[..., Site]) -> None:
+async def test_redirects(converter: Converter, visit: Callable[..., Site]) -> None:
     def around(visit: Visit) -> None:
         visit.redirect("/around")
 

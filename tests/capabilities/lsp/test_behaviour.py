@@ -48,7 +48,7 @@ def faking(bench: Make, how: str, **variables: str) -> Bench:
     return made
 
 
-async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_child(bench: Make) -> None:
+async def test_privileged_actions_are_refused_by_default_and_always_in_a_child(bench: Make) -> None:
     made = faking(bench, "ok")
     for action in ("rename", "codeAction", "restart"):
         assert (await made.error(action, file="a.fake", line=1, column=1)).startswith("LSP_ACTION_NOT_ALLOWED")
@@ -59,7 +59,7 @@ async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_ch
         assert said.startswith("LSP_ACTION_NOT_ALLOWED") and "another run started" in said
 
 
-async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
+async def test_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
     made = faking(bench, "ok")
     tool = made.project.part(Languages).tool(("symbols",))
     assert tool.spec.parameters["properties"]["action"]["enum"] == ["symbols"]
@@ -68,7 +68,7 @@ async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make)
     assert "lsp" in made.project.tools and "lsp" not in bench(RETINUE_LSP_ENABLED="false").project.tools
 
 
-async def test_AB07_paths_outside_of_the_workspace_are_refused(bench: Make) -> None:
+async def test_paths_outside_of_the_workspace_are_refused(bench: Make) -> None:
     made = faking(bench, "ok")
     (made.root.parent / "b.fake").write_text("secret")
     (made.root / "link.fake").symlink_to(made.root.parent / "b.fake")
@@ -77,7 +77,7 @@ async def test_AB07_paths_outside_of_the_workspace_are_refused(bench: Make) -> N
         assert (await made.error("diagnostics", files=[path])).startswith("INVALID_INPUT")
 
 
-async def test_AB07_at_most_64_files_and_2_MiB(bench: Make) -> None:
+async def test_at_most_64_files_and_2_MiB(bench: Make) -> None:
     made = faking(bench, "ok")
     for number in range(65):
         (made.root / f"{number}.fake").write_text("BAD\n")
@@ -176,7 +176,7 @@ async def test_diagnostics_that_a_server_sends_by_itself(bench: Make) -> None:
     assert await made.text("workspace-diagnostics") == "1 warning\na.fake:1:1 warning: bad word"
 
 
-async def test_AB07_a_server_that_fails_stays_broken_until_it_is_restarted(bench: Make, tmp_path: Path) -> None:
+async def test_a_server_that_fails_stays_broken_until_it_is_restarted(bench: Make, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     made = faking(bench, "dies", STARTS=str(starts), RETINUE_LSP_ALLOW_MUTATING_ACTIONS="true")
     first = await made.error("hover", file="a.fake", line=1, column=1)

@@ -74,7 +74,7 @@ async def test_what_changes_on_the_disk_is_noticed(shop: Bench) -> None:
     assert "new.py" not in await shop.text("references", query="Item")
 
 
-async def test_AB07_nothing_found_is_an_answer(shop: Bench) -> None:
+async def test_nothing_found_is_an_answer(shop: Bench) -> None:
     assert await shop.text("definition", query="nowhere") == "No symbol named 'nowhere' found in the workspace."
     assert (
         await shop.text("hover", file="app/main.py", query="nowhere")
@@ -111,7 +111,7 @@ async def test_proposals_change_nothing(shop: Bench) -> None:
         await allowing.close()
 
 
-async def test_AB07_two_concurrent_starts_make_one_process(shop: Bench) -> None:
+async def test_two_concurrent_starts_make_one_process(shop: Bench) -> None:
     answers = await asyncio.gather(*(shop.text("definition", query="cheapest") for _ in range(8)))
     assert len(set(answers)) == 1
     assert slot_of(shop).starts == 1

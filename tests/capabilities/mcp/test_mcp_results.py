@@ -222,7 +222,7 @@ async def search(tool: ToolSearchTool, query: Any, folder: Path) -> str:
     return (await tool.run("c", {"query": query}, ToolContext("r", (folder,), folder))).text
 
 
-async def test_C7_texts_and_matching(tmp_path: Path) -> None:
+async def test_texts_and_matching(tmp_path: Path) -> None:
     tools = deferred("mcp__a__create_issue", "mcp__a__list", "mcp__b__list")
     tool = ToolSearchTool(tools)
     assert "mcp__a__create_issue, mcp__a__list, mcp__b__list" in tool.spec.description
@@ -236,14 +236,14 @@ async def test_C7_texts_and_matching(tmp_path: Path) -> None:
     assert "needs a query" in await search(tool, "  ", tmp_path)
 
 
-async def test_C7_too_many_matches_are_counted(tmp_path: Path) -> None:
+async def test_too_many_matches_are_counted(tmp_path: Path) -> None:
     tools = deferred(*(f"mcp__a__t{n}" for n in range(MAX_LOADED_AT_ONCE + 7)))
     text = await search(ToolSearchTool(tools), "mcp__a", tmp_path)
     assert text.endswith("7 more match; narrow the query to load them.")
     assert len(loaded_names(text)) == MAX_LOADED_AT_ONCE
 
 
-def test_C7_late_and_resumed_tools() -> None:
+def test_late_and_resumed_tools() -> None:
     tools = deferred("mcp__a__one")
     tools.offer({"mcp__a__two": Named("mcp__a__two", "second")})
     tools.recall(("mcp__a__two", "mcp__a__gone"))
@@ -253,6 +253,6 @@ def test_C7_late_and_resumed_tools() -> None:
 
 
 @given(st.text(max_size=60))
-def test_C7_no_query_fails(query: str) -> None:
+def test_no_query_fails(query: str) -> None:
     deferred("mcp__a__one", "mcp__a__two").load(query)
     loaded_names(query)

@@ -71,7 +71,7 @@ def wanted(agent: AgentSpec, above: frozenset[str] | None = None) -> set[str]:
         (spec("pi", selectors=("ext:other",)), set()),
     ],
 )
-def test_I03_servers_of_an_agent(agent: AgentSpec, servers: set[str]) -> None:
+def test_servers_of_an_agent(agent: AgentSpec, servers: set[str]) -> None:
     assert wanted(agent) == servers
 
 
@@ -80,7 +80,7 @@ def test_a_child_has_its_parents_servers_at_most() -> None:
     assert wanted(spec(required_servers=("web",)), frozenset({"git"})) == {"git"}
 
 
-def test_I06_selectors_narrow_and_union() -> None:
+def test_selectors_narrow_and_union() -> None:
     def selected(*selectors: str) -> set[str]:
         scope = ServerScope(spec("pi", selectors=selectors), None)
         return {f"{server}/{tool}" for server in HERE for tool in ("a", "b") if scope.selects(server, tool)}

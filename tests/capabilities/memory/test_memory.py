@@ -38,7 +38,7 @@ def where(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return project, {"HOME": str(house), "RETINUE_HOME": str(tmp_path / "own")}
 
 
-def test_F01_folders_by_scope_and_by_what_moves_them(where):
+def test_folders_by_scope_and_by_what_moves_them(where):
     project, env = where
     own = {scope: own_folder("a", scope, project, env).path for scope in ("user", "project", "local")}
     assert own == {
@@ -57,7 +57,7 @@ def test_F01_folders_by_scope_and_by_what_moves_them(where):
         ]
 
 
-def test_F08_pis_old_folder_counts_only_without_the_new_one_and_never_as_a_link(where, tmp_path):
+def test_pis_old_folder_counts_only_without_the_new_one_and_never_as_a_link(where, tmp_path):
     project, env = where
     env["PI_CODING_AGENT_DIR"] = str(tmp_path / "pi")
     old = Path(env["HOME"]) / ".pi" / "agent-memory"
@@ -73,7 +73,7 @@ def test_F08_pis_old_folder_counts_only_without_the_new_one_and_never_as_a_link(
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "a\0b", "", ".a", "a b", "x" * 129, "ä", "a:b", "-a", "a\n"])
-def test_F02_unsafe_names_are_refused(where, name):
+def test_unsafe_names_are_refused(where, name):
     project, env = where
     assert not is_safe(name)
     for scope in ("user", "project", "local"):
@@ -84,7 +84,7 @@ def test_F02_unsafe_names_are_refused(where, name):
 
 
 @given(st.text(max_size=140))
-def test_F02_no_name_leads_out_of_its_folder(name):
+def test_no_name_leads_out_of_its_folder(name):
     place = Path("/m")
     if is_safe(name):
         assert (place / name).parent == place
@@ -92,11 +92,11 @@ def test_F02_no_name_leads_out_of_its_folder(name):
 
 
 @pytest.mark.parametrize("name", ["a", "A9", "a-b_c.d", "x" * 128])
-def test_F02_plain_names_are_fine(name):
+def test_plain_names_are_fine(name):
     assert is_safe(name)
 
 
-def test_F04_only_regular_files_in_real_folders_are_read(where, tmp_path):
+def test_only_regular_files_in_real_folders_are_read(where, tmp_path):
     project, env = where
     place = own_folder("a", "project", project, env)
     assert read_index(place) == ""
@@ -114,7 +114,7 @@ def test_F04_only_regular_files_in_real_folders_are_read(where, tmp_path):
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_F04_a_link_at_any_level_is_refused(where, tmp_path, level):
+def test_a_link_at_any_level_is_refused(where, tmp_path, level):
     project, env = where
     place = own_folder("a", "project", project, env)
     real = tmp_path / "real"
@@ -134,7 +134,7 @@ def test_F04_a_link_at_any_level_is_refused(where, tmp_path, level):
     assert content_of(place) == {}
 
 
-def test_F05_an_index_is_bounded_by_lines_and_by_bytes():
+def test_an_index_is_bounded_by_lines_and_by_bytes():
     many = "\n".join(f"line {number}" for number in range(250)).encode()
     shown = cut_index(many).split("\n")
     assert len(shown) == MAX_INDEX_LINES + 1
@@ -150,7 +150,7 @@ def test_F05_an_index_is_bounded_by_lines_and_by_bytes():
 
 
 @given(st.binary(max_size=3000).map(lambda data: data * 20))
-def test_F05_any_bytes_give_a_bounded_text(data):
+def test_any_bytes_give_a_bounded_text(data):
     text = cut_index(data)
     assert len(text.split("\n")) <= MAX_INDEX_LINES + 1
     assert len(text.encode()) <= MAX_INDEX_BYTES * 3 + 200  # bytes that are no text become three each
@@ -163,7 +163,7 @@ def test_the_index_is_measured_when_it_is_written():
     assert "Rewrite" in advice(b"x" * 26_000)
 
 
-def test_F06_the_writable_block_names_the_place_the_scope_and_the_index(where):
+def test_the_writable_block_names_the_place_the_scope_and_the_index(where):
     project, env = where
     place = own_folder("a", "project", project, env)
     memory = Memory("a", "project", place, (), writable=True)
@@ -178,7 +178,7 @@ def test_F06_the_writable_block_names_the_place_the_scope_and_the_index(where):
     assert text.count("</memory_index>") == 1
 
 
-def test_F07_the_read_only_block_gives_no_path_and_makes_nothing(where):
+def test_the_read_only_block_gives_no_path_and_makes_nothing(where):
     project, env = where
     place = own_folder("a", "user", project, env)
     text = Memory("a", "user", place).block()

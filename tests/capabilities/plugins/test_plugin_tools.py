@@ -46,7 +46,7 @@ def test_one_that_breaks_on_import_is_a_sentence_and_no_other_plugin_suffers(pro
 
 
 @pytest.mark.parametrize("name", ["bash", "Read", "Agent", "todo", "mcp__db__query", "search", "a b", "x" * 65])
-def test_I01_no_plugin_takes_the_name_of_a_tool_of_ours(project, name):
+def test_no_plugin_takes_the_name_of_a_tool_of_ours(project, name):
     project.write("kit/tools.py", TOOL.replace('effects=["read"]', f'effects=["read"], name="{name}"'))
     loaded = project.load()
     assert loaded.tools == {}
@@ -112,7 +112,7 @@ a = b
 """
 
 
-def test_I04_packages_are_found_by_their_entry_points_without_importing_them(project, tmp_path):
+def test_packages_are_found_by_their_entry_points_without_importing_them(project, tmp_path):
     site = tmp_path / "site"
     info = site / "acme_weather-2.5.dist-info"
     info.mkdir(parents=True)

@@ -44,13 +44,13 @@ def offered(agent: AgentSpec, here: tuple[Extension, ...] = HERE) -> list[str]:
     return list(select_tools(found.policy, {**builtin_tools(), **extra}).tools)
 
 
-def test_I01_by_default_an_agent_has_the_built_ins_and_all_tools_of_all_extensions():
+def test_by_default_an_agent_has_the_built_ins_and_all_tools_of_all_extensions():
     for agent in (spec(), spec(extensions=True), spec(allow=("*",)), spec("claude"), spec("retinue")):
         assert set(offered(agent)) == {*builtin_names(), *ALL}
         assert scoped(agent).notes == ()
 
 
-def test_I02_what_is_denied_is_out_whatever_selects_it():
+def test_what_is_denied_is_out_whatever_selects_it():
     assert "foo_one" not in offered(spec(deny=("foo_one",)))
     assert offered(spec(allow=("read",), selectors=("ext:foo",), deny=("foo_*", "read"))) == []
 
@@ -66,13 +66,13 @@ def test_I02_what_is_denied_is_out_whatever_selects_it():
         (False, set()),
     ],
 )
-def test_I03_a_list_of_extensions_keeps_exactly_those(said, tools):
+def test_a_list_of_extensions_keeps_exactly_those(said, tools):
     agent = spec(extensions=said)
     assert scoped(agent).tools == tools
     assert scoped(agent).notes == ()
 
 
-def test_I03_paths_are_kept_beside_names_and_without_a_star_nothing_else():
+def test_paths_are_kept_beside_names_and_without_a_star_nothing_else():
     here = (*HERE, OWN)
     assert scoped(spec(extensions=("bar", "./ext/own.py")), here).tools == {"bar_one", "own_one"}
     assert scoped(spec(extensions=("./EXT/Own.py",)), here).tools == {"own_one"}
@@ -81,13 +81,13 @@ def test_I03_paths_are_kept_beside_names_and_without_a_star_nothing_else():
     assert own_paths(spec(extensions=("./b.py",), isolated=True)) == ()
 
 
-def test_I03_an_unknown_name_is_a_warning_and_the_run_goes_on():
+def test_an_unknown_name_is_a_warning_and_the_run_goes_on():
     found = scoped(spec(extensions=("foo", "Nowhere")))
     assert found.tools == {"foo_one", "foo_two"}
     assert found.notes == ('extension-error:extension "Nowhere" is not loaded (agent "scout")',)
 
 
-def test_I04_the_name_of_its_package_means_an_extension_too():
+def test_the_name_of_its_package_means_an_extension_too():
     assert scoped(spec(extensions=("ACME-foo",))).tools == {"foo_one", "foo_two"}
     assert scoped(spec(exclude_extensions=("acme-foo",))).tools == {"bar_one"}
 
@@ -106,13 +106,13 @@ def test_I04_the_name_of_its_package_means_an_extension_too():
         ({"extensions": False, "exclude_extensions": ("foo",)}, set(), "has no effect"),
     ],
 )
-def test_I05_excluding_wins_and_what_excludes_nothing_is_said(policy, tools, note):
+def test_excluding_wins_and_what_excludes_nothing_is_said(policy, tools, note):
     found = scoped(spec(**policy))
     assert found.tools == tools
     assert [note in each for each in found.notes] == ([True] if note else [])
 
 
-def test_I05_names_are_compared_with_what_there_is_before_filtering():
+def test_names_are_compared_with_what_there_is_before_filtering():
     assert scoped(spec(extensions=("bar",), exclude_extensions=("foo",))).notes == ()
 
 
@@ -130,7 +130,7 @@ def test_I05_names_are_compared_with_what_there_is_before_filtering():
         (("ext:", "ext:bar"), {"bar_one"}),
     ],
 )
-def test_I06_selectors_mute_the_rest_narrow_and_add_up(selectors, tools):
+def test_selectors_mute_the_rest_narrow_and_add_up(selectors, tools):
     agent = spec(allow=("read",), selectors=selectors)
     assert set(offered(agent)) == {"read", *tools}
     assert scoped(agent).notes == ()
@@ -146,20 +146,20 @@ def test_I06_selectors_mute_the_rest_narrow_and_add_up(selectors, tools):
         ("ext:foo/a/b", {}, 'ext:foo/a/b: extension "Foo" has no tool'),
     ],
 )
-def test_I06_a_selector_that_finds_nothing_is_a_warning(selector, policy, note):
+def test_a_selector_that_finds_nothing_is_a_warning(selector, policy, note):
     found = scoped(spec(allow=("read",), selectors=(selector,), **policy))
     assert found.tools == set()
     assert note in found.notes[0]
     assert offered(spec(allow=("read",), selectors=(selector,), **policy)) == ["read"]
 
 
-def test_I06_selectors_of_servers_are_left_to_those_who_know_servers():
+def test_selectors_of_servers_are_left_to_those_who_know_servers():
     agent = spec(allow=(), selectors=("ext:git/status", "ext:MCP"), extensions=("git", "mcp"))
     assert scoped(agent, others=("git", "mcp")).notes == ()
     assert len(scoped(agent).notes) == 4
 
 
-def test_I07_an_isolated_agent_has_built_ins_only_and_no_word_is_said():
+def test_an_isolated_agent_has_built_ins_only_and_no_word_is_said():
     agent = spec(isolated=True, allow=("read",), selectors=("ext:foo",), exclude_extensions=("nowhere",))
     assert offered(agent) == ["read"]
     assert scoped(agent).notes == ()

@@ -54,7 +54,7 @@ async def look(*processes: Post) -> list[Fired]:
     return [fired for each in found for fired in each]
 
 
-async def test_R07_an_interval_fires_again_and_again(scene: Scene) -> None:
+async def test_an_interval_fires_again_and_again(scene: Scene) -> None:
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "10m")
         for _ in range(3):
@@ -92,7 +92,7 @@ async def test_a_delay_is_no_longer_when_the_clock_is_set_back(scene: Scene) -> 
         assert len(await look(post)) == 1
 
 
-async def test_R07_a_one_shot_fires_once_and_is_over(scene: Scene) -> None:
+async def test_a_one_shot_fires_once_and_is_over(scene: Scene) -> None:
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "+10m")
         scene.clock._passed += 601
@@ -103,7 +103,7 @@ async def test_R07_a_one_shot_fires_once_and_is_over(scene: Scene) -> None:
         assert not job.enabled and job.next_at is None
 
 
-async def test_R07_a_job_that_is_off_never_fires_and_on_again_passes_over(scene: Scene) -> None:
+async def test_a_job_that_is_off_never_fires_and_on_again_passes_over(scene: Scene) -> None:
     async with posts(scene) as (post,):
         job = await post.scheduler.add("Explore", "tidy up", "10m", name="tidy")
         await post.scheduler.enable("tidy", False)
@@ -114,7 +114,7 @@ async def test_R07_a_job_that_is_off_never_fires_and_on_again_passes_over(scene:
         assert await look(post) == []
 
 
-async def test_R07_it_starts_past_a_full_queue(scene: Scene) -> None:
+async def test_it_starts_past_a_full_queue(scene: Scene) -> None:
     async with posts(scene) as (post,):
         post.supervisor.queue.limit = 1
         main = await scene.main()
@@ -125,7 +125,7 @@ async def test_R07_it_starts_past_a_full_queue(scene: Scene) -> None:
         await until(lambda: not post.supervisor.members[fired.run_id].live)
 
 
-async def test_R07_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_armed(tmp_path, monkeypatch) -> None:
+async def test_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_armed(tmp_path, monkeypatch) -> None:
     scene = Scene(tmp_path, monkeypatch, fallback_subagent="none")
     agents = scene.folder / "project/.retinue/agents"
     agents.mkdir(parents=True)
@@ -141,7 +141,7 @@ async def test_R07_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_arm
         assert job.enabled and job.next_at is not None and job.next_at > scene.clock.now() and job.last_error
 
 
-async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
+async def test_how_the_last_run_went_is_its_status(scene: Scene) -> None:
     from retinue.app.schedules import last_status
 
     async with posts(scene) as (post,):
@@ -158,7 +158,7 @@ async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
         assert last_status(post.supervisor.project.log.reader, post.scheduler.find("wrong")) == "error"
 
 
-async def test_R10_names_are_unique_and_jobs_are_found_by_id_prefix_and_name(scene: Scene) -> None:
+async def test_names_are_unique_and_jobs_are_found_by_id_prefix_and_name(scene: Scene) -> None:
     async with posts(scene) as (post,):
         job = await post.scheduler.add("Explore", "tidy up", "10m", name="tidy")
         with pytest.raises(UsageError, match="already"):
@@ -169,7 +169,7 @@ async def test_R10_names_are_unique_and_jobs_are_found_by_id_prefix_and_name(sce
             post.scheduler.find("tidy")
 
 
-async def test_R10_what_cannot_be_is_refused_and_nothing_is_stored(scene: Scene) -> None:
+async def test_what_cannot_be_is_refused_and_nothing_is_stored(scene: Scene) -> None:
     async with posts(scene) as (post,):
         for agent, task, when, error in (
             ("Explore", "tidy up", "0m", UsageError),

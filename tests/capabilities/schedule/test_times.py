@@ -18,7 +18,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("+10s", 10), ("+5m", 300), ("+1h", 3_600), ("+2d", 172_800)])
-def test_R01_a_delay_is_once_from_now(text: str, seconds: int) -> None:
+def test_a_delay_is_once_from_now(text: str, seconds: int) -> None:
     when = parse_schedule(text, NOW)
     assert (when.kind, when.at) == ("once", NOW + seconds)
 
@@ -26,18 +26,18 @@ def test_R01_a_delay_is_once_from_now(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("10s", 10), ("5m", 300), ("1h", 3_600), ("2d", 172_800), ("1h30m", 5_400)]
 )
-def test_R02_an_interval_repeats(text: str, seconds: int) -> None:
+def test_an_interval_repeats(text: str, seconds: int) -> None:
     when = parse_schedule(text, NOW)
     assert (when.kind, when.seconds) == ("interval", seconds)
     assert parse_schedule(f"every {text}", NOW).seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["0 0 9 * * 1", "0 0 9 * * *", "*/5 * * * *", "0 0 9 * * ?"])
-def test_R03_cron_has_six_fields_or_five_for_minutes(text: str) -> None:
+def test_cron_has_six_fields_or_five_for_minutes(text: str) -> None:
     assert parse_schedule(text, NOW).kind == "cron"
 
 
-def test_R04_an_iso_time_is_once_with_the_same_text() -> None:
+def test_an_iso_time_is_once_with_the_same_text() -> None:
     when = parse_schedule("2027-03-01T09:00:00+01:00", NOW)
     assert when.kind == "once" and when.text == "2027-03-01T09:00:00+01:00"
     assert when.at == datetime(2027, 3, 1, 8, tzinfo=UTC).timestamp()
@@ -50,14 +50,14 @@ def test_R04_an_iso_time_is_once_with_the_same_text() -> None:
     ["garbage", "+5x", "5x", "five-minutes", "not-a-cron", "0m", "+0s", "0s", "", "@daily", "61 * * * * *", "-5m",
      "99999999999d", "2027-13-01T00:00", "2027-03-01T25:00", "0 0 30 2 *", "0 0 0 31 4 *", "* * * * * * *", "+", "5 m"],
 )  # fmt: skip
-def test_R04_nonsense_is_refused_with_the_accepted_forms(text: str) -> None:
+def test_nonsense_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_schedule(text, NOW)
     assert "nvalid schedule" in refused.value.message or "never fire" in refused.value.message
     assert "Accepted:" in refused.value.remedy
 
 
-def test_R04_a_time_that_is_over_is_refused() -> None:
+def test_a_time_that_is_over_is_refused() -> None:
     with pytest.raises(UsageError, match="is in the past"):
         parse_schedule("2020-01-01T00:00:00Z", NOW)
 
@@ -67,7 +67,7 @@ def test_an_unknown_zone_is_refused_by_name() -> None:
         parse_schedule("0 9 * * *", NOW, "Middle/Earth")
 
 
-def test_R06_an_interval_counts_from_its_anchor_not_from_a_restart() -> None:
+def test_an_interval_counts_from_its_anchor_not_from_a_restart() -> None:
     when = parse_schedule("10m", NOW)
     assert next_after(when, NOW, NOW) == NOW + 600
     assert next_after(when, NOW + 599, NOW) == NOW + 600

@@ -32,7 +32,7 @@ def text(found: Library, name: str) -> str | None:
     return None if skill is None else found.text(skill)
 
 
-def test_G02_every_root_in_order_and_the_project_before_the_user(tmp_path):
+def test_every_root_in_order_and_the_project_before_the_user(tmp_path):
     project, house = tmp_path / "p", tmp_path / "h"
     make_git_folder(project)
     (project / "sub").mkdir()
@@ -59,7 +59,7 @@ def test_G02_every_root_in_order_and_the_project_before_the_user(tmp_path):
     assert text(Library(roots), "only") == "of the plugin"
 
 
-def test_G02_G03_flat_files_first_then_the_shallower_then_by_bytes(tmp_path):
+def test_flat_files_first_then_the_shallower_then_by_bytes(tmp_path):
     put(tmp_path / "b" / "x" / "SKILL.md", "deeper in b")
     put(tmp_path / "a" / "x" / "SKILL.md", "deeper in a")
     put(tmp_path / "a" / "y" / "z" / "SKILL.md", "z")
@@ -71,7 +71,7 @@ def test_G02_G03_flat_files_first_then_the_shallower_then_by_bytes(tmp_path):
     assert text(library(tmp_path), "z") == "z"
 
 
-def test_G03_what_is_not_looked_into(tmp_path):
+def test_what_is_not_looked_into(tmp_path):
     (tmp_path / "x").mkdir()  # the name of a skill, but no skill
     put(tmp_path / "deep" / "x" / "SKILL.md", "found")
     put(tmp_path / "skill" / "SKILL.md")
@@ -83,7 +83,7 @@ def test_G03_what_is_not_looked_into(tmp_path):
     assert sorted(skill.name for skill in found.all()) == ["skill", "x"]
 
 
-def test_G06_links_are_refused(tmp_path):
+def test_links_are_refused(tmp_path):
     real = tmp_path / "real"
     put(real / "s" / "SKILL.md")
     put(real / "flat.md")
@@ -109,7 +109,7 @@ def test_G06_links_are_refused(tmp_path):
     assert found.files(skill) == ("data.txt",)
 
 
-def test_G06_a_file_exchanged_for_a_link_after_it_was_found_is_not_read(tmp_path):
+def test_a_file_exchanged_for_a_link_after_it_was_found_is_not_read(tmp_path):
     path = put(tmp_path / "s" / "SKILL.md")
     found = library(tmp_path)
     (skill,) = found.all()
@@ -122,7 +122,7 @@ def test_G06_a_file_exchanged_for_a_link_after_it_was_found_is_not_read(tmp_path
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "a b", ".a", "", "x" * 129, "a:../b"])
-def test_G05_unsafe_names_leave_a_placeholder_and_the_others_load(tmp_path, name):
+def test_unsafe_names_leave_a_placeholder_and_the_others_load(tmp_path, name):
     put(tmp_path / "good" / "SKILL.md", "GOOD BODY")
     notes: list[str] = []
     block = preload_skills((name, "good"), library(tmp_path), notes)
@@ -157,7 +157,7 @@ def test_an_open_frontmatter_is_a_problem_and_no_description(tmp_path):
     assert library(tmp_path).invocable() == ()
 
 
-def test_G04_missing_ones_name_where_they_were_looked_for(tmp_path):
+def test_missing_ones_name_where_they_were_looked_for(tmp_path):
     notes: list[str] = []
     assert f'(Skill "nope" not found in {tmp_path})' in preload_skills(("nope",), library(tmp_path), notes)
     assert "there is none" in preload_skills(("nope",), library(), notes)

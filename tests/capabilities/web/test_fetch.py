@@ -31,7 +31,7 @@ async def problem(url: str, guarded: Fetcher | None = None, most: int = MOST) ->
     return caught.value
 
 
-async def test_AB04_a_redirect_to_a_private_address_is_not_followed(visit: Visit) -> None:
+async def test_a_redirect_to_a_private_address_is_not_followed(visit: Visit) -> None:
     inside = visit({"/secret": lambda v: v.send("secret")})
     places = [
         f"http://localhost:{inside.port}/secret",
@@ -51,7 +51,7 @@ async def test_AB04_a_redirect_to_a_private_address_is_not_followed(visit: Visit
     assert not inside.visits
 
 
-async def test_AB04_five_redirects_are_followed_and_a_sixth_is_not(visit: Visit) -> None:
+async def test_five_redirects_are_followed_and_a_sixth_is_not(visit: Visit) -> None:
     def hop(v) -> None:
         left = int(v.path.rsplit("/", 1)[1])
         v.redirect(f"{left - 1}", 307) if left else v.send("there")
@@ -92,7 +92,7 @@ async def test_a_redirect_to_a_host_that_rules_do_not_allow_is_not_followed(visi
     assert (await guarded.fetch(f"{site.url}/", most=MOST)).body == b"other"
 
 
-async def test_AB04_an_endless_body_is_cut_and_is_a_success(visit: Visit) -> None:
+async def test_an_endless_body_is_cut_and_is_a_success(visit: Visit) -> None:
     site = visit({"/": endless})
     found = await fetcher().fetch(f"{site.url}/", most=MOST)
     assert found.truncated

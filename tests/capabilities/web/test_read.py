@@ -183,7 +183,7 @@ async def test_hostile_pages_are_read_to_their_end(fetched: Fetched, piece: str)
     assert (await fetched(piece * (100_000 // len(piece)), "text/html")).kind == "html"
 
 
-async def test_AB04_json_is_pretty_and_long_lists_are_cut(fetched: Fetched) -> None:
+async def test_json_is_pretty_and_long_lists_are_cut(fetched: Fetched) -> None:
     found = await fetched(json.dumps({"a": 1, "rows": list(range(100)), "ü": "ü"}), "application/json")
     assert found.kind == "json"
     assert '"a": 1' in found.text
@@ -194,7 +194,7 @@ async def test_AB04_json_is_pretty_and_long_lists_are_cut(fetched: Fetched) -> N
     assert (await fetched('[{"x": 1}]', "")).kind == "json"
 
 
-async def test_AB04_linked_data_is_summarised(fetched: Fetched) -> None:
+async def test_linked_data_is_summarised(fetched: Fetched) -> None:
     data = {"@context": "https://schema.org", "@type": "Article", "headline": "H", "author": {"name": "A. Uthor"}}
     found = await fetched(json.dumps(data), "application/ld+json")
     assert found.text.startswith("**Article**\nheadline: H\nauthor: A. Uthor")
@@ -202,7 +202,7 @@ async def test_AB04_linked_data_is_summarised(fetched: Fetched) -> None:
     assert "headline: H" in (await fetched(page, "text/html")).text
 
 
-async def test_AB04_csv_is_a_table(fetched: Fetched) -> None:
+async def test_csv_is_a_table(fetched: Fetched) -> None:
     found = await fetched("name;size\na;1\nb|c;2\n", "text/csv")
     assert found.text == "| name | size |\n|---|---|\n| a | 1 |\n| b\\|c | 2 |"
     many = await fetched("a,b\n" + "1,2\n" * 1000, "text/csv")
@@ -216,7 +216,7 @@ ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Atoms</title>
 <entry><title>Two</title><link href="https://example.com/2"/><updated>2026-01-01</updated><summary>Short</summary></entry></feed>"""
 
 
-async def test_AB04_feeds_and_site_maps_are_lists(fetched: Fetched) -> None:
+async def test_feeds_and_site_maps_are_lists(fetched: Fetched) -> None:
     feed = await fetched(FEED, "application/rss+xml")
     assert feed.title == "News"
     assert "- One (Mon)\n  https://example.com/1\n  Said" in feed.text
@@ -239,7 +239,7 @@ def test_entities_are_never_expanded() -> None:
     assert "entities" in (wide.warning or "")
 
 
-async def test_AB04_markdown_and_yaml_are_kept(fetched: Fetched) -> None:
+async def test_markdown_and_yaml_are_kept(fetched: Fetched) -> None:
     found = await fetched("# Title\n\n- a\n", "text/markdown")
     assert (found.kind, found.title, found.text) == ("markdown", "Title", "# Title\n\n- a")
     assert (await fetched("a: 1\nb: [x]\n", "application/yaml")).text == "a: 1\nb: [x]"
@@ -255,7 +255,7 @@ async def test_AB04_markdown_and_yaml_are_kept(fetched: Fetched) -> None:
         ("alone", "text/csv"),
     ],
 )
-async def test_AB04_what_cannot_be_parsed_is_text_with_a_warning(fetched: Fetched, body: str, kind: str) -> None:
+async def test_what_cannot_be_parsed_is_text_with_a_warning(fetched: Fetched, body: str, kind: str) -> None:
     found = await fetched(body, kind)
     assert found.kind == "text"
     assert found.text.startswith(body[:5])

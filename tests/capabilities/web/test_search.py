@@ -222,7 +222,7 @@ async def test_content_is_included_where_it_can_be_had_and_the_rules_allow(brows
     assert "what the page says" in read.text
 
 
-async def test_AB05_queries_and_results_are_selected(browser: Browser, visit: Visit) -> None:
+async def test_queries_and_results_are_selected(browser: Browser, visit: Visit) -> None:
     site = visit(PAGES)
     browser.environment["SEARXNG_URL"] = site.url
     found = identifier(await browser("web_search", queries=["one", "two"]))

@@ -34,7 +34,7 @@ def identifier(output: ToolOutput) -> str:
     return found[1]
 
 
-async def test_AB04_no_url_is_invalid_input(browser: Browser) -> None:
+async def test_no_url_is_invalid_input(browser: Browser) -> None:
     for arguments in ({}, {"url": ""}, {"url": "  "}, {"urls": []}, {"urls": ["", " "]}):
         assert code(await browser("fetch_content", **arguments)) == "INVALID_INPUT"
     refused = await browser("fetch_content", urls=[{"a": 1}])
@@ -44,12 +44,12 @@ async def test_AB04_no_url_is_invalid_input(browser: Browser) -> None:
     assert code(await browser("fetch_content", url="http://e.com/", offset=-1)) == "INVALID_INPUT"
 
 
-async def test_AB04_what_is_no_url_is_an_invalid_url(browser: Browser) -> None:
+async def test_what_is_no_url_is_an_invalid_url(browser: Browser) -> None:
     for url in ("not a url", "ftp://example.com/", "file:///etc/passwd", "javascript:alert(1)", "http://a@b/", 7):
         assert code(await browser("fetch_content", url=url)) == "CONTENT_FETCH_INVALID_URL"
 
 
-async def test_AB04_what_is_blocked_or_broken_has_failed(bounded_browser: BoundedBrowser, visit: Visit) -> None:
+async def test_what_is_blocked_or_broken_has_failed(bounded_browser: BoundedBrowser, visit: Visit) -> None:
     site = visit(
         {"/private": lambda v: v.redirect("http://10.0.0.1/"), "/slow": slow, "/pdf": lambda v: v.send(b"%PDF-1")}
     )
@@ -68,7 +68,7 @@ async def test_AB04_what_is_blocked_or_broken_has_failed(bounded_browser: Bounde
     assert output.effect.hosts == ("127.0.0.1",)
 
 
-async def test_AB04_too_much_is_a_truncated_success(bounded_browser: BoundedBrowser, visit: Visit) -> None:
+async def test_too_much_is_a_truncated_success(bounded_browser: BoundedBrowser, visit: Visit) -> None:
     bounded_browser.limits = replace(bounded_browser.limits, response_bytes=50_000)
     site = visit({"/": endless})
     output = await bounded_browser("fetch_content", url=f"{site.url}/")
@@ -115,7 +115,7 @@ async def test_a_list_of_urls_may_come_as_text(browser: Browser, visit: Visit) -
     assert len(output.value["results"]) == 2
 
 
-async def test_AB04_one_failing_url_fails_the_call_and_keeps_the_others(browser: Browser, visit: Visit) -> None:
+async def test_one_failing_url_fails_the_call_and_keeps_the_others(browser: Browser, visit: Visit) -> None:
     site = visit({"/good": lambda v: v.send("good", "text/plain")})
     output = await browser("fetch_content", urls=[f"{site.url}/good", f"{site.url}/bad", "http://localhost/"])
     assert code(output) == "CONTENT_FETCH_FAILED"
@@ -146,7 +146,7 @@ async def test_long_pages_are_read_in_parts(browser: Browser, visit: Visit) -> N
     assert "(no text)" in past.text
 
 
-async def test_AB05_missing_and_unknown_ids_and_selectors(browser: Browser, visit: Visit) -> None:
+async def test_missing_and_unknown_ids_and_selectors(browser: Browser, visit: Visit) -> None:
     site = visit({f"/{n}": lambda v: v.send("x", "text/plain") for n in range(8)})
     assert code(await browser("get_search_content")) == "INVALID_INPUT"
     assert code(await browser("get_search_content", responseId="")) == "INVALID_INPUT"

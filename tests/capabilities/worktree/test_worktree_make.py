@@ -15,7 +15,7 @@ from retinue.errors import LaunchError
 from retinue.testing.fixtures import temporary_repository
 
 
-def test_Q01_it_is_private_locked_and_named_after_its_run(scene):
+def test_it_is_private_locked_and_named_after_its_run(scene):
     worktree = scene.make()
     folder = worktree.record.path
     assert folder.parent == scene.state / "worktrees"
@@ -27,7 +27,7 @@ def test_Q01_it_is_private_locked_and_named_after_its_run(scene):
     assert worktree.record.work == folder
 
 
-def test_Q01_two_worktrees_never_share_anything(scene):
+def test_two_worktrees_never_share_anything(scene):
     one, two = scene.make(), scene.make()
     scene.shell(one, "echo 1 > a.txt; git checkout -q -b same; git commit -qam one; git stash list; git config x.y z")
     scene.shell(two, "git checkout -q -b same; echo 2 > only-two; git add .; git commit -qm two")
@@ -38,7 +38,7 @@ def test_Q01_two_worktrees_never_share_anything(scene):
     assert scene.show(f"{second.branch}:a.txt") == "a"
 
 
-def test_Q01_one_that_another_git_is_just_making_is_waited_for(scene):
+def test_one_that_another_git_is_just_making_is_waited_for(scene):
     """git writes `commondir` in two steps, and any other git dies of the half of it."""
     scene.git("worktree", "add", "-q", "--detach", str(scene.path.with_name("theirs")))
     half = scene.path / ".git" / "worktrees" / "theirs" / "commondir"
@@ -51,7 +51,7 @@ def test_Q01_one_that_another_git_is_just_making_is_waited_for(scene):
     assert str(worktree.record.path) in scene.git("worktree", "list", "--porcelain")
 
 
-def test_Q01_the_sub_directory_of_the_caller_is_kept_also_through_links(scene, tmp_path):
+def test_the_sub_directory_of_the_caller_is_kept_also_through_links(scene, tmp_path):
     assert scene.make(cwd=scene.path / "sub").record.work.name == "sub"
     link = tmp_path / "link"
     link.symlink_to(scene.path / "sub")
@@ -67,7 +67,7 @@ def test_a_sub_directory_that_is_in_no_commit_is_made_and_said(scene):
     assert any("new is not in the commit" in note for note in worktree.notes)
 
 
-def test_Q01_no_repository_is_refused_and_nothing_is_left(tmp_path):
+def test_no_repository_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "plain").mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     with pytest.raises(LaunchError, match="in no git repository") as refused:
@@ -76,7 +76,7 @@ def test_Q01_no_repository_is_refused_and_nothing_is_left(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_Q01_no_commits_is_refused(scene, tmp_path):
+def test_no_commits_is_refused(scene, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     scene.repository.git("init", "--quiet", str(empty))

@@ -63,7 +63,7 @@ async def test_a_launch_that_fails_later_leaves_no_worktree(tmp_path, monkeypatc
         assert "locked" not in repository.git("worktree", "list", "--porcelain")
 
 
-async def test_C04_the_file_and_the_setting_decide_over_a_call(tmp_path, monkeypatch, repository):
+async def test_the_file_and_the_setting_decide_over_a_call(tmp_path, monkeypatch, repository):
     agents = tmp_path / "project" / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "never.md").write_text("---\ndescription: d\nisolation: off\n---\nx\n")
@@ -82,7 +82,7 @@ async def test_C04_the_file_and_the_setting_decide_over_a_call(tmp_path, monkeyp
         assert off.launch.isolation is None
 
 
-async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without(tmp_path, monkeypatch):
+async def test_a_failure_to_isolate_is_told_and_the_stored_call_goes_without(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main()
         refused = await scene.spawn(main, "task", isolation="worktree", background=True)

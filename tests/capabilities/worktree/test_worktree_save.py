@@ -16,7 +16,7 @@ from retinue.guard.git import GitError
 from retinue.testing.fixtures import temporary_repository
 
 
-def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):
+def test_no_changes_leaves_no_branch_and_no_directory(scene):
     before = scene.snapshot()
     saved = scene.finish(scene.make())
     assert (saved.branch, saved.kept, saved.notes) == (None, None, ())
@@ -26,7 +26,7 @@ def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):
     assert scene.snapshot() == before
 
 
-def test_Q02_changes_become_a_commit_on_a_branch(scene):
+def test_changes_become_a_commit_on_a_branch(scene):
     worktree = scene.make(description="Fix the\nlogin " + "x" * 300)
     scene.shell(
         worktree, "echo b >> a.txt; rm sub/b.txt; echo n > new.txt; mkdir d; ln -s ../a.txt d/link; chmod +x a.txt"
@@ -44,7 +44,7 @@ def test_Q02_changes_become_a_commit_on_a_branch(scene):
     assert scene.snapshot() == before
 
 
-def test_Q02_work_is_saved_while_another_git_makes_a_worktree(scene):
+def test_work_is_saved_while_another_git_makes_a_worktree(scene):
     """git names no commit in the HEAD of a new worktree at first, and a git that looks at all of them dies of it."""
     worktree = scene.make()
     scene.shell(worktree, "echo b >> a.txt")
@@ -60,7 +60,7 @@ def test_Q02_work_is_saved_while_another_git_makes_a_worktree(scene):
     assert scene.show(f"{saved.branch}:a.txt") == "a\nb"
 
 
-def test_Q02_the_author_is_the_user_or_a_fallback(scene):
+def test_the_author_is_the_user_or_a_fallback(scene):
     first = scene.make()
     (first.record.path / "x").write_text("x")
     assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(first).branch) == "Retinue <retinue@localhost>"
@@ -71,7 +71,7 @@ def test_Q02_the_author_is_the_user_or_a_fallback(scene):
     assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(second).branch) == "Ada <ada@example.invalid>"
 
 
-def test_Q02_a_failing_pre_commit_hook_and_signing_do_not_matter(scene):
+def test_a_failing_pre_commit_hook_and_signing_do_not_matter(scene):
     hook = scene.path / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
@@ -83,14 +83,14 @@ def test_Q02_a_failing_pre_commit_hook_and_signing_do_not_matter(scene):
     assert scene.show(f"{scene.finish(worktree).branch}:x") == "x"
 
 
-def test_Q02_clean_but_head_moved_is_a_branch(scene):
+def test_clean_but_head_moved_is_a_branch(scene):
     worktree = scene.make()
     scene.shell(worktree, "echo 1 > one; git add one; git commit -qm one")
     saved = scene.finish(worktree)
     assert scene.git("log", "--format=%s", f"main..{saved.branch}") == "one"
 
 
-def test_Q02_what_is_left_uncommitted_comes_on_top_of_the_agents_own_commits(scene):
+def test_what_is_left_uncommitted_comes_on_top_of_the_agents_own_commits(scene):
     worktree = scene.make(description="Fix it")
     scene.shell(worktree, "echo 1 > one; git add one; git commit -qm one; echo 2 > two")
     saved = scene.finish(worktree)
@@ -98,7 +98,7 @@ def test_Q02_what_is_left_uncommitted_comes_on_top_of_the_agents_own_commits(sce
     assert scene.show(f"{saved.branch}:two") == "2"
 
 
-def test_Q02_an_existing_branch_is_never_moved(scene):
+def test_an_existing_branch_is_never_moved(scene):
     worktree = scene.make()
     taken = f"retinue-agent-{worktree.record.run}"
     scene.git("branch", taken, "main")
@@ -108,7 +108,7 @@ def test_Q02_an_existing_branch_is_never_moved(scene):
     assert scene.git("rev-parse", taken) == scene.git("rev-parse", "main")
 
 
-def test_Q02_a_branch_folder_of_that_name_gets_another_name(scene):
+def test_a_branch_folder_of_that_name_gets_another_name(scene):
     worktree = scene.make()
     scene.git("branch", f"retinue-agent-{worktree.record.run}/below", "main")
     (worktree.record.path / "x").write_text("x")
@@ -116,7 +116,7 @@ def test_Q02_a_branch_folder_of_that_name_gets_another_name(scene):
     assert saved.kept is None and scene.show(f"{saved.branch}:x") == "x"
 
 
-def test_Q02_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
+def test_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
     empty, worked = scene.make(), scene.make()
     scene.shell(worked, "echo 1 > one; git add one; git commit -qm one")
     for worktree in (empty, worked):

@@ -77,7 +77,7 @@ def report(*words: str, capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_G7_by_agent_with_children_sorted_and_added_up(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_agent_with_children_sorted_and_added_up(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(project, *STORY)
     document = report(capsys=capsys)
     assert [(row["agent"], row["runs"], row["cost_usd"]) for row in document["rows"]] == [

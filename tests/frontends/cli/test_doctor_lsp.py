@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_AB08_language_servers_that_are_there_and_that_are_missing(project: Path, monkeypatch: Any) -> None:
+def test_language_servers_that_are_there_and_that_are_missing(project: Path, monkeypatch: Any) -> None:
     (project / "a.py").write_text("x = 1\n")
     (project / "b.zig").write_text("x")
     found = findings(project, "lsp")
@@ -39,7 +39,7 @@ def test_AB08_language_servers_that_are_there_and_that_are_missing(project: Path
     assert "basedpyright" not in nothing, "one remedy for one language"
 
 
-def test_AB08_what_the_settings_take_away_is_said(project: Path) -> None:
+def test_what_the_settings_take_away_is_said(project: Path) -> None:
     assert findings(project, "lsp", RETINUE_ALLOW_LSP_TOOLS="false")["tool"].grade == "info"
     open_wide = findings(project, "lsp", RETINUE_LSP_SANDBOX="off")["sandbox"]
     assert open_wide.grade == "warning" and "lsp.sandbox on" in open_wide.remedy
@@ -55,7 +55,7 @@ def test_the_converter_and_its_formats(project: Path, monkeypatch: Any) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of folders")
-def test_AB08_a_folder_of_results_that_cannot_be_written_fails(project: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_folder_of_results_that_cannot_be_written_fails(project: Path, capsys: Any, monkeypatch: Any) -> None:
     fine = findings(project, "permissions")["results"]
     assert fine.grade == "ok"
     in_the_way = project.parent / "file"
@@ -67,7 +67,7 @@ def test_AB08_a_folder_of_results_that_cannot_be_written_fails(project: Path, ca
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
-def test_AB08_agent_files_that_cannot_be_loaded_are_counted(project: Path) -> None:
+def test_agent_files_that_cannot_be_loaded_are_counted(project: Path) -> None:
     folder = project / ".retinue" / "agents"
     folder.mkdir(parents=True)
     (folder / "good.md").write_text("---\nname: good\ndescription: Good.\n---\nWork.\n")

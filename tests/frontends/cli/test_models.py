@@ -37,7 +37,7 @@ def settings(tmp_path: Path, content: Any, where: str = "home/.retinue/settings.
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_W07_all_available_models_are_listed_and_the_active_one_is_marked(run: Run) -> None:
+def test_all_available_models_are_listed_and_the_active_one_is_marked(run: Run) -> None:
     done = run("list", ANTHROPIC_API_KEY=SECRET)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -49,7 +49,7 @@ def test_W07_all_available_models_are_listed_and_the_active_one_is_marked(run: R
     assert SECRET not in done.stdout
 
 
-def test_W07_the_provider_filter_ignores_capitals(run: Run) -> None:
+def test_the_provider_filter_ignores_capitals(run: Run) -> None:
     keys = {"ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g"}
     for name in ("gemini", "GEMINI", "google"):
         done = run("list", "--provider", name, "--json", **keys)
@@ -57,7 +57,7 @@ def test_W07_the_provider_filter_ignores_capitals(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("name", "word"), [("anthropic", "ANTHROPIC_API_KEY"), ("nobody", "no provider 'nobody'")])
-def test_W07_an_empty_list_explains_itself(run: Run, name: str, word: str) -> None:
+def test_an_empty_list_explains_itself(run: Run, name: str, word: str) -> None:
     done = run("list", "--provider", name)
     assert done.returncode == 0
     assert word in done.stdout
@@ -192,7 +192,7 @@ def test_resolve_as_an_agents_file_would(run: Run) -> None:
     assert '"opus"' in document["warnings"][0]
 
 
-def test_D10_resolve_ends_with_2_and_the_list(run: Run) -> None:
+def test_resolve_ends_with_2_and_the_list(run: Run) -> None:
     done = run("resolve", "nonexistent-model", ANTHROPIC_API_KEY="a")
     assert (done.returncode, done.stdout) == (2, "")
     assert 'Model not found: "nonexistent-model"' in done.stderr
@@ -203,7 +203,7 @@ def test_D10_resolve_ends_with_2_and_the_list(run: Run) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "UNKNOWN_MODEL"
 
 
-def test_D12_an_empty_query_matches_nothing(run: Run) -> None:
+def test_an_empty_query_matches_nothing(run: Run) -> None:
     assert run("resolve", "", ANTHROPIC_API_KEY="a").returncode == 2
 
 

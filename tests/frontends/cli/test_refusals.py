@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
         (["runs", "resume", "123", "--mode", "json"], "UNKNOWN_RUN"),
     ],
 )
-def test_B26_a_refusal_is_the_last_line_of_a_stream_of_events(project: Path, arguments: list[str], code: str) -> None:
+def test_a_refusal_is_the_last_line_of_a_stream_of_events(project: Path, arguments: list[str], code: str) -> None:
     done = retinue(project, *arguments)
     assert done.returncode == 2
     (line,) = done.stdout.splitlines()
@@ -56,7 +56,7 @@ WRONG_OPTIONS = [
 
 
 @pytest.mark.parametrize("arguments", WRONG_OPTIONS)
-def test_B26_an_option_that_cannot_be_read_is_refused_in_the_form_that_was_asked_for(
+def test_an_option_that_cannot_be_read_is_refused_in_the_form_that_was_asked_for(
     project: Path, arguments: list[str]
 ) -> None:
     done = retinue(project, *arguments, "--json")
@@ -71,7 +71,7 @@ def test_B26_an_option_that_cannot_be_read_is_refused_in_the_form_that_was_asked
     assert retinue(project, *arguments).stdout == ""
 
 
-def test_B26_an_option_of_a_prompt_that_cannot_be_read_is_refused_in_its_output_format(project: Path) -> None:
+def test_an_option_of_a_prompt_that_cannot_be_read_is_refused_in_its_output_format(project: Path) -> None:
     done = retinue(project, "-p", "x", "--output-format", "json", "--timeout", "-1")
     document = json.loads(done.stdout)
     assert (done.returncode, document["status"], document["error"]["code"]) == (2, "refused", "USAGE")
@@ -84,14 +84,14 @@ def test_B26_an_option_of_a_prompt_that_cannot_be_read_is_refused_in_its_output_
 @pytest.mark.parametrize(
     "command", [["run", "Explore", "x"], ["agents", "list"], ["doctor"], ["-p", "x"], ["runs", "list"]]
 )
-def test_B27_a_deleted_working_directory_is_said_and_no_traceback(project: Path, command: list[str]) -> None:
+def test_a_deleted_working_directory_is_said_and_no_traceback(project: Path, command: list[str]) -> None:
     done = retinue(project, *command, inside='rmdir "$PWD"')
     assert done.returncode == 2
     assert "The folder this was started in does not exist any more" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_B27_from_a_deleted_working_directory_another_one_can_be_named(project: Path, tmp_path: Path) -> None:
+def test_from_a_deleted_working_directory_another_one_can_be_named(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     done = retinue(project, "run", "Explore", "Where is authentication?", "--cwd", str(other), inside='rmdir "$PWD"')
@@ -99,13 +99,13 @@ def test_B27_from_a_deleted_working_directory_another_one_can_be_named(project: 
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_B27_an_empty_agent_name_is_invalid_input_and_not_an_unknown_agent(project: Path, name: str) -> None:
+def test_an_empty_agent_name_is_invalid_input_and_not_an_unknown_agent(project: Path, name: str) -> None:
     done = retinue(project, "run", name, "x", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["details"]["error"]["code"] == "INVALID_INPUT"
 
 
-def test_B27_a_budget_of_no_dollars_means_the_same_on_either_option(project: Path) -> None:
+def test_a_budget_of_no_dollars_means_the_same_on_either_option(project: Path) -> None:
     for option in (["--max-budget-usd", "0"], ["--budget", "usd=0"]):
         done = retinue(project, "run", "Explore", "x", *option)
         assert done.returncode == 1
@@ -114,7 +114,7 @@ def test_B27_a_budget_of_no_dollars_means_the_same_on_either_option(project: Pat
     assert retinue(project, "run", "Explore", "x", "--max-budget-usd", "nan").returncode == 2
 
 
-def test_B27_paths_on_the_command_line_are_those_of_the_folder_one_is_in(project: Path, tmp_path: Path) -> None:
+def test_paths_on_the_command_line_are_those_of_the_folder_one_is_in(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (project / "mine.md").write_text("---\nname: mine\ndescription: d\ntools: Read\n---\nWork.\n")

@@ -99,7 +99,7 @@ def test_a_bad_file_is_a_warning_and_the_rest_holds(place: Path, capsys) -> None
     assert said.out.strip() == "3" and "maxConcurrent is ignored" in said.err
 
 
-def test_B43_a_value_that_would_not_count_in_the_file_is_refused_with_where_it_does(place: Path, capsys) -> None:
+def test_a_value_that_would_not_count_in_the_file_is_refused_with_where_it_does(place: Path, capsys) -> None:
     assert run(["settings", "set", "sandbox.network", '["pypi.org"]']) == 2
     said = capsys.readouterr().err
     assert "counts only in your own settings" in said and "--user" in said
@@ -109,7 +109,7 @@ def test_B43_a_value_that_would_not_count_in_the_file_is_refused_with_where_it_d
     assert document(capsys, "get", "sandbox.network")["value"] == ["pypi.org"]
 
 
-def test_B28_unset_removes_a_setting_or_a_name_that_is_none_and_says_when_it_is_not_there(place: Path, capsys) -> None:
+def test_unset_removes_a_setting_or_a_name_that_is_none_and_says_when_it_is_not_there(place: Path, capsys) -> None:
     file = place / ".retinue/settings.json"
     file.parent.mkdir()
     file.write_text('{"graceTurns": 7, "permisions": {"deny": ["Bash"]}, "web": {"jina": true, "taint": "ask"}}')
@@ -124,7 +124,7 @@ def test_B28_unset_removes_a_setting_or_a_name_that_is_none_and_says_when_it_is_
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["run", "Explore", "where is alpha?"]])
-def test_B28_rules_for_tools_that_do_not_exist_are_reported_by_the_doctor_and_by_runs(
+def test_rules_for_tools_that_do_not_exist_are_reported_by_the_doctor_and_by_runs(
     place: Path, capsys, command: list[str]
 ) -> None:
     file = place / ".retinue/settings.json"

@@ -102,7 +102,7 @@ async def test_what_cannot_start_is_said_and_the_words_come_back(tmp_path, monke
         assert app._prompt.text == "hello there"
 
 
-async def test_Y05_a_mention_says_who_has_it(tmp_path, monkeypatch) -> None:
+async def test_a_mention_says_who_has_it(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
         await scene.model("go").asked()
@@ -186,7 +186,7 @@ async def test_an_earlier_conversation_is_found_and_goes_on(tmp_path, monkeypatc
         assert "claude-sonnet-4-5" in picture(app)
 
 
-async def test_U22_earlier_conversations_show_what_their_agents_cost_too(tmp_path, monkeypatch) -> None:
+async def test_earlier_conversations_show_what_their_agents_cost_too(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
         main = scene.model("go")

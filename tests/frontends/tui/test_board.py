@@ -35,7 +35,7 @@ def test_a_run_that_asks_waits_until_everything_is_answered() -> None:
     assert card.status == "running"
 
 
-def test_V01_the_share_of_the_window_is_coloured_by_urgency_and_compactions_are_counted() -> None:
+def test_the_share_of_the_window_is_coloured_by_urgency_and_compactions_are_counted() -> None:
     def drawn(used: int, compactions: int = 0) -> Line:
         story = Story()
         story.start("a")
@@ -52,7 +52,7 @@ def test_V01_the_share_of_the_window_is_coloured_by_urgency_and_compactions_are_
         assert spans == [STYLES[style]]
 
 
-def test_V04_the_share_is_unknown_right_after_a_compaction_and_tokens_never_shrink() -> None:
+def test_the_share_is_unknown_right_after_a_compaction_and_tokens_never_shrink() -> None:
     story = Story()
     story.start("a")
     story.tell("a", TurnEnded(3, Usage(900), Usage(9_000), 600))
@@ -148,7 +148,7 @@ def test_windows_come_from_the_table_and_from_settings() -> None:
     assert window("") is None
 
 
-def test_W05_names_and_hex_are_colours_and_nonsense_is_none() -> None:
+def test_names_and_hex_are_colours_and_nonsense_is_none() -> None:
     assert resolve("Purple") == "#9333ea"
     assert resolve(" #0AF ") == "#00aaff"
     assert resolve("#00aaff") == "#00aaff"
@@ -158,7 +158,7 @@ def test_W05_names_and_hex_are_colours_and_nonsense_is_none() -> None:
 
 
 @given(st.integers(0, 0xFFFFFF))
-def test_W05_a_badge_is_readable_whatever_its_colour(value: int) -> None:
+def test_a_badge_is_readable_whatever_its_colour(value: int) -> None:
     style = badge(f"#{value:06x}")
     _, front, _, back = style.split()
     assert contrast(front, back) >= 4.5

@@ -33,11 +33,11 @@ def rows_of(story: Story) -> list:
     return selectable(story.board, listed_agents(story.board, story.now, Look()))
 
 
-def test_W01_nothing_to_show_is_no_line_at_all() -> None:
+def test_nothing_to_show_is_no_line_at_all() -> None:
     assert drawn(Story()) == []
 
 
-def test_W01_modes_choose_who_is_shown() -> None:
+def test_modes_choose_who_is_shown() -> None:
     story = Story()
     story.start("fore", background=False)
     assert drawn(story, mode="background") == []
@@ -45,7 +45,7 @@ def test_W01_modes_choose_who_is_shown() -> None:
     assert drawn(story, mode="off") == []
 
 
-def test_W01_a_row_has_turns_tools_tokens_and_time() -> None:
+def test_a_row_has_turns_tools_tokens_and_time() -> None:
     story = Story()
     story.start("a", limits={"max_turns": 30})
     story.call("a", "read")
@@ -55,7 +55,7 @@ def test_W01_a_row_has_turns_tools_tokens_and_time() -> None:
     assert "↻5≤30 · 1 tool use · 1.2k token · 12.3s" in drawn(story)[1]
 
 
-def test_W01_the_activity_is_grouped_by_tool() -> None:
+def test_the_activity_is_grouped_by_tool() -> None:
     story = Story()
     story.start("a")
     for number in range(3):
@@ -64,7 +64,7 @@ def test_W01_the_activity_is_grouped_by_tool() -> None:
     assert drawn(story)[2].endswith("reading 3 files, searching…")
 
 
-def test_W01_without_a_tool_the_first_words_are_the_activity() -> None:
+def test_without_a_tool_the_first_words_are_the_activity() -> None:
     story = Story()
     story.start("a")
     assert drawn(story)[2].endswith("thinking…")
@@ -72,7 +72,7 @@ def test_W01_without_a_tool_the_first_words_are_the_activity() -> None:
     assert drawn(story)[2].endswith("The parser is in src.")
 
 
-def test_W01_the_queue_is_one_row_before_the_hidden_count() -> None:
+def test_the_queue_is_one_row_before_the_hidden_count() -> None:
     story = Story()
     for number in range(20):
         story.start(f"r{number}")
@@ -85,7 +85,7 @@ def test_W01_the_queue_is_one_row_before_the_hidden_count() -> None:
     assert "+11 more (11 running)" in lines[-1]
 
 
-def test_W01_finished_rows_age_by_turns_and_by_time() -> None:
+def test_finished_rows_age_by_turns_and_by_time() -> None:
     story = Story()
     for run, ended in (("good", "completed"), ("bad", "error")):
         story.start(run)
@@ -97,7 +97,7 @@ def test_W01_finished_rows_age_by_turns_and_by_time() -> None:
     assert drawn(story) == []
 
 
-def test_W02_finished_rows_age_by_the_clock_too() -> None:
+def test_finished_rows_age_by_the_clock_too() -> None:
     story = Story()
     for run, ended in (("good", "completed"), ("bad", "stopped")):
         story.start(run)
@@ -108,7 +108,7 @@ def test_W02_finished_rows_age_by_the_clock_too() -> None:
     assert drawn(story) == []
 
 
-def test_W01_a_resumed_run_gets_its_line_again() -> None:
+def test_a_resumed_run_gets_its_line_again() -> None:
     from retinue.core.events import RunResumed
 
     story = Story()
@@ -121,7 +121,7 @@ def test_W01_a_resumed_run_gets_its_line_again() -> None:
     assert len(drawn(story)) == 2
 
 
-def test_W01_the_queue_comes_before_finished_rows_and_after_working_ones() -> None:
+def test_the_queue_comes_before_finished_rows_and_after_working_ones() -> None:
     story = Story()
     story.start("done", description="over")
     story.end("done")
@@ -132,7 +132,7 @@ def test_W01_the_queue_comes_before_finished_rows_and_after_working_ones() -> No
     assert [line[:3] for line in lines[1:]] == ["├─ ", "├─ ", "└─ "]
 
 
-def test_W01_everything_that_fits_is_shown_without_a_footer() -> None:
+def test_everything_that_fits_is_shown_without_a_footer() -> None:
     story = Story()
     for number in range(11):
         story.start(f"r{number}")
@@ -141,7 +141,7 @@ def test_W01_everything_that_fits_is_shown_without_a_footer() -> None:
     assert drawn(story)[-1] == "└─ +2 more (2 running)"
 
 
-def test_W01_a_failure_in_the_footer_counts_as_finished() -> None:
+def test_a_failure_in_the_footer_counts_as_finished() -> None:
     story = Story()
     for number in range(11):
         story.start(f"r{number}")
@@ -152,7 +152,7 @@ def test_W01_a_failure_in_the_footer_counts_as_finished() -> None:
     assert "1 queued" in drawn(story)[-2]
 
 
-def test_W02_a_finished_branch_with_someone_at_work_stands_with_the_working() -> None:
+def test_a_finished_branch_with_someone_at_work_stands_with_the_working() -> None:
     story = Story()
     story.start("parent", description="the parent")
     story.start("child", parent="parent", depth=2, description="the child")
@@ -165,14 +165,14 @@ def test_W02_a_finished_branch_with_someone_at_work_stands_with_the_working() ->
     assert found == ["parent", "child", "queued", "other"]
 
 
-def test_W02_the_agents_of_an_earlier_conversation_are_no_orphans() -> None:
+def test_the_agents_of_an_earlier_conversation_are_no_orphans() -> None:
     story = Story(main="second")
     story.create("first", parent=None, depth=0, agent="main")
     story.start("left-over", parent="first")
     assert [("left-over" in line, "orphan" in line) for line in drawn(story)[1:2]] == [(True, False)]
 
 
-def test_W02_children_hang_below_their_parents() -> None:
+def test_children_hang_below_their_parents() -> None:
     story = Story()
     story.start("parent")
     story.start("child", parent="parent", depth=2)
@@ -183,13 +183,13 @@ def test_W02_children_hang_below_their_parents() -> None:
     assert [re.match(r"[│├└─ ]*", line)[0] for line in lines[1:]] == ["├─ ", "│  └─ ", "│     └─ ", "└─ "]
 
 
-def test_W02_an_orphan_is_a_root_and_says_so() -> None:
+def test_an_orphan_is_a_root_and_says_so() -> None:
     story = Story()
     story.start("lost", parent="nobody", depth=2)
     assert "⚠ orphan" in drawn(story)[1]
 
 
-def test_W02_a_finished_parent_stays_while_a_descendant_lives() -> None:
+def test_a_finished_parent_stays_while_a_descendant_lives() -> None:
     story = Story()
     story.start("parent")
     story.start("child", parent="parent", depth=2)
@@ -201,7 +201,7 @@ def test_W02_a_finished_parent_stays_while_a_descendant_lives() -> None:
     assert drawn(story) == []
 
 
-def test_W02_auto_is_compact_where_rich_does_not_fit() -> None:
+def test_auto_is_compact_where_rich_does_not_fit() -> None:
     story = Story()
     story.start("a")
     assert len(drawn(story, width=100)) == 3
@@ -211,7 +211,7 @@ def test_W02_auto_is_compact_where_rich_does_not_fit() -> None:
     assert len(drawn(story, width=100)) == 8
 
 
-def test_W02_a_finished_duration_is_frozen() -> None:
+def test_a_finished_duration_is_frozen() -> None:
     story = Story()
     story.start("a")
     story.now += 5
@@ -228,7 +228,7 @@ def test_status_is_told_by_shape_and_not_by_colour_alone() -> None:
     assert [line[3] for line in drawn(story)[1:]] == ["✓", "■", "✗"]
 
 
-def test_W04_those_that_have_begun_can_be_selected_in_the_order_of_their_rows() -> None:
+def test_those_that_have_begun_can_be_selected_in_the_order_of_their_rows() -> None:
     story = Story()
     story.start("a", description="first")
     story.now += 1
@@ -237,7 +237,7 @@ def test_W04_those_that_have_begun_can_be_selected_in_the_order_of_their_rows() 
     assert [card.id for card in rows_of(story)] == ["a", "b"]
 
 
-def test_W04_the_selection_clamps_and_leaves_above_the_first() -> None:
+def test_the_selection_clamps_and_leaves_above_the_first() -> None:
     story = Story()
     story.start("a")
     story.start("b")
@@ -252,7 +252,7 @@ def test_W04_the_selection_clamps_and_leaves_above_the_first() -> None:
     assert not AgentSelection().enter([])
 
 
-def test_W04_the_selected_one_is_visible_however_many_there_are() -> None:
+def test_the_selected_one_is_visible_however_many_there_are() -> None:
     story = Story()
     for number in range(20):
         story.start(f"r{number}", description=f"task-{number}")
@@ -262,7 +262,7 @@ def test_W04_the_selected_one_is_visible_however_many_there_are() -> None:
     assert any("❯" in line and "task-17" in line for line in lines) and len(lines) <= MAX_LIST_ROWS
 
 
-def test_W04_the_next_one_is_selected_where_the_selected_one_has_gone() -> None:
+def test_the_next_one_is_selected_where_the_selected_one_has_gone() -> None:
     story = Story()
     story.start("a")
     story.start("b")
@@ -273,7 +273,7 @@ def test_W04_the_next_one_is_selected_where_the_selected_one_has_gone() -> None:
     assert state.index(rows_of(story)) == 0 and state.selected == "b"
 
 
-def test_W04_a_finished_run_lingers_then_goes_unless_it_is_open() -> None:
+def test_a_finished_run_lingers_then_goes_unless_it_is_open() -> None:
     story = Story()
     story.start("a")
     story.end("a")
@@ -312,7 +312,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(1, 130), st.sampled_from(["auto", "rich", "compact"]))
-def test_W03_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, display) -> None:
+def test_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, display) -> None:
     story = Story()
     for action, number, text in steps:
         run = f"r{number}"

@@ -132,7 +132,7 @@ DROPPED = Retrying(1, 0.5, Failure("dropped", "The connection was lost."), most=
 
 
 @pytest.mark.parametrize("from_log", [False, True])
-async def test_U11_what_a_dropped_stream_had_said_goes_when_it_is_tried_again(from_log: bool) -> None:
+async def test_what_a_dropped_stream_had_said_goes_when_it_is_tried_again(from_log: bool) -> None:
     app = Page()
     attempt = (ThinkingDelta("hm"), TextDelta("This answer is half way throu"))
     bodies = (*attempt, DROPPED, *attempt, DROPPED, *attempt, answered("This answer is whole."))
@@ -145,7 +145,7 @@ async def test_U11_what_a_dropped_stream_had_said_goes_when_it_is_tried_again(fr
         assert len(app.query(Folded)) == 1 and len(app.query(Notice)) == 2
 
 
-async def test_U11_the_part_before_the_output_limit_outlives_a_dropped_stream() -> None:
+async def test_the_part_before_the_output_limit_outlives_a_dropped_stream() -> None:
     app = Page()
     async with app.run_test() as pilot:
         app.push(TextDelta("First "), cut_off("First "), GO_ON, TextDelta("sec"), DROPPED, TextDelta("second."))
@@ -193,7 +193,7 @@ async def test_a_call_is_one_line_that_says_how_it_went() -> None:
 
 
 @pytest.mark.parametrize(("lines", "missing"), [(1, 0), (40, 0), (41, 1), (100, 60)])
-def test_M12_a_report_is_whole_up_to_forty_lines_and_shows_its_ends_beyond(lines: int, missing: int) -> None:
+def test_a_report_is_whole_up_to_forty_lines_and_shows_its_ends_beyond(lines: int, missing: int) -> None:
     text = "\n".join(f"line {number}" for number in range(lines))
     drawn = report(text).plain
     assert ("──" in drawn) == bool(missing)
@@ -205,7 +205,7 @@ def test_M12_a_report_is_whole_up_to_forty_lines_and_shows_its_ends_beyond(lines
         assert drawn == text
 
 
-async def test_M12_a_long_report_opens_with_its_ends_then_whole_and_one_at_work_is_no_success() -> None:
+async def test_a_long_report_opens_with_its_ends_then_whole_and_one_at_work_is_no_success() -> None:
     app = Page()
     async with app.run_test(size=(80, 80)) as pilot:
         call = ToolCall("c", "get_subagent_result", {"agent_id": "x"})

@@ -39,25 +39,25 @@ async def stage(tmp_path, monkeypatch):
         yield Stage(scene, app, pilot)
 
 
-async def test_W04_without_agents_there_is_no_fleet_and_no_key_is_taken(stage) -> None:
+async def test_without_agents_there_is_no_fleet_and_no_key_is_taken(stage) -> None:
     await stage.press("down")
     assert not stage.panel.display and stage.app.focused is stage.editor
 
 
 @pytest.mark.parametrize("key", ["down", "left"])
-async def test_W04_an_empty_prompt_gives_way(stage, key) -> None:
+async def test_an_empty_prompt_gives_way(stage, key) -> None:
     await stage.of(1)
     await stage.press(key)
     assert stage.app.focused is stage.panel and stage.panel.selection.selected == stage.agents[0].id
 
 
-async def test_W04_a_prompt_with_text_keeps_its_keys(stage) -> None:
+async def test_a_prompt_with_text_keeps_its_keys(stage) -> None:
     await stage.of(1)
     await stage.press("h", "i", "left", "down")
     assert stage.app.focused is stage.editor and stage.panel.selection.selected is None
 
 
-async def test_W04_the_selection_clamps_at_the_end_and_leaves_above_the_first(stage) -> None:
+async def test_the_selection_clamps_at_the_end_and_leaves_above_the_first(stage) -> None:
     await stage.of(2)
     await stage.press("down", "down", "down", "down", "down")
     assert stage.panel.selection.selected == stage.agents[1].id
@@ -67,20 +67,20 @@ async def test_W04_the_selection_clamps_at_the_end_and_leaves_above_the_first(st
     assert stage.app.focused is stage.editor
 
 
-async def test_W04_escape_leaves_and_stops_nobody(stage) -> None:
+async def test_escape_leaves_and_stops_nobody(stage) -> None:
     await stage.of(1)
     await stage.press("down", "down", "escape")
     assert stage.app.focused is stage.editor and stage.agents[0].live
 
 
-async def test_W04_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
+async def test_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
     await stage.of(1)
     await stage.press("down", *"just")
     assert stage.app.focused is stage.editor and stage.editor.text == "just"
     assert stage.panel.selection.selected is None
 
 
-async def test_W04_no_letter_of_a_fast_typist_is_lost(stage) -> None:
+async def test_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     await stage.of(1)
     await stage.press("down")
     for key in "just do it":
@@ -88,7 +88,7 @@ async def test_W04_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     await until(stage.pilot, lambda: stage.editor.text == "just do it")
 
 
-async def test_W04_what_is_pasted_arrives_in_the_editor(stage) -> None:
+async def test_what_is_pasted_arrives_in_the_editor(stage) -> None:
     await stage.of(1)
     await stage.press("down")
     stage.app.post_message(events.Paste("from elsewhere"))
@@ -96,7 +96,7 @@ async def test_W04_what_is_pasted_arrives_in_the_editor(stage) -> None:
     assert stage.app.focused is stage.editor
 
 
-async def test_W04_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) -> None:
+async def test_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) -> None:
     await stage.of(1)
     await stage.press("down", "down")
     stage.app.post_message(events.AppBlur())
@@ -107,7 +107,7 @@ async def test_W04_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) 
     assert stage.editor.text == "hi"
 
 
-async def test_W04_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after_its_end(stage) -> None:
+async def test_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after_its_end(stage) -> None:
     await stage.of(2)
     await stage.press("down", "enter")
     await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
@@ -121,7 +121,7 @@ async def test_W04_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after
     assert stage.panel.selection.pinned is None and stage.app.focused is stage.editor
 
 
-async def test_W04_a_dialog_above_has_the_keys(stage) -> None:
+async def test_a_dialog_above_has_the_keys(stage) -> None:
     await stage.of(1)
     await stage.press("down", "enter")
     await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
@@ -137,7 +137,7 @@ async def test_at_80_by_24_the_conversation_keeps_14_lines_with_four_agents(tmp_
         assert all(f"job-{number}" in picture(app) for number in range(4))
 
 
-async def test_W04_the_list_follows_the_selection(tmp_path, monkeypatch) -> None:
+async def test_the_list_follows_the_selection(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, size=(80, 24), max_concurrent=20) as (scene, app, pilot):
         stage = await Stage(scene, app, pilot).of(8)
         await stage.press(*["down"] * 9)
@@ -145,7 +145,7 @@ async def test_W04_the_list_follows_the_selection(tmp_path, monkeypatch) -> None
         assert "more" in stage.panel.lines[-1].plain and len(stage.panel.lines) == 5
 
 
-async def test_W04_switched_off_no_key_goes_into_the_list(tmp_path, monkeypatch) -> None:
+async def test_switched_off_no_key_goes_into_the_list(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, fleet_view="false") as (scene, app, pilot):
         main = await scene.main()
         app.board.main_id = main.id

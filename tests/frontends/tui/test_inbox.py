@@ -345,7 +345,7 @@ def test_an_interrupted_run_and_an_expiry_are_said():
     assert "and 1 more" in banner([ITEM, QUESTION])
 
 
-async def test_A24_an_inbox_that_was_opened_by_hand_closes_after_the_last_answer(asking):
+async def test_an_inbox_that_was_opened_by_hand_closes_after_the_last_answer(asking):
     async with opened(asking) as (app, pilot):
         prompt = app.query_one(Prompt)
         prompt.text = "typing"
@@ -368,7 +368,7 @@ async def test_an_inbox_without_anything_to_answer_stays_open_to_be_read(asking)
         assert isinstance(app.screen, InboxScreen)
 
 
-async def test_A24_in_a_high_terminal_the_conversation_stays_in_view(asking):
+async def test_in_a_high_terminal_the_conversation_stays_in_view(asking):
     async with opened(asking, size=(100, 44)) as (app, pilot):
         run = await asked(app, pilot)
         heading = app.screen.query_one("#heading")

@@ -37,23 +37,23 @@ def colours(text: str, word: str) -> set[str]:
     return found
 
 
-def test_A14_a_heading_is_left_with_one_blank_line_as_any_block() -> None:
+def test_a_heading_is_left_with_one_blank_line_as_any_block() -> None:
     assert drawn("# Title\nText\n## More\n\n\n\nEnd") == ["Title", "", "Text", "", "More", "", "End"]
 
 
-def test_A14_task_lists_have_boxes() -> None:
+def test_task_lists_have_boxes() -> None:
     assert drawn("- [ ] write\n- [x] read\n  - deep\n- plain [x]") == ["☐ write", "☑ read", "  • deep", "• plain [x]"]
     assert drawn("3. three\n4. four\n\n   more") == ["3. three", "", "4. four", "", "   more"]
 
 
-def test_A14_diffs_and_code_are_coloured() -> None:
+def test_diffs_and_code_are_coloured() -> None:
     text = "```diff\n-old\n+new\n same\n```\n\n```python\ndef f(): return 'x'\n```"
     assert rich_text.STYLES["error"] in colours(text, "-old") and rich_text.STYLES["success"] in colours(text, "+new")
     assert rich_text.STYLES["accent"] in colours(text, "def") and rich_text.STYLES["success"] in colours(text, "x'")
     assert drawn("```nosuch\na  b\n```") == ["  a  b"]
 
 
-def test_A14_tables_are_as_wide_as_they_need_and_never_wider_than_the_screen() -> None:
+def test_tables_are_as_wide_as_they_need_and_never_wider_than_the_screen() -> None:
     table = "| a | b |\n|---|--:|\n| one | 2 |\n"
     assert drawn(table) == ["a   │ b", "────┼──", "one │ 2"]
     wide = f"| name | what |\n|---|---|\n| x | {'word ' * 40}|\n"
@@ -70,7 +70,7 @@ def test_links_have_their_address_and_html_is_text() -> None:
     assert drawn("![a picture](x.png)") == ["[image: a picture] (x.png)"]
 
 
-def test_A14_previews_have_no_signs_of_markdown() -> None:
+def test_previews_have_no_signs_of_markdown() -> None:
     assert plain_text("Found **1** use of `MD5`: [see](x)") == "Found 1 use of MD5: see (x)"
     assert plain_text("# Title\n- *one*") == "Title\none"
 
@@ -116,7 +116,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
-def test_G3_a_long_answer_is_parsed_a_few_times_at_most_and_never_as_a_whole(text: str) -> None:
+def test_a_long_answer_is_parsed_a_few_times_at_most_and_never_as_a_whole(text: str) -> None:
     draft = Draft(80)
     draft.write(text[:MAX_ANSWER_CHARACTERS])
     while draft.behind:
@@ -138,7 +138,7 @@ def test_code_that_is_finished_early_goes_on_without_a_gap() -> None:
     ]
 
 
-async def test_G3_of_an_answer_of_ten_megabytes_the_beginning_is_shown_and_the_rest_counted() -> None:
+async def test_of_an_answer_of_ten_megabytes_the_beginning_is_shown_and_the_rest_counted() -> None:
     app = Page()
     text = "A line of a *very* long answer.\n\n" * 320_000
     async with app.run_test(size=(80, 24)) as pilot:
@@ -153,7 +153,7 @@ async def test_G3_of_an_answer_of_ten_megabytes_the_beginning_is_shown_and_the_r
         assert answer._draft is not None and answer._draft.parsed <= 4 * MAX_ANSWER_CHARACTERS
 
 
-async def test_G3_a_conversation_of_two_thousand_turns_is_a_few_hundred_widgets() -> None:
+async def test_a_conversation_of_two_thousand_turns_is_a_few_hundred_widgets() -> None:
     app = Page()
     async with app.run_test(size=(80, 24)) as pilot:
         bodies = []

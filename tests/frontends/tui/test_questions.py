@@ -22,7 +22,7 @@ ASKED = ChildAsked("a", "Explore: Count uses", "Count **tests** <too>?", ("Yes, 
     ("choice", "state", "said"),
     [("No", "answered", "→ No"), ("", "withdrawn", "→ answered by the main agent")],
 )
-async def test_A12_the_question_of_an_agent_is_a_box_that_ends_with_its_answer(choice, state, said) -> None:
+async def test_the_question_of_an_agent_is_a_box_that_ends_with_its_answer(choice, state, said) -> None:
     app = Page()
     story = Story()
     story.start("a")
@@ -43,7 +43,7 @@ async def test_A12_the_question_of_an_agent_is_a_box_that_ends_with_its_answer(c
         assert "F2 to answer" not in picture(app)
 
 
-def test_A12_other_messages_of_the_harness_lose_their_tags() -> None:
+def test_other_messages_of_the_harness_lose_their_tags() -> None:
     assert without_frames("<system-reminder>\nBe &lt;kind&gt;.\n</system-reminder>") == "Be <kind>."
     assert without_frames("<note>one</note>\n\ntwo") == "one\n\ntwo"
 
@@ -56,7 +56,7 @@ def test_questions_are_read_in_our_form_and_in_that_of_claude_code() -> None:
     assert questions_of(ToolCall("c", "ask_user", {"questions": ["Why?", 3]}))[0].text == "Why?"
 
 
-async def test_H8_the_main_agent_asks_and_the_answer_is_in_the_conversation(tmp_path, monkeypatch) -> None:
+async def test_the_main_agent_asks_and_the_answer_is_in_the_conversation(tmp_path, monkeypatch) -> None:
     quick(monkeypatch)
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")

@@ -164,7 +164,7 @@ async def test_nobody_goes_back_while_the_main_agent_works(tmp_path, monkeypatch
         assert not isinstance(app.screen, RewindScreen)
 
 
-async def test_A11_cost_is_counted_once_after_clear_and_coming_back(tmp_path, monkeypatch) -> None:
+async def test_cost_is_counted_once_after_clear_and_coming_back(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, **FREE) as (scene, app, pilot):
         await talk(scene, app, pilot, "one")
         main = app.session.main_id

@@ -195,7 +195,7 @@ async def test_words_that_wait_can_be_taken_back(talk) -> None:
         assert t.session.waiting == []
 
 
-async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> None:
+async def test_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> None:
     async with talk() as t:
         await t.session.say("go")
         model = t.scene.model("go")
@@ -210,7 +210,7 @@ async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> N
         assert ("steer", "only in src") in await t.scene.said(child.id)
 
 
-async def test_Y05_main_can_be_meant_by_name(talk) -> None:
+async def test_main_can_be_meant_by_name(talk) -> None:
     async with talk() as t:
         await t.session.say("@main hello there")
         await t.scene.model("hello there").asked()

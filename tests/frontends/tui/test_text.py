@@ -37,7 +37,7 @@ async def test_copy_takes_the_answer_as_it_was_written_or_its_last_code_block(tm
         await until(pilot, lambda: "Say /copy, /copy 2" in picture(app))
 
 
-async def test_A19_marking_text_with_the_mouse_copies_it_and_ctrl_c_does_not_warn(tmp_path, monkeypatch) -> None:
+async def test_marking_text_with_the_mouse_copies_it_and_ctrl_c_does_not_warn(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await answered(scene, app, pilot)
         await pilot.mouse_down(Said, offset=(2, 0))

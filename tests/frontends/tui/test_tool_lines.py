@@ -36,11 +36,11 @@ from tests.frontends.tui.watch_scene import picture, until, watching
         ("odd", {"deep": {"a": 1}}, "odd"),
     ],
 )  # fmt: skip
-def test_A14_the_line_of_a_call_says_what_it_is_about(tool: str, given: dict, said: str) -> None:
+def test_the_line_of_a_call_says_what_it_is_about(tool: str, given: dict, said: str) -> None:
     assert heading(ToolCall("c", tool, given)) == said
 
 
-def test_A14_opened_arguments_are_words_and_never_json() -> None:
+def test_opened_arguments_are_words_and_never_json() -> None:
     given = {"query": "x", "deep": {"a": [1, 2], "b": "one\ntwo"}, "exact": True, "none": None, "rows": [{"k": "v"}]}
     assert arguments(ToolCall("c", "odd", given)).plain == (
         "deep:\n  a: 1, 2\n  b:\n    one\n    two\nexact: yes\nrows:\n  1:\n    k: v"
@@ -51,7 +51,7 @@ def test_A14_opened_arguments_are_words_and_never_json() -> None:
     )
 
 
-def test_A14_the_result_of_an_agent_has_no_prose_for_the_model() -> None:
+def test_the_result_of_an_agent_has_no_prose_for_the_model() -> None:
     told = (
         "Agent completed in 4.1s (3 tool uses, 12.4k token).\nAgent ID: ab12\nType: Explore\n\n"
         "Found **two** places.\n\nBoth in src/.\n\n"
@@ -99,12 +99,12 @@ TIMEOUT = Failure("timeout", "timeout")
     ],
     ids=["running", "completed", "wrapped up", "stopped", "error", "aborted"],
 )  # fmt: skip
-def test_A14_an_agent_is_drawn_as_seed_003_draws_it(story: Story, drawn: list[str]) -> None:
+def test_an_agent_is_drawn_as_codingcode_draws_it(story: Story, drawn: list[str]) -> None:
     card = story.board.cards["a"]
     assert [line.plain for line in agent_lines(card, story.now, lambda model: 1_000, frame=2)] == drawn
 
 
-async def test_A14_the_line_of_a_foreground_agent_lives_and_ends() -> None:
+async def test_the_line_of_a_foreground_agent_lives_and_ends() -> None:
     app = Page()
     story = agent("running", 3, 3, 12_400)
     app.chat._board = story.board
@@ -127,7 +127,7 @@ async def test_A14_the_line_of_a_foreground_agent_lives_and_ends() -> None:
         assert "Everything it produced" not in picture(app) and "Agent ID" not in picture(app)
 
 
-async def test_A14_an_agent_in_the_background_says_so_and_is_not_drawn_again() -> None:
+async def test_an_agent_in_the_background_says_so_and_is_not_drawn_again() -> None:
     app = Page()
     call = ToolCall("c9", "Agent", {"description": "Compare callers", "prompt": "p"})
     async with app.run_test(size=(80, 24)) as pilot:
@@ -137,7 +137,7 @@ async def test_A14_an_agent_in_the_background_says_so_and_is_not_drawn_again() -
         assert app.query_one(AgentBlock).result is not None
 
 
-async def test_A14_a_long_change_shows_its_first_lines_until_it_is_opened() -> None:
+async def test_a_long_change_shows_its_first_lines_until_it_is_opened() -> None:
     app = Page()
     content = "\n".join(f"line {number}" for number in range(30))
     call = ToolCall("c1", "write", {"path": "a.py", "content": content})
@@ -155,7 +155,7 @@ def todos(*states: str) -> tuple[Todo, ...]:
     return tuple(Todo(f"step {number}", state, f"doing {number}") for number, state in enumerate(states))  # type: ignore[arg-type]
 
 
-def test_A14_a_checklist_has_a_sign_for_each_state_and_counts_what_is_done() -> None:
+def test_a_checklist_has_a_sign_for_each_state_and_counts_what_is_done() -> None:
     lines = [line.plain for line in todo_lines(todos("completed", "in_progress", "pending"), 60)]
     assert lines == ["To do · 1 of 3 done", "  ☑ step 0", "  ▶ doing 1", "  ☐ step 2"]
     long = [line.plain for line in todo_lines(todos(*["completed"] * 20, "in_progress", *["pending"] * 20), 60)]
@@ -164,7 +164,7 @@ def test_A14_a_checklist_has_a_sign_for_each_state_and_counts_what_is_done() -> 
     assert nasty[1].plain == "  ☐ a b[bold]c"
 
 
-async def test_A14_todo_is_one_checklist_updated_in_place(tmp_path, monkeypatch) -> None:
+async def test_todo_is_one_checklist_updated_in_place(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
         model = scene.model("go")

@@ -51,7 +51,7 @@ async def stage(tmp_path, monkeypatch):
         yield Stage(*made)
 
 
-async def test_W03_a_run_is_seen_as_it_works_and_after_it_ended(stage) -> None:
+async def test_a_run_is_seen_as_it_works_and_after_it_ended(stage) -> None:
     child = await stage.agent()
     await stage.open(child.id)
     stage.model.call("ls", "I look around.", path=".")
@@ -65,7 +65,7 @@ async def test_W03_a_run_is_seen_as_it_works_and_after_it_ended(stage) -> None:
     assert isinstance(stage.app.screen, ViewerScreen)
 
 
-async def test_W03_what_is_composed_reaches_the_run_trimmed(stage) -> None:
+async def test_what_is_composed_reaches_the_run_trimmed(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
     await stage.press("enter")
@@ -77,7 +77,7 @@ async def test_W03_what_is_composed_reaches_the_run_trimmed(stage) -> None:
     assert ("steer", "only src") in await stage.scene.said(child.id)
 
 
-async def test_W03_no_letter_of_a_fast_typist_is_lost(stage) -> None:
+async def test_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     child = await stage.agent()
     await stage.open(child.id)
     for key in ("enter", *"quick", "enter"):
@@ -88,7 +88,7 @@ async def test_W03_no_letter_of_a_fast_typist_is_lost(stage) -> None:
     assert ("steer", "quick") in await stage.scene.said(child.id)
 
 
-async def test_W03_nothing_is_sent_for_an_empty_line_nor_after_escape(stage) -> None:
+async def test_nothing_is_sent_for_an_empty_line_nor_after_escape(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
     await stage.press("enter", "space", "enter")
@@ -99,7 +99,7 @@ async def test_W03_nothing_is_sent_for_an_empty_line_nor_after_escape(stage) -> 
     assert [origin for origin, _ in await stage.scene.said(child.id)] == ["task"]
 
 
-async def test_W03_stop_takes_x_twice_and_leaves_others_alone(stage) -> None:
+async def test_stop_takes_x_twice_and_leaves_others_alone(stage) -> None:
     child = await stage.agent()
     await stage.open(child.id)
     await stage.press("x", "j")
@@ -115,7 +115,7 @@ async def test_W03_stop_takes_x_twice_and_leaves_others_alone(stage) -> None:
     assert child.parent.live
 
 
-async def test_W03_scrolling_up_pauses_and_end_follows(stage) -> None:
+async def test_scrolling_up_pauses_and_end_follows(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
     stage.model.call("ls", "\n".join(f"row {number}" for number in range(80)), path=".")
@@ -133,7 +133,7 @@ async def test_W03_scrolling_up_pauses_and_end_follows(stage) -> None:
     await stage.see("something new")
 
 
-async def test_W03_a_search_finds_and_marks(stage) -> None:
+async def test_a_search_finds_and_marks(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)
     stage.model.call("ls", "\n".join("a needle" if n in (5, 60) else f"row {n}" for n in range(80)), path=".")
@@ -146,7 +146,7 @@ async def test_W03_a_search_finds_and_marks(stage) -> None:
     assert not screen.viewer.follow
 
 
-async def test_W03_the_keys_of_settings_are_heard(tmp_path, monkeypatch) -> None:
+async def test_the_keys_of_settings_are_heard(tmp_path, monkeypatch) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "settings.json").write_text('{"keys": {"viewer.close": "w", "viewer.whole": "f"}}')
     async with watching(tmp_path, monkeypatch) as made:

@@ -86,7 +86,7 @@ def answer(*content, failure=None) -> AssistantEnded:
     return AssistantEnded(1, AssistantMessage(content, failure=failure))
 
 
-def test_W03_the_transcript_names_who_speaks_with_rules_between() -> None:
+def test_the_transcript_names_who_speaks_with_rules_between() -> None:
     call = ToolCall("c", "read", {"path": "src/app.py", "limit": 3})
     story = begun().tell(
         TurnStarted(1),
@@ -104,13 +104,13 @@ def test_W03_the_transcript_names_who_speaks_with_rules_between() -> None:
     assert lines[-1] == "▍ thinking…"
 
 
-def test_W03_an_edit_is_shown_as_a_diff() -> None:
+def test_an_edit_is_shown_as_a_diff() -> None:
     call = ToolCall("c", "edit", {"path": "a.py", "old_string": "one\ntwo", "new_string": "one\nthree"})
     lines = lines_of(begun().tell(answer(call)))
     assert "-two" in lines and "+three" in lines
 
 
-def test_W03_an_unfinished_answer_is_seen_and_replaced_by_the_whole() -> None:
+def test_an_unfinished_answer_is_seen_and_replaced_by_the_whole() -> None:
     story = begun().tell(TurnStarted(1), ThinkingDelta("hm"))
     assert "[Thinking]" in lines_of(story)
     story.tell(TextDelta("The answer "), TextDelta("is"))
@@ -119,14 +119,14 @@ def test_W03_an_unfinished_answer_is_seen_and_replaced_by_the_whole() -> None:
     assert "The answer is 42." in lines_of(story) and "The answer is" not in lines_of(story)
 
 
-def test_W03_a_retry_voids_what_was_streamed_and_keeps_it_readable() -> None:
+def test_a_retry_voids_what_was_streamed_and_keeps_it_readable() -> None:
     story = begun().tell(TurnStarted(1), TextDelta("half"), Retrying(1, 2.0, Failure("server", "Gone."), "half"))
     lines = lines_of(story)
     assert "! Gone. Trying again in 2.0 s (attempt 1). What it had said: half" in lines
     assert "[Assistant]" not in lines
 
 
-def test_W03_what_happens_beside_the_conversation_is_noted() -> None:
+def test_what_happens_beside_the_conversation_is_noted() -> None:
     story = begun().tell(
         InboxOpened("i", "approval", "run make"),
         InboxClosed("i", "answered", "allow", "person"),
@@ -142,7 +142,7 @@ def test_W03_what_happens_beside_the_conversation_is_noted() -> None:
     assert "! error: It broke. Try again." in lines
 
 
-def test_W03_a_tool_at_work_shows_its_newest_line() -> None:
+def test_a_tool_at_work_shows_its_newest_line() -> None:
     call = ToolCall("c", "bash", {"command": "make"})
     story = begun().tell(answer(call), ToolStarted(call), ToolProgress("c", "one\ntwo\n"))
     assert lines_of(story)[-2:] == ["  two", "▍ running…"]
@@ -194,7 +194,7 @@ def test_the_info_view_knows_no_tokens_where_no_server_has_counted() -> None:
     assert tokens(begun().tell(TurnEnded(1, Usage(), Usage()))) == "0 token", "the planner uses none"
 
 
-def test_W03_the_header_has_name_description_and_numbers_and_how_it_was_asked_for() -> None:
+def test_the_header_has_name_description_and_numbers_and_how_it_was_asked_for() -> None:
     story = begun(model="haiku", thinking="high", limits={"max_turns": 9}).tell(
         TurnEnded(2, Usage(1_200), Usage(1_200))
     )
@@ -203,12 +203,12 @@ def test_W03_the_header_has_name_description_and_numbers_and_how_it_was_asked_fo
     assert "↳ haiku · thinking: high · max turns: 9" in rows[2]
 
 
-def test_W03_a_box_too_narrow_to_read_is_no_box() -> None:
+def test_a_box_too_narrow_to_read_is_no_box() -> None:
     for width in range(6):
         assert box_rows(RunCard("r"), Viewer(), [], width, Moment(0.0)) == []
 
 
-def test_W03_the_viewport_never_has_fewer_than_three_rows() -> None:
+def test_the_viewport_never_has_fewer_than_three_rows() -> None:
     rows = box(begun(), Viewer(), 40, height=1)
     assert len(rows) == 9
 
@@ -226,7 +226,7 @@ HARD = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("uatrsnp"), HARD), max_size=12), st.integers(6, 140), st.sampled_from(VIEWS),
        HARD)  # fmt: skip
-def test_W03_no_row_is_ever_wider_or_narrower_than_the_box(parts, width, view, named) -> None:
+def test_no_row_is_ever_wider_or_narrower_than_the_box(parts, width, view, named) -> None:
     story = begun(task=named, prompt=named, description=named)
     for kind, text in parts:
         call = ToolCall("c", text or "read", {"path": text, "other": [text]})
@@ -256,7 +256,7 @@ def seen(total: int = 100, height: int = 10, **fields) -> Viewer:
     return viewer
 
 
-def test_W03_it_follows_until_someone_scrolls_up_and_end_follows_again() -> None:
+def test_it_follows_until_someone_scrolls_up_and_end_follows_again() -> None:
     viewer = seen()
     assert viewer.top == 90
     viewer.measure(120, 10)
@@ -270,7 +270,7 @@ def test_W03_it_follows_until_someone_scrolls_up_and_end_follows_again() -> None
     assert viewer.top == 195
 
 
-def test_W03_scrolling_down_to_the_end_follows_again() -> None:
+def test_scrolling_down_to_the_end_follows_again() -> None:
     viewer = seen()
     viewer.press("pageup")
     viewer.press("pagedown")
@@ -282,14 +282,14 @@ def test_W03_scrolling_down_to_the_end_follows_again() -> None:
     [("k", 49), ("up", 49), ("j", 51), ("down", 51), ("pageup", 41), ("shift+up", 41), ("pagedown", 59),
      ("shift+down", 59), ("home", 0), ("end", 90)],
 )  # fmt: skip
-def test_W03_the_keys_that_scroll(key: str, top: int) -> None:
+def test_the_keys_that_scroll(key: str, top: int) -> None:
     viewer = seen()
     viewer.scroll(-40)
     viewer.press(key)
     assert viewer.top == top
 
 
-def test_W03_stopping_takes_the_key_twice_and_any_other_disarms() -> None:
+def test_stopping_takes_the_key_twice_and_any_other_disarms() -> None:
     viewer = seen()
     assert viewer.press("x", can_stop=True) is None and viewer.armed
     assert viewer.press("x", can_stop=True) == "stop" and not viewer.armed
@@ -300,7 +300,7 @@ def test_W03_stopping_takes_the_key_twice_and_any_other_disarms() -> None:
     assert viewer.press("x", can_stop=True) is None
 
 
-def test_W03_a_run_that_has_ended_can_be_neither_stopped_nor_steered() -> None:
+def test_a_run_that_has_ended_can_be_neither_stopped_nor_steered() -> None:
     viewer = seen()
     assert [viewer.press(key) for key in ("x", "x", "enter")] == [None] * 3
     assert viewer.mode == "reading" and not viewer.armed
@@ -308,13 +308,13 @@ def test_W03_a_run_that_has_ended_can_be_neither_stopped_nor_steered() -> None:
     assert "stop" not in footer and "steer" not in footer
 
 
-def test_W03_a_run_that_ends_while_the_key_is_armed_is_not_stopped() -> None:
+def test_a_run_that_ends_while_the_key_is_armed_is_not_stopped() -> None:
     viewer = seen()
     viewer.press("x", can_stop=True)
     assert viewer.press("x", can_stop=False) is None
 
 
-def test_W03_scroll_keys_are_inert_while_someone_types() -> None:
+def test_scroll_keys_are_inert_while_someone_types() -> None:
     viewer = seen()
     assert viewer.press("enter", can_steer=True) == "compose"
     top = viewer.top
@@ -326,7 +326,7 @@ def test_W03_scroll_keys_are_inert_while_someone_types() -> None:
     assert viewer.top == top - 1
 
 
-def test_W03_keys_of_ones_own_with_defaults_for_the_rest_and_some_always() -> None:
+def test_keys_of_ones_own_with_defaults_for_the_rest_and_some_always() -> None:
     keys = bindings({"viewer.up": "w", "viewer.close": "ctrl+w, escape", "viewer.stop": "  "})
     assert keys["w"] == "up" and "up" not in keys
     assert keys["ctrl+w"] == keys["escape"] == "close" and "q" not in keys

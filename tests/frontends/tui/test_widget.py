@@ -23,7 +23,7 @@ async def see(app, pilot, text: str) -> None:
         pytest.fail(f"{text!r} is not to be seen:\n{picture(app)}")
 
 
-async def test_W01_runs_come_queue_work_and_go(stage) -> None:
+async def test_runs_come_queue_work_and_go(stage) -> None:
     scene, app, pilot, main = stage
     live = app.screen.query_one(AgentsPanel)
     assert not live.display
@@ -45,7 +45,7 @@ async def test_W01_runs_come_queue_work_and_go(stage) -> None:
     await see(app, pilot, "· error")
 
 
-async def test_W02_an_agent_of_an_agent_hangs_below_it(stage) -> None:
+async def test_an_agent_of_an_agent_hangs_below_it(stage) -> None:
     scene, app, pilot, main = stage
     parent = await scene.child(main, "one", description="Refactor auth")
     await scene.child(parent, "below", description="Find auth files")
@@ -90,7 +90,7 @@ async def test_it_follows_the_width_and_leaves_room_for_the_conversation(stage) 
         assert app.screen.query_one("#prompt").region.bottom < height
 
 
-async def test_W01_switched_off_it_takes_no_room(tmp_path, monkeypatch) -> None:
+async def test_switched_off_it_takes_no_room(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch, widget_mode="off", fleet_view="true") as (scene, app, pilot):
         main = await scene.main()
         app.board.main_id = main.id

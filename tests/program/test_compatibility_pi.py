@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.program.conftest import Project
-from tests.program.model_server import Reply, Request
-from tests.program.seed_scene import (
+from tests.program.compatibility_scene import (
     calling_agent,
     child,
     delegating,
@@ -22,6 +20,8 @@ from tests.program.seed_scene import (
     was_started,
     write,
 )
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
 
 AGENT = ".pi/agents/helper.md"
 BODY = "---\nHelp with the code.\n"

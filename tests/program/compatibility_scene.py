@@ -1,4 +1,4 @@
-"""What the tests of the seeds' promises share: a main agent that delegates once, and what its child was sent."""
+"""A main agent that delegates once, and the requests of its child: shared by the compatibility tests."""
 
 from __future__ import annotations
 

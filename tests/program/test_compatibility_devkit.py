@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.program.conftest import Project
-from tests.program.model_server import Reply, Request
-from tests.program.seed_scene import (
+from tests.program.compatibility_scene import (
     child,
     codes,
     delegating,
@@ -22,6 +20,8 @@ from tests.program.seed_scene import (
     was_started,
     write,
 )
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
 
 API_REVIEWER = """---
 name: api-reviewer

@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
+from tests.program.compatibility_scene import (
+    calling_agent,
+    child,
+    delegating,
+    settings,
+    system,
+    told,
+    tool_named,
+    tools,
+    write,
+)
 from tests.program.conftest import Project
 from tests.program.model_server import Reply
-from tests.program.seed_scene import calling_agent, child, delegating, settings, system, told, tool_named, tools, write
 
 AGENT = ".claude/agents/helper.md"
 HEAD = "---\nname: helper\ndescription: It helps.\n"

@@ -1,4 +1,4 @@
-"""docs/seeds.toml: each promise of the systems we come from has a verdict and a test that exists."""
+"""tests/compatibility.toml: each promise has a verdict and a test that exists."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from retinue.agents.catalog import Catalog
 
 TESTS = Path(__file__).parent.parent
-SEEDS = TESTS.parent / "docs" / "seeds.toml"
+PROMISES = TESTS / "compatibility.toml"
 WORDS = ("as written", "beyond", "differs")
 
 
 def documents() -> list[dict]:
-    return tomllib.loads(SEEDS.read_text("utf-8"))["document"]
+    return tomllib.loads(PROMISES.read_text("utf-8"))["document"]
 
 
 @cache
@@ -49,17 +49,19 @@ def faults(rows: list[list[str]]) -> list[str]:
     return found
 
 
-def test_every_promise_of_the_seeds_has_a_verdict_and_a_test_that_exists() -> None:
+def test_every_compatibility_promise_has_a_verdict_and_a_test_that_exists() -> None:
     assert [fault for document in documents() for fault in faults(document["rows"])] == []
 
 
 def test_a_row_without_a_test_or_with_one_that_does_not_exist_would_be_noticed() -> None:
     here = f"docs/{Path(__file__).name}::test_a_row_without_a_test_or_with_one_that_does_not_exist_would_be_noticed"
     assert faults([["p", "as written", here]]) == []
-    assert len(faults([["p", "as written"], ["p", "as written", here, "docs/test_seeds.py::test_none"]])) == 2
-    assert len(faults([["p", "as written", here, here], ["p", "as written", "docs/test_seeds.py::faults"]])) == 2
+    assert len(faults([["p", "as written"], ["p", "as written", here, "docs/test_compatibility.py::test_none"]])) == 2
+    assert (
+        len(faults([["p", "as written", here, here], ["p", "as written", "docs/test_compatibility.py::faults"]])) == 2
+    )
     (moved,) = faults([["p", "as written", here.replace("docs/", "cli/")]])
-    assert moved.endswith("it is in docs/test_seeds.py")
+    assert moved.endswith("it is in docs/test_compatibility.py")
     assert len(faults([["p", "differs", here], ["p", "somehow", here]])) == 2
 
 
