@@ -30,7 +30,7 @@ def test_the_list_names_interrupted_runs_with_unknown_effects_and_the_way_on(pro
     listed = project.retinue("runs", "list", env={"COLUMNS": "160"})
     assert listed.stdout.count("interrupted") == 2
     assert "general-purpose @general-purpose" in listed.stdout
-    assert "? nobody knows what this did: bash" in listed.stdout
+    assert "? unknown effect: bash" in listed.stdout
     assert "touch begun" in listed.stdout
     assert "retinue runs resume" in listed.stderr
     document = project.json("runs", "list", "--json")

@@ -35,6 +35,12 @@ class ErrorSummary(Struct, frozen=True):
     remedy: str
 
 
+class ErrorDocument(Struct, frozen=True):
+    """The document of a command that was refused."""
+
+    error: ErrorSummary
+
+
 class DeliveredSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     """An agent of another process was told something."""
 

@@ -86,6 +86,35 @@ HOSTS: Mapping[str, HostConfig] = {
 }
 
 
+class HostFile(Struct, frozen=True):
+    """A host and the file in which it looks for servers."""
+
+    host: str
+    title: str
+    file: str
+
+
+class HostList(Struct, frozen=True):
+    """Every host that is known here."""
+
+    hosts: list[HostFile]
+
+
+class HostEntry(Struct, frozen=True):
+    """The server as a host's file states it. `written` means that the file was changed."""
+
+    host: str
+    file: str
+    key: str
+    entry: Mapping[str, Any]
+    written: bool
+
+
+def list_hosts(cwd: Path) -> HostList:
+    """Return every host with its file for the project at `cwd`."""
+    return HostList([HostFile(name, host.title, str(file_of(host, cwd))) for name, host in HOSTS.items()])
+
+
 def file_of(host: HostConfig, cwd: Path) -> Path:
     """Return the file in which a host looks for servers."""
     return (Path.home() if host.shared else cwd) / host.file

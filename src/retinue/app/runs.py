@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.app.text import status_word
 from retinue.core.delegation import State
@@ -33,40 +34,59 @@ _TOLD = (
     "run.pruned",
 )
 """Events of the story of a run. Of ends of calls only those that failed are told, and so read."""
+_FOR_APPROVAL = "waiting for approval"
 
 # Lists
 
 
-class ListedRun(Struct, frozen=True):
-    """A run of a list. `status` is how it stands in words; `truncated`: its answer was cut off at the output limit.
-    `unknown` are calls of which nobody knows what they did, and `still_running` commands of them that still run."""
+class ListedRun(RunState):
+    """A run of a list. `truncated` means that its answer was cut off at the output limit."""
 
-    row: RunState
-    status: str
-    truncated: bool
+    truncated: bool = False
+
+
+class InterruptedRun(Struct, frozen=True):
+    """The calls of an interrupted run whose effect is unknown, and their commands that still run."""
+
+    id: str
     unknown: list[str]
     still_running: list[str]
 
 
+class RunListing(Struct, frozen=True, omit_defaults=True):
+    """Runs, newest first. Interrupted runs are described only when the list covers one project."""
+
+    runs: list[ListedRun]
+    interrupted: list[InterruptedRun] = []
+
+
 def list_runs(
     folder: Path | None, *, states: Collection[State] | None = None, agent: str | None = None, limit: int | None = None
-) -> list[ListedRun]:
-    """Return runs, newest first: of the project with that state folder, or of all. Calls of interrupted runs are
-    looked for in one project only."""
+) -> RunListing:
+    """List the runs of the project with that state folder, or of all projects."""
 
     def read(reader: LogReader) -> list[ListedRun]:
         rows = reader.list_runs(states=states, agent=agent, limit=limit)
         describe_activity(reader, rows)
-        interrupted = folder is not None and any(row.state == "interrupted" for row in rows)
-        living = _living_commands(reader) if interrupted else {}
-        return [_listed(reader, row, living) for row in rows]
+        return [ListedRun(**asdict(row), truncated=_is_truncated(reader, row)) for row in rows]
 
     if folder is not None:
         with LogReader.open(folder) as reader:
-            return read(reader)
-    runs = [run for _, found in everywhere(retinue_state(), read) for run in found]
-    runs.sort(key=lambda run: run.row.created_at, reverse=True)
-    return [ListedRun(run.row, run.status, run.truncated, [], []) for run in runs[:limit]]
+            runs = read(reader)
+            return RunListing(runs, _describe_interrupted(reader, runs))
+    runs = [run for _, runs_of_project in everywhere(retinue_state(), read) for run in runs_of_project]
+    runs.sort(key=lambda run: run.created_at, reverse=True)
+    return RunListing(runs[:limit])
+
+
+def _describe_interrupted(reader: LogReader, runs: Sequence[RunState]) -> list[InterruptedRun]:
+    interrupted = [run.id for run in runs if run.state == "interrupted"]
+    commands = _living_commands(reader) if interrupted else {}
+    described = []
+    for run_id in interrupted:
+        unknown = [*map(describe_call, reader.last_turn(run_id).unknown)]
+        described.append(InterruptedRun(run_id, unknown, commands.get(run_id, [])))
+    return described
 
 
 def list_main_runs(folder: Path | None, limit: int) -> list[tuple[Path, list[RunState]]]:
@@ -82,13 +102,6 @@ def list_main_runs(folder: Path | None, limit: int) -> list[tuple[Path, list[Run
         return [(folder, read(reader))]
 
 
-def _listed(reader: LogReader, row: RunState, living: Mapping[str, list[str]]) -> ListedRun:
-    unknown: list[str] = []
-    if row.state == "interrupted":
-        unknown = [*map(describe_call, reader.last_turn(row.id).unknown)]
-    return ListedRun(row, _status_text(reader, row), _is_truncated(reader, row), unknown, living.get(row.id, []))
-
-
 def _is_truncated(reader: LogReader, row: RunState) -> bool:
     if row.state != "ended" or row.ended not in SUCCESS:
         return False
@@ -96,13 +109,27 @@ def _is_truncated(reader: LogReader, row: RunState) -> bool:
     return outcome is not None and outcome.truncated
 
 
-def _status_text(reader: LogReader, row: RunState) -> str:
-    """Return how a run stands; of one that waits, whether for an approval or for an answer to a question."""
-    word = status_word(row.status)
-    if row.state != "waiting":
-        return word
-    kinds = {entry.item.kind for entry in items(reader) if entry.item.run_id == row.id}
-    return f"{word} for an answer" if kinds == {"question"} else f"{word} for approval"
+def waiting_words(folder: Path | None) -> dict[str, str]:
+    """Return, by run, whether it waits for an approval or for an answer to a question."""
+
+    def read(reader: LogReader) -> dict[str, str]:
+        words: dict[str, str] = {}
+        for entry in items(reader):
+            is_question = entry.item.kind == "question" and words.get(entry.item.run_id) != _FOR_APPROVAL
+            words[entry.item.run_id] = "waiting for an answer" if is_question else _FOR_APPROVAL
+        return words
+
+    if folder is None:
+        return {run_id: word for _, words in everywhere(retinue_state(), read) for run_id, word in words.items()}
+    with LogReader.open(folder) as reader:
+        return read(reader)
+
+
+def status_text(run: RunState, waiting: Mapping[str, str]) -> str:
+    """Return the status of a run in words; `waiting` is from `waiting_words`."""
+    if run.state == "waiting":
+        return waiting.get(run.id, _FOR_APPROVAL)
+    return status_word(run.status)
 
 
 # One run
@@ -112,7 +139,6 @@ class RunEnding(Struct, frozen=True, kw_only=True):
     """What a run has come to so far. `partial`, `unknown` and `unrun` are of one that has no outcome yet; `saved` are
     lines that say where its work is."""
 
-    status: str
     outcome: Outcome | None
     todos: list[str]
     partial: str
@@ -140,7 +166,6 @@ def read_ending(folder: Path, row: RunState) -> RunEnding:
         undone = [event.body for _, event in reader.ordered(row.id, ("run.undone",)) if isinstance(event.body, Undone)]
         branch = outcome.branch if outcome is not None else None
         return RunEnding(
-            status=_status_text(reader, row),
             outcome=outcome,
             todos=todos,
             partial=past.partial.strip() if past is not None else "",

@@ -72,7 +72,6 @@ class JobRun(Struct, frozen=True):
     status: str
     result: str
     partial: bool
-    exit_code: int
 
 
 def list_jobs(reader: LogReader) -> JobList:
@@ -178,14 +177,15 @@ async def change_job(cwd: Path, name: str, verb: JobVerb) -> JobView:
         return view_job(await scheduler_of(supervisor).enable(name, verb == "enable"))
 
 
-async def run_job(cwd: Path, name: str) -> JobRun:
-    """Start a job now, besides its times, and wait for its answer. Raise LaunchError where it cannot be started."""
+async def run_job(cwd: Path, name: str) -> tuple[JobRun, int]:
+    """Start a job now, besides its times. Return its answer and the exit code. Raise LaunchError where it cannot be
+    started."""
     async with _opened(cwd) as supervisor:
         fired = await scheduler_of(supervisor).run_now(name)
         if fired.run_id is None:
             raise LaunchError(fired.error or "The job could not be started.")
         outcome = await supervisor.members[fired.run_id].wait()
-    return JobRun(fired.run_id, outcome.ended, outcome.text, outcome.partial, outcome.exit_code)
+    return JobRun(fired.run_id, outcome.ended, outcome.text, outcome.partial), outcome.exit_code
 
 
 async def fire_once(cwd: Path, report: Callable[[str], None]) -> bool:

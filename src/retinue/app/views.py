@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from retinue.app.feed import CommandAnswer
 from retinue.app.projects import ProjectView
-from retinue.core.delegation import State
+from retinue.core.delegation import State, Status
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxAnswer, InboxItem, InboxKind, InboxRow, InboxState, Risk
 from retinue.core.run_state import RunState
@@ -100,6 +100,29 @@ class CommandView(Struct, frozen=True):
 def command_view(answer: CommandAnswer) -> CommandView:
     """Return an answer to a command as clients see it."""
     return CommandView(answer.run_id, answer.text)
+
+
+class CommandResult(Struct, frozen=True):
+    """The answer of one run to a command. `status` is its status afterwards, if the command waited for it."""
+
+    run: str
+    accepted: bool
+    answer: str
+    status: Status | None
+
+
+class CommandResultList(Struct, frozen=True):
+    """The answers of all runs that a command was sent to."""
+
+    results: list[CommandResult]
+
+
+def list_results(answers: Iterable[CommandAnswer], statuses: Mapping[str, Status]) -> CommandResultList:
+    """Return the answers as one document, with the statuses of the runs that have one."""
+    results = []
+    for answer in answers:
+        results.append(CommandResult(answer.run_id, answer.accepted, answer.text, statuses.get(answer.run_id)))
+    return CommandResultList(results)
 
 
 class SearchList(Struct, frozen=True):

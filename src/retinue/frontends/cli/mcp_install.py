@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from retinue.app.mcp_hosts import HOSTS, command_of, file_of, shown_entry, write_entry
+from retinue.app.mcp_hosts import HOSTS, HostEntry, command_of, file_of, list_hosts, shown_entry, write_entry
 from retinue.errors import UsageError
 from retinue.frontends.cli.project import add_cwd, add_json, folder, say, write_json
 
@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.write:
         written = write_entry(host, file, entry)
     if args.json:
-        write_json({"host": args.host, "file": str(file), "key": host.key, "entry": entry, "written": written})
+        write_json(HostEntry(args.host, str(file), host.key, entry, written))
         return 0
     if args.write:
         say(f"{file} has it now." if written else f"{file} has it already.")
@@ -54,10 +54,10 @@ def execute(args: argparse.Namespace) -> int:
 def _list_hosts(cwd: Path, args: argparse.Namespace) -> int:
     if args.write:
         raise UsageError("--write needs a host.", remedy=f"Choose one of: {', '.join(HOSTS)}")
-    rows = [{"host": name, "title": host.title, "file": str(file_of(host, cwd))} for name, host in HOSTS.items()]
+    hosts = list_hosts(cwd)
     if args.json:
-        write_json({"hosts": rows})
+        write_json(hosts)
         return 0
-    for row in rows:
-        print(f"{row['host']:<16}{row['title']:<16}{row['file']}")
+    for host in hosts.hosts:
+        print(f"{host.host:<16}{host.title:<16}{host.file}")
     return 0

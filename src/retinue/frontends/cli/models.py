@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from retinue.app.documents import ErrorDocument, ErrorSummary
 from retinue.app.models import (
     FIRST_STEPS,
     ModelList,
@@ -100,7 +101,7 @@ def execute_resolve(args: argparse.Namespace) -> int:
         if not args.json:
             raise
         # A program that asked for JSON gets the refusal as a document of its own.
-        write_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}})
+        write_json(ErrorDocument(ErrorSummary(error.code, error.message, error.remedy)))
         return error.exit_code
     if args.json:
         write_json(model)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from msgspec import to_builtins
-
 from retinue.app.feed import Feed
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
@@ -23,6 +21,8 @@ from retinue.app.runs import (
     read_document,
     read_ending,
     read_story,
+    status_text,
+    waiting_words,
 )
 from retinue.app.text import (
     EFFECT_SIGNS,
@@ -73,66 +73,61 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue runs list --all --json
     """
     folder = None if args.all else project(args)
-    runs = list_runs(folder, states=args.state, agent=args.agent, limit=args.limit or None)
+    listing = list_runs(folder, states=args.state, agent=args.agent, limit=args.limit or None)
     if args.json:
-        document = {"runs": [{**to_builtins(run.row), "truncated": run.truncated} for run in runs]}
-        interrupted = [run for run in runs if run.row.state == "interrupted" and not args.all]
-        if interrupted:
-            document["interrupted"] = [
-                {"id": run.row.id, "unknown": run.unknown, "still_running": run.still_running} for run in interrupted
-            ]
-        write_values(document)
+        write_values(listing)
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
-    for run in _as_trees(runs):
-        print(_line(run, width))
-        for call in run.unknown:
-            print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
-        for command in run.still_running:
-            print(f"    {one_line(f'! still runs: {command}', width - 4)}")
-    if any(run.row.state == "interrupted" for run in runs):
-        say("Go on with one: retinue runs resume ID")
-    if any(run.still_running for run in runs):
-        say("End what still runs: retinue runs stop ID; resuming the run ends it as well")
-    if not runs:
+    waiting = waiting_words(folder) if any(run.state == "waiting" for run in listing.runs) else {}
+    interrupted = {run.id: run for run in listing.interrupted}
+    for run in _as_trees(listing.runs):
+        print(_line(run, status_text(run, waiting), width))
+        if run.id in interrupted:
+            for call in interrupted[run.id].unknown:
+                print(f"    {one_line(f'? unknown effect: {call}', width - 4)}")
+            for command in interrupted[run.id].still_running:
+                print(f"    {one_line(f'! still runs: {command}', width - 4)}")
+    if any(run.state == "interrupted" for run in listing.runs):
+        say("Resume one: retinue runs resume ID")
+    if any(run.still_running for run in listing.interrupted):
+        say("End commands that still run: retinue runs stop ID; resuming the run ends them as well")
+    if not listing.runs:
         say("No runs here yet. Start one: retinue run Explore 'Where is …?'")
     return 0
 
 
-def _line(run: ListedRun, width: int) -> str:
-    """Return one line of the list. Agents of a run are indented below it, with what they are called and what they
-    work on."""
-    row, word = run.row, run.status
-    mark = MARKS.get(row.status, "✗" if row.state == "ended" else "▸")
+def _line(run: ListedRun, status: str, width: int) -> str:
+    """Return one line of the list. Agents of a run are indented below it, with their names and descriptions."""
+    mark = MARKS.get(run.status, "✗" if run.state == "ended" else "▸")
     if run.truncated:
-        word += ", cut off"
-    facts = [f"↻{row.turns}", plural(row.tool_uses, "tool"), format_used(row.usage, row.turns, row.model)]
-    cost = format_cost(row.usage.cost_usd)
+        status += ", cut off"
+    facts = [f"↻{run.turns}", plural(run.tool_uses, "tool"), format_used(run.usage, run.turns, run.model)]
+    cost = format_cost(run.usage.cost_usd)
     if cost:
         facts.append(cost)
-    who = f"{'  ' * row.depth}{row.agent}"
-    if row.depth:
-        who += optional(" @{}", row.name)
-    if row.description != row.agent:
-        who += optional(" ({})", row.description)
-    ago = format_wait(time.time() - row.updated_at)
-    told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
-    return clip(f"{mark} {row.id[:8]}  {word:<11} {escape_controls(who)}  {told}", width)
+    agent = f"{'  ' * run.depth}{run.agent}"
+    if run.depth:
+        agent += optional(" @{}", run.name)
+    if run.description != run.agent:
+        agent += optional(" ({})", run.description)
+    age = format_wait(time.time() - run.updated_at)
+    summary = f"{' · '.join(facts)}  {age} ago  {one_line(run.task, width)}"
+    return clip(f"{mark} {run.id[:8]}  {status:<11} {escape_controls(agent)}  {summary}", width)
 
 
 def _as_trees(runs: list[ListedRun]) -> Iterator[ListedRun]:
-    """Yield the same runs, but below each those that it started, in the order it did."""
-    listed = {run.row.id for run in runs}
-    below: dict[str | None, list[ListedRun]] = {}
+    """Yield the runs as trees: below each run its children, in the order in which it started them."""
+    ids = {run.id for run in runs}
+    children: dict[str | None, list[ListedRun]] = {}
     for run in runs:
-        # A run whose parent is not listed stands at the top.
-        parent = run.row.parent_id if run.row.parent_id in listed else None
-        below.setdefault(parent, []).append(run)
-    waiting = below.get(None, [])[::-1]
-    while waiting:
-        run = waiting.pop()
+        # A run whose parent is not listed is a root.
+        parent = run.parent_id if run.parent_id in ids else None
+        children.setdefault(parent, []).append(run)
+    pending = children.get(None, [])[::-1]
+    while pending:
+        run = pending.pop()
         yield run
-        waiting += below.get(run.row.id, [])
+        pending += children.get(run.id, [])
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +148,8 @@ def execute_show(args: argparse.Namespace) -> int:
         print_json(b"")
         return 0
     ending = read_ending(folder, row)
-    lines = _header(row, ending.status)
+    waiting = waiting_words(folder) if row.state == "waiting" else {}
+    lines = _header(row, status_text(row, waiting))
     for step in read_story(folder, row):
         lines += _step_lines(step)
     lines += ["", *indent(ending.todos, "Todo     ")] if ending.todos else []

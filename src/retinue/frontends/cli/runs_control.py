@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from retinue.app.places import project_of
 from retinue.app.session_options import read_task
 from retinue.app.snapshot import find_stoppable
 from retinue.app.text import local_time, optional
+from retinue.app.views import list_results
 from retinue.app.watch import wait_until_ended
 from retinue.core.controls import in_line
-from retinue.core.delegation import LIVE
+from retinue.core.delegation import LIVE, Status
 from retinue.core.format import relative as undo_path
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
@@ -38,32 +39,23 @@ def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
         return refused.answer
 
 
-async def until_ended(feed: Feed, run_ids: Sequence[str]) -> dict[str, str]:
-    """Return how each run stands once all have ended, or after a few seconds."""
+async def until_ended(feed: Feed, run_ids: Sequence[str]) -> dict[str, Status]:
+    """Return the status of each run once all have ended, or after a few seconds."""
     rows = await wait_until_ended(feed, run_ids, ENDING_SECONDS)
-    return {row.id: row.ended or row.state for row in rows}
+    return {row.id: row.status for row in rows}
 
 
-def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
-    """Print what became of each command. Return 1 unless all were accepted."""
-    known = statuses or {}
+def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: Mapping[str, Status] | None = None) -> int:
+    """Print the answer to each command. Return 1 unless all were accepted."""
+    results = list_results(answers, statuses or {})
     if as_json:
-        results = [
-            {
-                "run": answer.run_id,
-                "accepted": answer.accepted,
-                "answer": answer.text,
-                "status": known.get(answer.run_id),
-            }
-            for answer in answers
-        ]
-        write_values({"results": results})
+        write_values(results)
     else:
-        for answer in answers:
-            if answer.accepted:
-                print(f"{answer.run_id}  {known.get(answer.run_id) or answer.text}")
+        for result in results.results:
+            if result.accepted:
+                print(f"{result.run}  {result.status or result.answer}")
             else:
-                say(f"{answer.run_id}  {answer.text}")
+                say(f"{result.run}  {result.answer}")
     return int(not all(answer.accepted for answer in answers))
 
 

@@ -164,12 +164,12 @@ configure_disable = configure_change
 
 def execute_run(args: argparse.Namespace) -> int:
     """Run a job now, besides its times, and print its answer."""
-    run = asyncio.run(run_job(folder(args.cwd), args.job))
+    run, exit_code = asyncio.run(run_job(folder(args.cwd), args.job))
     if args.json:
-        write_json({"run_id": run.run_id, "status": run.status, "result": run.result, "partial": run.partial})
+        write_json(run)
     else:
         print(run.result)
-    return run.exit_code
+    return exit_code
 
 
 configure_run = configure_change

@@ -68,7 +68,7 @@ def execute_serve(args: argparse.Namespace) -> int:
 
     def ready(info: ServerInfo) -> None:
         if args.json:
-            _write_info(info, info.link())
+            write_json(info.address(), indent=None)
         else:
             print(info.link(), flush=True)
             say("Ctrl-C ends the server. Runs of other processes go on.")
@@ -111,13 +111,9 @@ def execute_open(args: argparse.Namespace) -> int:
         _, row = locate_run(args.run, cwd)
         run_id = row.id
     if args.json:
-        _write_info(info, info.link(run_id))
+        write_json(info.address(run_id), indent=None)
         return 0
     print(info.link(run_id), flush=True)
     if info.port and not args.no_browser and sys.stdout.isatty() and not info.open_page(cwd, run_id):
         say("No browser has opened the page. Open the address above.")
     return 0
-
-
-def _write_info(info: ServerInfo, link: str) -> None:
-    write_json({"url": link, "port": info.port, "token": info.token, "pid": info.pid}, indent=None)

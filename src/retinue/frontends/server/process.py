@@ -37,14 +37,18 @@ _BACKLOG = 256
 _ENDING_SECONDS = 5
 
 
-class ServerInfo(Struct, frozen=True):
-    """Where a server is. On a Unix socket `url` is `unix:` and the path, and `port` is 0. `started` tells its process
-    from a later one of that number."""
+class ServerAddress(Struct, frozen=True):
+    """The address of a server. On a Unix socket `url` is `unix:` and the path, and `port` is 0."""
 
     url: str
     port: int
     token: str
     pid: int
+
+
+class ServerInfo(ServerAddress, frozen=True):
+    """The file of a server. `started` distinguishes its process from a later one with the same number."""
+
     started: str = ""
     start_id: str = ""
 
@@ -55,6 +59,10 @@ class ServerInfo(Struct, frozen=True):
     def link(self, run_id: str = "") -> str:
         """Return an address that signs one page in, once, and shows a run if one is named."""
         return self._link(Credentials(self.token, self.start_id).new_code(LINK_SECONDS), run_id)
+
+    def address(self, run_id: str = "") -> ServerAddress:
+        """Return the document for programs, with such an address."""
+        return ServerAddress(self.link(run_id), self.port, self.token, self.pid)
 
     def open_page(self, cwd: Path, run_id: str = "") -> bool:
         """Open the page in the browser. Return whether it was opened. This may take long: see `open_in_browser`."""
