@@ -61,12 +61,18 @@ class RunListing(Struct, frozen=True, omit_defaults=True):
 
 
 def list_runs(
-    folder: Path | None, *, states: Collection[State] | None = None, agent: str | None = None, limit: int | None = None
+    folder: Path | None,
+    *,
+    states: Collection[State] | None = None,
+    agent: str | None = None,
+    touched: str | None = None,
+    limit: int | None = None,
 ) -> RunListing:
-    """List the runs of the project with that state folder, or of all projects."""
+    """List the runs of the project with that state folder, or of all projects; with `touched` those that read or wrote
+    this file."""
 
     def read(reader: LogReader) -> list[ListedRun]:
-        rows = reader.list_runs(states=states, agent=agent, limit=limit)
+        rows = reader.list_runs(states=states, agent=agent, touched=touched, limit=limit)
         describe_activity(reader, rows)
         return [ListedRun(**asdict(row), truncated=_is_truncated(reader, row)) for row in rows]
 

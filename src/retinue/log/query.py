@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.delegation import LIVE, State
-from retinue.core.encode import decode
+from retinue.core.encode import decode, dump
 from retinue.core.events import AssistantEnded, Body, Event, RunCreated, RunEnded, ToolEnded
 from retinue.core.foreign import RunId, is_valid
 from retinue.core.messages import ToolResult
@@ -43,6 +43,8 @@ _PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
         'turn.started', 'model.retrying', 'assistant.ended', 'run.resumed'))
 ORDER BY id"""
 """After one of these events, text that was streamed before is complete elsewhere, or void."""
+_TOUCHED = "EXISTS (SELECT 1 FROM events WHERE run_id=runs.id AND type='tool.ended' AND instr(events.body, {}) > 0)"
+"""A JSON string is equal to a path only in the effect of a call: quotes in texts are escaped."""
 
 
 class _Bodies:
@@ -114,16 +116,23 @@ class LogReader:
         root_id: str | None = None,
         depth: int | None = None,
         before: str | None = None,
+        touched: str | None = None,
         limit: int | None = None,
     ) -> list[RunState]:
         """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
-        whose process died. `before` is the id of a run: only older ones are listed, for the next page."""
+        whose process died. `before` is the id of a run: only older ones are listed, for the next page.
+        `touched` is a file that they read or wrote; a relative path starts at the folder of each run."""
         filters = {"agent": agent, "parent_id": parent_id, "root_id": root_id, "depth": depth}
         conditions = [f"{name}=?" for name, value in filters.items() if value is not None]
         values: list[object] = [value for value in filters.values() if value is not None]
         if before is not None:
             conditions.append("(created_at, id) < (SELECT created_at, id FROM runs WHERE id=?)")
             values.append(before)
+        if touched is not None:
+            is_absolute = touched.startswith("/")
+            path = dump(touched).decode()
+            conditions.append(_TOUCHED.format("?" if is_absolute else "'\"' || runs.cwd || ?"))
+            values.append(path if is_absolute else f"/{path[1:]}")
         where = " AND ".join(conditions) or "1=1"
         query = f"{SELECT_RUN} WHERE {where} {{}} ORDER BY created_at DESC, id DESC"
         if states is None or "ended" in states:

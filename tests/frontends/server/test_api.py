@@ -349,3 +349,17 @@ def test_null_in_a_query_is_a_word(serving: Serving) -> None:
     assert server.request("GET", "/v1/runs?depth=null")[0] == 422
     assert server.request("GET", "/v1/runs?before=null")[2]["code"] == "UNKNOWN_RUN"
     assert server.get("/v1/runs?agent=null")["runs"] == []
+
+
+def test_runs_are_found_by_a_file_that_they_touched(project: Project, serve: Any, serving: Serving) -> None:
+    serve(edits)
+    editing = project.retinue("run", "general-purpose", "Edit", "--permission-mode", "acceptEdits", "--json")
+    run_id = json.loads(editing.stdout)["details"]["runId"]
+    serve(lambda request: Reply(text="I only mention f0.txt."))
+    assert project.retinue("run", "Explore", "Read nothing").returncode == 0
+    server = serving()
+    for path in ("f0.txt", str(project.cwd / "f0.txt")):
+        (listed,) = project.json("runs", "list", "--touched", path, "--json")["runs"]
+        (served,) = server.get(f"/v1/runs?touched={path}")["runs"]
+        assert listed["id"] == served["id"] == run_id
+    assert server.get("/v1/runs?touched=0.txt")["runs"] == []

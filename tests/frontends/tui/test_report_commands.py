@@ -170,3 +170,18 @@ async def test_a_conversation_that_rests_is_shortened_when_something_is_said_nex
         await answered(scene, app, pilot, "hello", "A long answer. " * 2_000)
         await send(pilot, "/compact the names of files")
         await until(pilot, lambda: "will be shortened when you next say something" in picture(app))
+
+
+async def test_runs_that_read_a_file_are_listed_by_its_path(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        (tmp_path / "project" / "notes.txt").write_text("remember")
+        await send(pilot, "look at the notes")
+        await scene.model("look at the notes").asked()
+        scene.model("look at the notes").call("read", path="notes.txt")
+        await scene.model("look at the notes").asked()
+        scene.model("look at the notes").say("Done.")
+        await until(pilot, lambda: app.session.state == "idle" and app.session.run.outcome is not None)
+        await send(pilot, "/touched notes.txt")
+        await until(pilot, lambda: f"{app.session.run.id[:8]}  main  look at the notes" in picture(app))
+        await send(pilot, "/touched other.txt")
+        await until(pilot, lambda: "No run read or wrote other.txt." in picture(app))

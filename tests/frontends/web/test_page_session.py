@@ -106,6 +106,11 @@ def test_a_run_from_start_to_end(
     assert len(costs) == 2
     seen.see(".run-head .about", format_cost(sum(costs)))
 
+    # The run that changed a file is found by its path.
+    page.evaluate("location.hash = '#/search?q=' + encodeURIComponent('file:f0.txt')")
+    seen.see(".hit", "CHILD: change it")
+    assert page.locator(".hit").count() == 1
+
     # Look back: before the child existed, the tree was one run.
     seen.go("run", main["id"], "lookback")
     seen.see(".moment", "of")

@@ -58,6 +58,7 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--state", choices=get_args(State), action="append", help="only runs in this state")
     parser.add_argument("--agent", metavar="NAME", help="only runs of this agent")
+    parser.add_argument("--touched", metavar="PATH", help="only runs that read or wrote this file")
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="at most N runs (default: 20; 0: all)")
 
 
@@ -70,10 +71,11 @@ def execute_list(args: argparse.Namespace) -> int:
 
     retinue runs list
     retinue runs list --state interrupted
+    retinue runs list --touched src/app.py
     retinue runs list --all --json
     """
     folder = None if args.all else project(args)
-    listing = list_runs(folder, states=args.state, agent=args.agent, limit=args.limit or None)
+    listing = list_runs(folder, states=args.state, agent=args.agent, touched=args.touched, limit=args.limit or None)
     if args.json:
         write_values(listing)
         return 0

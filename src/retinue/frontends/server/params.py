@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from retinue.app.feed import Feed
 from retinue.app.reports import By
+from retinue.app.snapshot import RunList
 from retinue.core.delegation import State
 
 Text = Annotated[str, Meta(min_length=1, max_length=200_000)]
@@ -51,9 +54,22 @@ class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True
     root: Word | None = None
     """Id of a run: only those of its tree."""
     depth: Annotated[int, Meta(ge=0, le=100)] | None = None
+    touched: Word | None = None
+    """Path of a file: only runs that read or wrote it."""
     before: Word | None = None
     """Id of the last run of the page before."""
     limit: Page = 100
+
+    async def read(self, feed: Feed) -> RunList:
+        """Return the page of runs. Raise UnknownRunError for a run that is named and does not exist."""
+        filters: dict[str, Any] = {"agent": self.agent, "depth": self.depth, "touched": self.touched}
+        for name, run_id in (("parent_id", self.parent), ("root_id", self.root), ("before", self.before)):
+            if run_id is not None:
+                filters[name] = (await feed.find(run_id)).id
+        if self.state is not None:
+            filters["states"] = {self.state}
+        page = await feed.snapshot(limit=self.limit, **filters)
+        return replace(page, next=page.runs[-1].id if len(page.runs) == self.limit else None)
 
 
 class TranscriptPage(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from retinue.app import (
@@ -204,17 +204,7 @@ async def get_model(call: ApiCall[params.OfAgent, None]) -> models.OpenAIModel:
 @route("GET", "/v1/runs")
 async def get_runs(call: ApiCall[params.RunFilter, None]) -> RunList:
     """Runs of all processes, newest first."""
-    query, feed = call.params, await call.feed()
-    filters: dict[str, Any] = {"agent": query.agent, "depth": query.depth}
-    for name, run_id in (("parent_id", query.parent), ("root_id", query.root), ("before", query.before)):
-        if run_id is not None:
-            # A run that is not there is an error, not an empty list.
-            filters[name] = (await feed.find(run_id)).id
-    if query.state is not None:
-        filters["states"] = {query.state}
-    page = await feed.snapshot(limit=query.limit, **filters)
-    more = page.runs[-1].id if len(page.runs) == query.limit else None
-    return replace(page, next=more)
+    return await call.params.read(await call.feed())
 
 
 @route("POST", "/v1/runs", status=201, headers=_KEY)

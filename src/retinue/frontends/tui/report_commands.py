@@ -139,6 +139,17 @@ async def mcp(app: Frame, words: str) -> None:
     app.tell("\n".join(lines))
 
 
+@command("touched", "runs of this project that read or wrote a file", "PATH")
+async def touched(app: Frame, words: str) -> None:
+    if not words:
+        app.tell("Name a file: /touched PATH", "warning")
+        return
+    await app.project.log.flush()
+    runs = (await app.feed.snapshot(touched=words, limit=20)).runs
+    lines = [f"{run.id[:8]}  {one_line(run.agent)}  {one_line(run.task)[:60]}" for run in runs]
+    app.tell("\n".join(lines or [f"No run read or wrote {one_line(words)}."]))
+
+
 @command("export", "write this conversation to a Markdown file", "[FILE]")
 async def export(app: Frame, words: str) -> None:
     if app.talk.main_id is None:

@@ -59,8 +59,20 @@ function Hit({ hit, words }) {
 		<${Excerpt} text=${hit.excerpt} words=${words} /></a>`;
 }
 
+// The runs that read or wrote a file: what is searched for as file:PATH.
+function TouchingRuns({ path }) {
+	const request = useRequest(() => getOfProject("/v1/runs", { touched: path }), [path]);
+	const card = (row) => html`<a class="card hit" href=${link("run", row.id)}>
+		<p class="about"><b>${row.agent}</b><span>${ago(row.created_at, now.value)} ago</span></p>
+		<p class="excerpt">${clean(row.task)}</p></a>`;
+	const draw = ({ runs }) => (runs.length ? runs.map(card) : html`<${Empty} title="No run read or wrote this file">${clean(path)}<//>`);
+	return html`<${Page} title="Search" request=${request} sum=${({ runs }) => runs.length} draw=${draw} />`;
+}
+
 export function Search() {
 	const words = address.value.query.get("q") || "";
+	const touched = words.startsWith("file:") ? words.slice(5).trim() : "";
+	if (touched) return html`<${TouchingRuns} path=${touched} />`;
 	const ask = () => (words.trim() ? getOfProject("/v1/search", { q: words }) : Promise.resolve({ hits: [] }));
 	const draw = ({ hits }) =>
 		hits.length
