@@ -1,4 +1,4 @@
-"""OpenTelemetry: each run, model request, tool call and wait as a span, translated from the events of the log."""
+"""OpenTelemetry: each run, model request, tool call and wait is a span, translated from the events of the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TelemetryCapability(Capability):
     """Traces and metrics of the runs of this process. Nothing is loaded while the setting `telemetry` is off."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        # Here, because the subscription must be there before the first event of the run is written.
+        # The subscription must exist before the first event of the run is written.
         if plan.settings.telemetry != "off":
             _attach.start_tracing(plan)
 
@@ -28,10 +28,10 @@ class TelemetryCapability(Capability):
         settings = node.project.settings.settings
         if settings.telemetry == "off":
             return None
-        headers = _attach.headers_of_requests(node) if settings.telemetry_model_header else None
-        return RunPart(lambda context: _attach.pass_trace_on(node, context), request_headers=headers)
+        headers = _attach.request_headers(node) if settings.telemetry_model_header else None
+        return RunPart(lambda context: _attach.add_traceparent(node, context), request_headers=headers)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.project.settings.settings.telemetry != "off":
-            _attach.say_failure(node)
+            _attach.note_failure(node)
         return outcome

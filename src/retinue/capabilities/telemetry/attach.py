@@ -1,6 +1,6 @@
-"""Tracing of the runs of one process: it follows the log, and sends what ends.
+"""Tracing of the runs of one process: it follows the log and sends the spans that end.
 
-Past runs become traces with the same spans as if they had been sent while the runs worked.
+A past run can be exported as well, with the same spans that it would have sent while it worked.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 
-VARIABLE = "TRACEPARENT"
+TRACEPARENT_VARIABLE = "TRACEPARENT"
 BATCH_SPANS = 256
 MAX_WAITING_SPANS = 8_192
-SEND_EVERY_SECONDS = 5.0
+SEND_INTERVAL_SECONDS = 5.0
 
 
 class Tracing:
     """Spans and metrics of every run that this process writes to the log. Use from one event loop. Runs never wait for
-    the collector: while it is slow, spans wait here, and above `MAX_WAITING_SPANS` they are dropped."""
+    the collector: spans are queued while it is slow, and dropped when `MAX_WAITING_SPANS` are queued."""
 
     def __init__(self, project: Project) -> None:
         project.closing.push_async_callback(self.close)
@@ -56,8 +56,8 @@ class Tracing:
         self._metrics = SpanMetrics()
         self._waiting: list[TraceSpan] = []
         self._dropped = 0
-        self._said = False
-        self._over = asyncio.Event()
+        self._failure_reported = False
+        self._closing = asyncio.Event()
         self._subscription: Subscription = project.log.subscribe()
         self._following = asyncio.create_task(self._follow(), name="telemetry")
         self._sending = asyncio.create_task(self._send(), name="telemetry sender")
@@ -72,10 +72,10 @@ class Tracing:
                     self._dropped += 1
 
     async def _send(self) -> None:
-        """Send what waits every few seconds."""
-        while not self._over.is_set():
+        """Send the queued spans every few seconds."""
+        while not self._closing.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), SEND_EVERY_SECONDS)
+                await asyncio.wait_for(self._closing.wait(), SEND_INTERVAL_SECONDS)
             await self._send_waiting()
 
     async def _send_waiting(self) -> None:
@@ -85,8 +85,8 @@ class Tracing:
             del self._waiting[:BATCH_SPANS]
             await self._collector.send_spans(batch)
             batches += 1
-            if self._over.is_set() and self._collector.sent == sent:
-                # It takes nothing: each further batch would only hold up the end of the program.
+            if self._closing.is_set() and self._collector.sent == sent:
+                # The collector accepts nothing: more batches would only delay the end of the program.
                 self._dropped += len(self._waiting)
                 self._waiting.clear()
             sent = self._collector.sent
@@ -94,69 +94,70 @@ class Tracing:
             await self._collector.send_metrics(self._metrics.encode())
 
     def take_failure(self) -> str:
-        """Return why spans were lost, once; empty while all is well."""
-        if self._said or not (self._collector.failure or self._dropped):
+        """Return why spans were lost, on the first call after that; otherwise an empty text."""
+        if self._failure_reported or not (self._collector.failure or self._dropped):
             return ""
-        self._said = True
+        self._failure_reported = True
         why = self._collector.failure or "it is too slow"
         return f"Traces could not be sent to {self._collector.endpoint}: {why.rstrip('.')}."
 
     async def close(self) -> None:
-        """Send what is left, for a few seconds at most."""
+        """Send the remaining spans, for a few seconds at most."""
         self._subscription.close()
         await asyncio.wait({self._following})
-        self._over.set()
+        self._closing.set()
         await asyncio.wait({self._sending})
         failure = self.take_failure()
         if failure:
-            # The runs have ended before the collector refused: there are no notes left to say it in.
+            # The runs have ended already, so none of them can have a note about it.
             logging.getLogger("retinue").warning(failure)
 
 
 def start_tracing(plan: LaunchPlan) -> None:
-    """Follow the log from the first run on. A run that belongs to a trace of someone else continues that trace."""
+    """Follow the log from the first run on. A run that was started within another program's trace continues that
+    trace."""
     if plan.preview or not plan.run_id:
         return
     plan.project.part(Tracing)
     request = plan.request
-    above = plan.parent.get(TraceParent) if plan.parent is not None else None
+    parent = plan.parent.get(TraceParent) if plan.parent is not None else None
     trace_id = trace_of(plan.run_id)
     attempt = 1
-    outer = read_traceparent(plan.project.environment.get(VARIABLE, ""))
+    caller = read_traceparent(plan.project.environment.get(TRACEPARENT_VARIABLE, ""))
     if plan.resumed:
-        trace_id, attempt = _continue(plan)
-    elif above is not None:
-        trace_id = above.trace_id
-    elif outer is not None:
-        trace_id = outer.trace_id
-        plan.request = replace(request, asked={**request.asked, "traceparent": outer.header()})
+        trace_id, attempt = _find_trace(plan)
+    elif parent is not None:
+        trace_id = parent.trace_id
+    elif caller is not None:
+        trace_id = caller.trace_id
+        plan.request = replace(request, asked={**request.asked, "traceparent": caller.header()})
     plan.put(TraceParent(trace_id, agent_span(plan.run_id, attempt)))
 
 
-def _continue(plan: LaunchPlan) -> tuple[int, int]:
-    """Return the trace of a run that is resumed, and the number of the attempt that begins."""
+def _find_trace(plan: LaunchPlan) -> tuple[int, int]:
+    """Return the trace of a run that is resumed, and the number of the new attempt."""
     reader = plan.project.log.reader
     attempt = 2 + sum(1 for _ in reader.ordered(plan.run_id, ["run.resumed"]))
     root_id = reader.run(plan.run_id).root_id
     for first in reader.stream(root_id, types=["run.created"], limit=1):
         if isinstance(first.body, RunCreated):
             asked = first.body.options.asked
-            outer = read_traceparent(str(asked.get("traceparent", "")))
-            if outer is not None:
-                return outer.trace_id, attempt
+            caller = read_traceparent(str(asked.get("traceparent", "")))
+            if caller is not None:
+                return caller.trace_id, attempt
     return trace_of(root_id), attempt
 
 
-def pass_trace_on(node: Run, context: ToolContext) -> ToolContext:
-    """Return the context in which programs of the run find their place in its trace."""
+def add_traceparent(node: Run, context: ToolContext) -> ToolContext:
+    """Return the context with the run's span in the environment of its programs."""
     span = node.get(TraceParent)
     if span is None:
         return context
-    return replace(context, environment={**context.environment, VARIABLE: span.header()})
+    return replace(context, environment={**context.environment, TRACEPARENT_VARIABLE: span.header()})
 
 
-def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
-    """Return what names the span of the request that comes next: its turn has begun."""
+def request_headers(node: Run) -> Callable[[], Mapping[str, str]] | None:
+    """Return a function for the headers of the next request. It names the span of the turn, which has begun."""
     span = node.get(TraceParent)
     if span is None:
         return None
@@ -168,8 +169,8 @@ def headers_of_requests(node: Run) -> Callable[[], Mapping[str, str]] | None:
     return headers
 
 
-def say_failure(node: Run) -> None:
-    """Tell once, in the notes of a run, that traces get lost."""
+def note_failure(node: Run) -> None:
+    """Add a note to the run, once per process, that traces are lost."""
     if node.project.has_part(Tracing):
         failure = node.project.part(Tracing).take_failure()
         if failure:
@@ -180,7 +181,7 @@ EXPORT_BATCH_SPANS = 512
 
 
 class SentTrace(Struct, frozen=True):
-    """The result of an export: how many spans were sent, to where, and why others were not."""
+    """The result of an export. `failure` is the reason why some spans were not sent."""
 
     spans: int
     endpoint: str
@@ -188,22 +189,22 @@ class SentTrace(Struct, frozen=True):
     failure: str = ""
 
 
-def spans_of(reader: LogReader, run_ids: Iterable[str], *, content: bool) -> Iterator[TraceSpan]:
-    """Yield the spans of runs, of which parents come before their children."""
+def _spans_of(reader: LogReader, run_ids: Iterable[str], *, content: bool) -> Iterator[TraceSpan]:
+    """Yield the spans of runs. Parents must come before their children."""
     translator = SpanTranslator(reader.stream, content=content)
     for run_id in run_ids:
         for event in reader.stream(run_id):
             yield from translator.take(event)
-    yield from translator.cut_off()
+    yield from translator.end_interrupted()
 
 
 async def send_past(
     reader: LogReader, run_ids: Iterable[str], environment: Mapping[str, str], *, content: bool
 ) -> SentTrace:
-    """Send the spans of past runs. Stop at the first failure: the rest would fail as well."""
+    """Send the spans of past runs. Stop at the first failure: later batches would fail as well."""
     transport = Transport()
     collector = TraceCollector(environment, transport)
-    spans = spans_of(reader, run_ids, content=content)
+    spans = _spans_of(reader, run_ids, content=content)
     trace_id = 0
     while not collector.failure and (batch := list(islice(spans, EXPORT_BATCH_SPANS))):
         trace_id = batch[-1].trace_id

@@ -1,11 +1,10 @@
 """Names of attributes, spans and metrics, from OpenTelemetry's conventions for generative AI.
 
 They follow the repository open-telemetry/semantic-conventions-genai at commit 67dff024, where all `gen_ai.*` names are
-still in development. The constants are here and not imported: the package of constants is older than the repository,
-and the modules that hold them move. `session.id` and `openinference.span.kind` are aliases that Langfuse
-and Phoenix read.
+still in development. The constants are defined here because the published package of constants is older than that
+repository, and its modules move. `session.id` and `openinference.span.kind` are aliases for Langfuse and Phoenix.
 
-What spans say: the attributes of agents, requests and tool calls, in the names of the conventions.
+The functions return the attributes of agents, requests and tool calls under these names.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MAX_CONTENT_LENGTH = 60_000
 SPAN_KIND = "openinference.span.kind"
 
 ENDED = "retinue.ended"
-LIMIT = "retinue.limit"
+LIMIT_NAME = "retinue.limit"
 COST = "retinue.cost.usd"
 WAIT_FOR = "retinue.wait.for"
 
@@ -66,7 +65,7 @@ def provider_of(model: str) -> str:
     return _PROVIDERS.get(name, name)
 
 
-_FINISH: Mapping[StopReason, str] = {
+_FINISH_REASONS: Mapping[StopReason, str] = {
     "end": "stop",
     "tool_use": "tool_call",
     "length": "length",
@@ -74,11 +73,11 @@ _FINISH: Mapping[StopReason, str] = {
     "error": "error",
     "aborted": "error",
 }
-"""Our words for the end of an answer in those of the conventions."""
+"""The conventions' finish reason for each of our stop reasons."""
 
 
 def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, content: bool) -> dict[str, Any]:
-    """Return what is known of an agent when it starts."""
+    """Return the attributes of an agent that starts."""
     attributes: dict[str, Any] = {
         PROVIDER: provider_of(created.model),
         REQUEST_MODEL: plain_model(created.model),
@@ -96,7 +95,7 @@ def describe_agent(run_id: str, attempt: int, created: events.RunCreated, *, con
 
 
 def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
-    """Return how a run ended and what it used."""
+    """Return the attributes of the end and the usage of a run."""
     attributes: dict[str, Any] = {
         ENDED: outcome.ended,
         "retinue.recordings.files_written": len(outcome.evidence.files_written),
@@ -104,14 +103,14 @@ def describe_outcome(outcome: Outcome[Any], *, content: bool) -> dict[str, Any]:
         **_describe_usage(outcome.usage),
     }
     if outcome.limit is not None:
-        attributes[LIMIT] = outcome.limit
+        attributes[LIMIT_NAME] = outcome.limit
     if content:
         attributes |= {OUTPUT_MESSAGES: _message("assistant", outcome.text), OUTPUT_VALUE: _cut(outcome.text)}
     return attributes
 
 
 def error_of(outcome: Outcome[Any]) -> str | None:
-    """Return the error type of a run that did not end well."""
+    """Return the error type of a run that failed; None for success."""
     if outcome.ended in SUCCESS:
         return None
     if outcome.failure is not None:
@@ -123,7 +122,7 @@ def describe_request(
     model: str, messages: Sequence[UserMessage | ToolMessage], message: AssistantMessage, *, content: bool
 ) -> dict[str, Any]:
     """Return the attributes of one request to a model and its answer. `messages` are new to the model."""
-    finish = _FINISH[message.stop]
+    finish = _FINISH_REASONS[message.stop]
     attributes: dict[str, Any] = {
         PROVIDER: provider_of(model),
         REQUEST_MODEL: plain_model(model),
@@ -133,35 +132,35 @@ def describe_request(
         **_describe_usage(message.usage),
     }
     if content:
-        asked = _encode(list(map(_given, messages)))
-        parts = list(map(_part, message.content))
+        request = _encode(list(map(_encode_message, messages)))
+        parts = list(map(_encode_part, message.content))
         answer = _encode([{"role": "assistant", "parts": parts, "finish_reason": finish}])
-        attributes |= {INPUT_MESSAGES: asked, INPUT_VALUE: _cut(asked)}
+        attributes |= {INPUT_MESSAGES: request, INPUT_VALUE: _cut(request)}
         attributes |= {OUTPUT_MESSAGES: answer, OUTPUT_VALUE: _cut(message.text or answer)}
     return attributes
 
 
-def describe_call(call: ToolCall, result: str | None, *, content: bool) -> dict[str, Any]:
-    """Return what is known of a tool call; `result` is None where it never ended."""
-    kind = "function"
-    if call.name.startswith("mcp__"):
-        kind = "extension"
+def describe_call(call: ToolCall, *, content: bool) -> dict[str, Any]:
+    """Return the attributes of a tool call that starts."""
     attributes: dict[str, Any] = {
         TOOL_NAME: call.name,
         "gen_ai.tool.call.id": call.id,
-        "gen_ai.tool.type": kind,
+        "gen_ai.tool.type": "extension" if call.name.startswith("mcp__") else "function",
         SPAN_KIND: "TOOL",
     }
     if content:
         arguments = _cut(_encode(call.arguments))
         attributes |= {"gen_ai.tool.call.arguments": arguments, INPUT_VALUE: arguments}
-        if result is not None:
-            attributes |= {"gen_ai.tool.call.result": _cut(result), OUTPUT_VALUE: _cut(result)}
     return attributes
 
 
+def describe_result(text: str, *, content: bool) -> dict[str, Any]:
+    """Return the attributes that a tool call gets when it ends."""
+    return {"gen_ai.tool.call.result": _cut(text), OUTPUT_VALUE: _cut(text)} if content else {}
+
+
 def describe_retry(body: events.Retrying) -> dict[str, Any]:
-    """Return what is known of a request that is made again."""
+    """Return the attributes of a request that is repeated."""
     return {
         "retinue.retry.attempt": body.attempt,
         "retinue.retry.delay": body.delay,
@@ -195,8 +194,8 @@ def _message(role: str, text: str) -> str:
     return _encode([{"role": role, "parts": [{"type": "text", "content": _cut(text)}]}])
 
 
-def _given(message: UserMessage | ToolMessage) -> dict[str, Any]:
-    """Return a message to a model as the conventions write it."""
+def _encode_message(message: UserMessage | ToolMessage) -> dict[str, Any]:
+    """Return a message to a model in the form of the conventions."""
     if isinstance(message, UserMessage):
         return {"role": "user", "parts": [{"type": "text", "content": _cut(message.text)}]}
     parts = []
@@ -205,8 +204,8 @@ def _given(message: UserMessage | ToolMessage) -> dict[str, Any]:
     return {"role": "tool", "parts": parts}
 
 
-def _part(piece: Text | Thinking | ToolCall) -> dict[str, Any]:
-    """Return a part of an answer as the conventions write it."""
+def _encode_part(piece: Text | Thinking | ToolCall) -> dict[str, Any]:
+    """Return a part of an answer in the form of the conventions."""
     if isinstance(piece, ToolCall):
         text = _encode(piece.arguments)
         arguments = piece.arguments if len(text) <= MAX_CONTENT_LENGTH else _cut(text)
