@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from retinue.core.outcome import Failure
-from retinue.models.limiter import LimiterGate, Limiters, LimiterState
+from retinue.models.limiter import Limiter, LimiterGate, Limiters
 from retinue.testing import FakeClock, settle
 
 
@@ -74,8 +74,8 @@ class Fleet:
         await settle()
 
     @property
-    def state(self) -> LimiterState:
-        return self.limiters.states()[0]
+    def state(self) -> Limiter:
+        return self.limiters.limiter("anthropic", "me")
 
     def out(self) -> int:
         return sum(request.out for request in self.requests)

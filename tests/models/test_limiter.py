@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ async def test_while_nothing_is_wrong_nobody_waits_and_no_timer_runs() -> None:
     requests = await fleet.ask(500)
     assert fleet.out() == 500 and fleet.clock.pending == 0
     await fleet.end(requests)
-    assert (fleet.state.in_flight, fleet.state.limit, fleet.clock.pending) == (0, None, 0)
+    assert (fleet.state.in_flight, fleet.state.limit, fleet.clock.pending) == (0, math.inf, 0)
 
 
 async def test_retry_after_holds_everyone_until_then() -> None:
@@ -96,7 +97,7 @@ async def test_answers_raise_the_limit_one_by_one_and_quiet_minutes_lift_it() ->
     await fleet.finish()
     await fleet.clock.advance(301)
     await fleet.ask(50)
-    assert (fleet.out(), fleet.state.limit) == (50, None)
+    assert (fleet.out(), fleet.state.limit) == (50, math.inf)
     await fleet.finish()
 
 
@@ -122,7 +123,7 @@ async def test_a_server_error_with_retry_after_holds_but_does_not_cut() -> None:
     fleet = Fleet()
     await fleet.end(await fleet.ask(4), Failure("server", "x", retry_after=5.0))
     await fleet.ask(4)
-    assert (fleet.out(), fleet.state.limit) == (0, None)
+    assert (fleet.out(), fleet.state.limit) == (0, math.inf)
     await fleet.clock.advance(5.2)
     assert fleet.out() == 1
     await fleet.finish()

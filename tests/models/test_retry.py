@@ -17,7 +17,7 @@ from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, Thinking, user
 from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
-from retinue.models.retry import OpenGate, RetryingModel, RetryPolicy
+from retinue.models.retry import RequestGate, RetryingModel, RetryPolicy
 from retinue.testing import Finished, Model, ModelInfo, ModelRequest, Part
 from tests.models.scripts import FORMATS, RELAXED, info, request, said, shared_model
 from tests.models.servers import Reply, Server, failing
@@ -93,7 +93,7 @@ async def test_what_was_shown_is_handed_on_when_it_becomes_void() -> None:
 
 async def test_delays_double_up_to_the_cap_with_a_quarter_of_jitter() -> None:
     time, failure = Time(), Failure("server", "oops")
-    policy = RetryPolicy(attempts=6, cap=16.0)
+    policy = RetryPolicy(attempts=6, max_delay_seconds=16.0)
     await run(Scripted(*[("", failure)] * 6), time, 1.0, policy)
     assert time.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
     time = Time()
@@ -151,7 +151,7 @@ async def test_each_announcement_says_how_many_attempts_there_are_at_most(kind: 
 
 
 async def test_the_announced_wait_is_the_gates_when_that_is_longer() -> None:
-    class Gate(OpenGate):
+    class Gate(RequestGate):
         def held(self) -> float:
             return 42.0
 
@@ -179,7 +179,7 @@ async def test_a_wait_beyond_the_limit_ends_at_once() -> None:
 async def test_after_the_last_failure_the_longest_text_stays() -> None:
     failure = Failure("dropped", "cut")
     inner = Scripted(("a", failure), ("the longest of all", failure), ("b c", failure), ("", failure), ("x", failure))
-    message = final(await run(inner, Time(), policy=RetryPolicy(attempts=5, first_contact=5)))
+    message = final(await run(inner, Time(), policy=RetryPolicy(attempts=5, first_contact_attempts=5)))
     assert (message.stop, message.text) == ("error", "thelongestofall")
     assert message.failure is not None and "tried 5 times" in message.failure.message and inner.closed == 5
 
@@ -237,7 +237,7 @@ async def test_a_stream_without_an_end_counts_as_dropped() -> None:
 
 
 async def test_the_gate_stands_before_and_after_every_attempt() -> None:
-    class Gate(OpenGate):
+    class Gate(RequestGate):
         def __init__(self) -> None:
             self.calls: list[str] = []
 
@@ -296,8 +296,8 @@ def test_no_delay_is_negative_or_longer_than_promised(
     wait = policy.delay(failed, Failure(kind, "x", retry_after=asked), lambda: draw)
     if wait is not None:
         assert kind in TRANSIENT and failed < 50
-        assert (asked or 0.0) <= wait <= (asked or 0.0) + policy.cap
-        assert asked is None or asked <= policy.longest_wait
+        assert (asked or 0.0) <= wait <= (asked or 0.0) + policy.max_delay_seconds
+        assert asked is None or asked <= policy.max_retry_after_seconds
 
 
 # ------------------------------------------------------------------ over HTTP

@@ -1,8 +1,8 @@
 """Anthropic's Messages format, for Claude and for the servers that speak it.
 
-The prefix is cached: marks stand on the last tool, the last system block and the newest two
-user turns, and nothing before the newest turn changes between requests. Thinking goes back with
-its signature, unchanged, to the provider that wrote it.
+The prefix is cached: the last tool, the last system block and the newest two user turns have cache marks, and nothing
+before the newest turn changes between requests. Thinking goes back unchanged, with its signature, to the provider that
+wrote it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from retinue.models.efforts import (
 )
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import (
-    NOTHING,
+    NO_OUTPUT,
     ModelInfo,
     ModelRequest,
     cache_mark,
+    is_from_provider,
     join_turns,
-    own,
     safe_id,
     sent_arguments,
     visible,
@@ -59,11 +59,11 @@ _STOPS: dict[str, StopReason] = {"max_tokens": "length", "refusal": "refusal", "
 class AnthropicModel(WireModel):
     auth_header = "x-api-key"
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._ttl = self._quirks.cache_ttl
         self._drops_thoughts: bool | None = None
-        """Whether the server is asked to drop thoughts that it would refuse; False: it cannot."""
+        """Whether the server is asked to drop thoughts that it would refuse; False if it cannot do that."""
 
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
         headers = super()._fixed_headers(key)
@@ -108,7 +108,7 @@ class AnthropicModel(WireModel):
         return self._quirks.thinking or anthropic_style(self._info.id)
 
     def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
-        """Thinking, and the temperature, which excludes it."""
+        """Set the thinking, or else the temperature: a request cannot have both."""
         level = level_of(request.thinking)
         version = version_of(self._info.id, "claude")
         sampling = self._quirks.temperature and (version is None or version < (4, 7))
@@ -124,9 +124,9 @@ class AnthropicModel(WireModel):
             body["temperature"] = request.temperature
 
     def _bind(self, body: dict[str, Any], request: ModelRequest) -> None:
-        """Newer models refuse thoughts before which something has changed. A conversation that was
-        shortened says so by its summary, also after a resume: there the server is asked to drop
-        those thoughts and keep the others (platform.claude.com "Prefix checks on thinking blocks")."""
+        """Ask the server to drop thoughts that it would refuse. Newer models refuse a thought if anything before it has
+        changed, as in a conversation that was shortened, which has a summary (platform.claude.com "Prefix checks on
+        thinking blocks")."""
         if self._drops_thoughts is None and self._info.provider == "anthropic" and checks_prefix(self._info.id):
             shortened = any(
                 isinstance(message, UserMessage) and message.origin == "summary" for message in request.messages
@@ -137,19 +137,19 @@ class AnthropicModel(WireModel):
         body["thinking"] = {**body.get("thinking", {"type": "adaptive"}), "block_binding": _DROP}
         betas = self._headers.get("anthropic-beta", "")
         if _BINDING not in betas:
-            # A user's own header stays beside it, and a renewed key does not take it away.
+            # Added to the header of the user, where it also outlives a renewed key.
             self._own_headers["anthropic-beta"] = f"{betas},{_BINDING}".lstrip(",")
             self._headers["anthropic-beta"] = self._own_headers["anthropic-beta"]
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """A refused signature (after a compaction, say) costs the old thinking, not the run."""
-        message = refusal.said
+        """Drop earlier thinking whose signature was refused, for example after a compaction."""
+        message = refusal.text
         bound = "bound to a different conversation" in message
         if bound and self._drops_thoughts is None and self._style() == "adaptive" and _may_bind(body):
             self._drops_thoughts = True
             return True
         if self._drops_thoughts and ("block_binding" in message or _BINDING in message):
-            # A server in between that does not know it.
+            # A server between us and the provider does not know the setting.
             self._drops_thoughts = False
             self.forget_signatures(request)
             return True
@@ -161,7 +161,6 @@ class AnthropicModel(WireModel):
         return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
 
-# ------------------------------------------------------------------ request
 def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     tools: list[dict[str, Any]] = []
     for spec in specs:
@@ -172,7 +171,7 @@ def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
-    """Alternating turns: neighbours of the same role are one message, results before words."""
+    """Return turns with alternating roles: neighbours of one role are one message, with results before texts."""
     turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -180,48 +179,48 @@ def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
         elif isinstance(message, ToolMessage):
             turns.append(("user", _results(message, info)))
         else:
-            turns.append(("user", [_block(part) for part in visible(message.content, info)]))
+            turns.append(("user", [_encode_block(block) for block in visible(message.content, info)]))
     return join_turns(turns, "content")
 
 
 def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
-    """Mark the last block of the newest two user turns: the older mark is where the previous
-    request's cache ended, the newer is where the next one's will begin."""
+    """Mark the last block of the newest two user turns. The cache of the previous request ended at the older mark; the
+    next request will read up to the newer one."""
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:
         turn["content"][-1]["cache_control"] = mark
 
 
-def _block(part: Content) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text if part.text.strip() else NOTHING}
-    source = {"type": "base64", "media_type": part.media_type, "data": part.data}
-    if isinstance(part, Document):
-        return {"type": "document", "source": source, "title": part.name}
+def _encode_block(block: Content) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text if block.text.strip() else NO_OUTPUT}
+    source = {"type": "base64", "media_type": block.media_type, "data": block.data}
+    if isinstance(block, Document):
+        return {"type": "document", "source": source, "title": block.name}
     return {"type": "image", "source": source}
 
 
 def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
-    """Return the blocks of a turn's results. An error may hold text only ("all content must be type 'text' if
+    """Return the blocks of a turn's results. An error can only hold text ("all content must be type 'text' if
     'is_error' is true"), so its images follow after the last result."""
     blocks = [_result(result, info) for result in message.results]
     for result in message.results:
         files = visible_files(result, info)
         if result.is_error and files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
-            blocks += map(_block, files)
+            blocks += map(_encode_block, files)
     return blocks
 
 
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
-    parts = visible(result.content, info)
+    content = visible(result.content, info)
     if result.is_error:
-        parts = [part for part in parts if isinstance(part, Text)]
+        content = [text for text in content if isinstance(text, Text)]
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": safe_id(result.call_id)}
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        block["content"] = parts[0].text
+    if len(content) == 1 and isinstance(content[0], Text):
+        block["content"] = content[0].text
     else:
-        block["content"] = [_block(part) for part in parts] or NOTHING
+        block["content"] = list(map(_encode_block, content)) or NO_OUTPUT
     if result.is_error:
         block["is_error"] = True
     return block
@@ -229,31 +228,31 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
-    for part in message.content:
-        if isinstance(part, Text):
-            if part.text.strip():
-                blocks.append({"type": "text", "text": part.text})
-        elif isinstance(part, ToolCall):
-            call = {"type": "tool_use", "id": safe_id(part.id), "name": part.name, "input": sent_arguments(part)}
+    for block in message.content:
+        if isinstance(block, Text):
+            if block.text.strip():
+                blocks.append({"type": "text", "text": block.text})
+        elif isinstance(block, ToolCall):
+            call = {"type": "tool_use", "id": safe_id(block.id), "name": block.name, "input": sent_arguments(block)}
             blocks.append(call)
-        elif part.provider == info.provider and own(message, info):
-            if part.redacted is not None and part.redacted not in stale:
-                blocks.append({"type": "redacted_thinking", "data": part.redacted})
-            elif part.signature and part.signature not in stale:
-                blocks.append({"type": "thinking", "thinking": part.text, "signature": part.signature})
-    # A turn cannot end in thinking: that happens only to one that was cut off.
+        elif block.provider == info.provider and is_from_provider(message, info):
+            if block.redacted is not None and block.redacted not in stale:
+                blocks.append({"type": "redacted_thinking", "data": block.redacted})
+            elif block.signature and block.signature not in stale:
+                blocks.append({"type": "thinking", "thinking": block.text, "signature": block.signature})
+    # A turn that was cut off can end in thinking, which the API refuses.
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
     return blocks
 
 
 def _may_bind(body: dict[str, Any]) -> bool:
-    """Thinking that is switched off has no place for the setting."""
+    """Return whether the thinking of a request has this setting: not if it is switched off."""
     return body.get("thinking", {}).get("type", "adaptive") in ("adaptive", "enabled")
 
 
 def _may_think(turns: list[dict[str, Any]]) -> bool:
-    """Return whether a budget is accepted: not in the middle of tool use that began without thinking."""
+    """Return whether a thinking budget is accepted: not in the middle of tool use that began without thinking."""
     if not turns or not any(block["type"] == "tool_result" for block in turns[-1]["content"]):
         return True
     for turn in reversed(turns):
@@ -262,7 +261,6 @@ def _may_think(turns: list[dict[str, Any]]) -> bool:
     return True
 
 
-# ------------------------------------------------------------------ stream
 class AnthropicReader:
     def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self.done = False
@@ -298,7 +296,7 @@ class AnthropicReader:
         self._draft.stop = self._draft.stop or "end"
 
     def _begin(self, block: Any) -> TextDraft | ThinkingDraft | CallDraft | None:
-        """A block may begin with content, or be complete already."""
+        """Begin a block, which may have content or be complete already."""
         draft = self._draft
         match block["type"]:
             case "text":
@@ -320,16 +318,16 @@ class AnthropicReader:
                 return call
         return None
 
-    def _delta(self, part: TextDraft | ThinkingDraft | CallDraft | None, delta: Any) -> None:
+    def _delta(self, block: TextDraft | ThinkingDraft | CallDraft | None, delta: Any) -> None:
         kind = delta["type"]
-        if kind == "text_delta" and isinstance(part, TextDraft):
-            self._draft.extend(part, delta["text"])
-        elif kind == "input_json_delta" and isinstance(part, CallDraft):
-            part.take(delta["partial_json"])
-        elif kind == "thinking_delta" and isinstance(part, ThinkingDraft):
-            self._draft.extend(part, delta["thinking"])
-        elif kind == "signature_delta" and isinstance(part, ThinkingDraft):
-            part.signature = str(delta["signature"])
+        if kind == "text_delta" and isinstance(block, TextDraft):
+            self._draft.extend(block, delta["text"])
+        elif kind == "input_json_delta" and isinstance(block, CallDraft):
+            block.take(delta["partial_json"])
+        elif kind == "thinking_delta" and isinstance(block, ThinkingDraft):
+            self._draft.extend(block, delta["thinking"])
+        elif kind == "signature_delta" and isinstance(block, ThinkingDraft):
+            block.signature = str(delta["signature"])
 
     def _count(self, usage: Any) -> None:
         if usage:

@@ -42,7 +42,7 @@ from retinue.models.protocol import (
     ModelInfo,
     ModelRequest,
     Part,
-    own,
+    is_from_provider,
     result_text,
     sent_arguments,
     visible,
@@ -101,7 +101,7 @@ class Codec:
             return []
 
     def _answer(self, message: AssistantMessage) -> list[Any]:
-        lib, same = self._lib, own(message, self._info)
+        lib, same = self._lib, is_from_provider(message, self._info)
         parts: list[Any] = []
         for part in message.content:
             restored = self._restore_parts(part.signature) if same else []

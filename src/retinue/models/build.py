@@ -30,7 +30,7 @@ from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, No
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.models.protocol import Model
-    from retinue.models.retry import RequestSlot
+    from retinue.models.retry import RequestGate
     from retinue.models.select import ModelSelection
 
 
@@ -42,7 +42,7 @@ _WIRE: dict[Api, tuple[str, str]] = {
 }
 
 
-GateFor = Callable[["ModelSelection"], "RequestSlot | None"]
+GateFor = Callable[["ModelSelection"], "RequestGate | None"]
 
 
 def build_model(selection: ModelSelection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:

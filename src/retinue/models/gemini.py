@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.core.messages import AssistantMessage, Content, Message, Text, ToolCall, ToolMessage, ToolResult
+from retinue.core.messages import (
+    AssistantMessage,
+    Content,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    text_of,
+)
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
 from retinue.models.efforts import gemini_config, level_of, version_of
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import (
-    NOTHING,
+    NO_OUTPUT,
     ModelInfo,
     ModelRequest,
+    is_from_provider,
     join_turns,
-    joined_text,
-    own,
     sent_arguments,
     visible,
     visible_files,
@@ -26,12 +34,11 @@ from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import StreamReader, WireModel
 
 SKIP_CHECK = "skip_thought_signature_validator"
-"""What Google says to put where a signature is required and none exists: on calls that another
-model made."""
+"""Google's placeholder for a required signature that does not exist: for calls that another model made."""
 
 
 def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
-    """Alternating turns; the results of one turn stand together, in call order."""
+    """Return turns with alternating roles. The results of one turn are together, in the order of the calls."""
     turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -39,38 +46,38 @@ def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
         elif isinstance(message, ToolMessage):
             turns.append(("user", _results(message, info)))
         else:
-            turns.append(("user", [_part(part) for part in visible(message.content, info)]))
+            turns.append(("user", [_encode_block(block) for block in visible(message.content, info)]))
     return join_turns(turns, "parts")
 
 
 def signs_calls(info: ModelInfo) -> bool:
-    """Gemini 3 and later require a signature on the first call of a turn."""
+    """Return whether a signature is required on the first call of a turn: since Gemini 3."""
     return (version_of(info.id, "gemini") or (0, 0)) >= (3, 0)
 
 
-def _part(part: Content) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"text": part.text}
-    return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+def _encode_block(block: Content) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"text": block.text}
+    return {"inlineData": {"mimeType": block.media_type, "data": block.data}}
 
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
-    same = own(message, info)
-    first_call = True
-    for part in message.content:
+    is_own = is_from_provider(message, info)
+    is_first_call = True
+    for block in message.content:
         sent: dict[str, Any]
-        if isinstance(part, ToolCall):
-            sent = {"functionCall": {"name": part.name, "args": sent_arguments(part), **_id(part.id)}}
-        elif isinstance(part, Text) and (part.text or (same and part.signature)):
-            sent = {"text": part.text}
+        if isinstance(block, ToolCall):
+            sent = {"functionCall": {"name": block.name, "args": sent_arguments(block), **_id(block.id)}}
+        elif isinstance(block, Text) and (block.text or (is_own and block.signature)):
+            sent = {"text": block.text}
         else:
             continue
-        if part.signature and same and part.signature not in stale:
-            sent["thoughtSignature"] = part.signature
-        elif isinstance(part, ToolCall) and first_call and signs_calls(info):
+        if block.signature and is_own and block.signature not in stale:
+            sent["thoughtSignature"] = block.signature
+        elif isinstance(block, ToolCall) and is_first_call and signs_calls(info):
             sent["thoughtSignature"] = SKIP_CHECK
-        first_call = first_call and not isinstance(part, ToolCall)
+        is_first_call = is_first_call and not isinstance(block, ToolCall)
         parts.append(sent)
     return parts
 
@@ -78,27 +85,27 @@ def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> l
 def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     parts = [_result(result, info) for result in message.results]
     if not signs_calls(info):
-        # Before Gemini 3 a function cannot return files: they stand beside the results.
+        # Before Gemini 3 a function cannot return files: they follow the results.
         for result in message.results:
-            parts += map(_part, visible_files(result, info))
+            parts += map(_encode_block, visible_files(result, info))
     return parts
 
 
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
-    text = joined_text(visible(result.content, info)) or NOTHING
+    text = text_of(visible(result.content, info)) or NO_OUTPUT
     response: dict[str, Any] = {
         "name": result.name,
         "response": {"error" if result.is_error else "output": text},
         **_id(result.call_id),
     }
-    files = [_part(file) for file in visible_files(result, info)]
+    files = [_encode_block(file) for file in visible_files(result, info)]
     if files and signs_calls(info):
         response["parts"] = files
     return {"functionResponse": response}
 
 
 def _id(id: str) -> dict[str, str]:
-    """Only ids that Gemini gave: one we made would be unknown to it."""
+    """Return an id that Gemini made; nothing for one of ours, which Gemini does not know."""
     if id.startswith(FRESH):
         return {}
     return {"id": id}
@@ -110,7 +117,7 @@ _REFUSALS = frozenset(
 _GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _ONE_RESPONSE = 65_536
-"""Tokens of output that one response has at most; a larger limit is reached over several."""
+"""The largest output of one response, in tokens. A longer answer takes several responses."""
 
 
 class GeminiModel(WireModel):
@@ -139,7 +146,7 @@ class GeminiModel(WireModel):
             body["tools"] = [{"functionDeclarations": declarations}]
             mode = _MODES[request.tool_choice]
             if mode == "AUTO" and self._info.thinking:
-                # The same, with the server checking calls against their schemas.
+                # As `AUTO`, and the server checks calls against their schemas.
                 mode = "VALIDATED"
             if mode != "AUTO":
                 body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
@@ -158,13 +165,13 @@ class GeminiModel(WireModel):
         return self._finish_body(body, request)
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """Leave out a signature that this model does not accept (the model changed, say)."""
-        about_signatures = "signature" in refusal.said
+        """Leave out the signatures if this model does not accept one, for example because the model has changed."""
+        about_signatures = "signature" in refusal.text
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
     def continuation(self, reader: StreamReader, draft: MessageDraft) -> dict[str, Any] | None:
-        """Return the same request with the token of an answer that reached the limit of one response and
-        goes on (ai.google.dev "Long decode")."""
+        """Return the token with which an answer continues that reached the limit of one response (ai.google.dev "Long
+        decode")."""
         assert isinstance(reader, GeminiReader)
         token = reader.take_token()
         if token is None or draft.failure is not None:
@@ -174,7 +181,7 @@ class GeminiModel(WireModel):
 
 
 class GeminiReader:
-    """Every event is a small answer of the same shape; the last has a finish reason."""
+    """Reads a stream. All events have the shape of an answer; the last one has a finish reason."""
 
     done = False
 
@@ -187,7 +194,7 @@ class GeminiReader:
         self._before = draft.usage
 
     def take_token(self) -> str | None:
-        """Return the token with which the answer goes on, once; None where it has ended, or where the same
+        """Return the token with which the answer continues, once. Return None if the answer has ended, or if the same
         token came before and would bring the same text."""
         token, continues = self._token, self._continues
         self._token, self._continues = None, False
@@ -207,33 +214,33 @@ class GeminiReader:
             self._refuse(f"the prompt was blocked ({block})")
         for candidate in event.get("candidates") or ():
             if candidate.get("index", 0) == 0:
-                for part in (candidate.get("content") or {}).get("parts") or ():
-                    self._part(part)
+                for block in (candidate.get("content") or {}).get("parts") or ():
+                    self._add(block)
                 self._token = candidate.get("continuationToken") or self._token
                 if reason := candidate.get("finishReason"):
                     self._stop(str(reason), str(candidate.get("finishMessage") or ""))
 
     def absorb_whole(self, answer: Any) -> None:
-        """Without `alt=sse` the answer is a list of the same events."""
+        """Read an answer without `alt=sse`, which is a list of the same events."""
         for event in answer if isinstance(answer, list) else [answer]:
             self.absorb(event)
 
-    def _part(self, part: Any) -> None:
-        draft, signature = self._draft, part.get("thoughtSignature")
-        if call := part.get("functionCall"):
+    def _add(self, block: Any) -> None:
+        draft, signature = self._draft, block.get("thoughtSignature")
+        if call := block.get("functionCall"):
             draft_call = draft.add_call(call.get("id"), call.get("name"))
             draft_call.give(call.get("args"))
             draft_call.signature = signature
-        elif part.get("thought"):
-            draft.thinking(part.get("text") or "")
-        elif "text" in part:
-            draft.text(part["text"])
+        elif block.get("thought"):
+            draft.thinking(block.get("text") or "")
+        elif "text" in block:
+            draft.text(block["text"])
             if signature:
                 last = draft.parts[-1] if draft.parts else None
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
         elif signature:
-            # A part that is nothing else goes back as it came.
+            # A signature alone goes back in an empty text.
             draft.add_text().signature = signature
 
     def _stop(self, reason: str, message: str) -> None:
@@ -258,7 +265,7 @@ class GeminiReader:
         prompt, read = usage.get("promptTokenCount"), usage.get("cachedContentTokenCount") or 0
         tools = usage.get("toolUsePromptTokenCount") or 0
         spoken, thought = usage.get("candidatesTokenCount"), usage.get("thoughtsTokenCount") or 0
-        # Each response of a long answer is billed with the prompt and all that came before it.
+        # Each response of a long answer is billed with the prompt and all earlier responses.
         self._draft.usage = self._before + replace_usage(
             Usage(),
             input=max(0, prompt - read) + tools if isinstance(prompt, int) else None,

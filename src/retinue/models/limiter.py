@@ -1,21 +1,23 @@
 """One limiter for each account at a provider, shared by every run of the process.
 
-A run passes its gate before each request. Nothing is limited until a provider refuses. Then every request waits until
-the moment it named (or a growing pause, if it named none), the number of requests at once is halved, and one request
-goes ahead to see whether the provider accepts again. After its answer the others follow one by one, faster every
-second; every few answers one more is allowed at once. After five quiet minutes all of this is forgotten.
+A run passes its gate before each request. Nothing is limited until the provider refuses a request. Then all requests
+wait for the time that the provider named, or for a pause that doubles with each refusal, and the number of concurrent
+requests is halved. One request probes whether the provider accepts again. After its answer the others are sent one by
+one, at shrinking intervals, and every few answers raise the number of concurrent requests by one. Five minutes without
+a refusal reset the limiter.
 
     calm ──refused──▶ held ──time──▶ one probe ──answered──▶ paced ──quiet──▶ calm
                        ▲                  │
                        └──────refused─────┘
 
-Requests go in the order they came, and one that is cancelled at any moment returns its place or its slot.
+Requests are sent in the order of their arrival. A request that is cancelled gives back its place in the queue or its
+slot.
 
-A provider's prompt cache can be read once the first answer to that prompt has begun. So while the first request with a
-cold prefix is on its way, others with the same prefix wait for its first part, but not for long.
+A provider's prompt cache can be read once the first answer to that prompt has begun. Therefore requests with the same
+cold prefix wait until the first of them receives the beginning of its answer, for ten seconds at most.
 
-Processes do not tell one another what they learned: each meets the provider's refusal itself and then keeps
-`Retry-After`. Only workers of a cluster share it (`own_holds` and `hold`).
+Each process learns from the refusals of its own requests. Only the workers of a cluster share how long a provider told
+them to wait (`own_holds` and `hold`).
 """
 
 from __future__ import annotations
@@ -29,16 +31,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
-
-from msgspec import Struct
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.format import format_wait
 from retinue.core.outcome import Failure, FailureKind
 from retinue.core.tool import ToolSpec
 from retinue.models.protocol import overhead
+from retinue.models.retry import RequestGate
 
 if TYPE_CHECKING:
     from retinue.models.providers import Provider
@@ -46,16 +47,15 @@ if TYPE_CHECKING:
 
 CUT_FACTOR = 0.5
 CUT_INTERVAL_SECONDS = 1.0
-"""Within this time the number of requests at once is cut only once, however many are refused."""
+"""All refusals within this time halve the number of concurrent requests once."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 MAX_RETRY_AFTER_SECONDS = 3_600.0
-"""After a longer Retry-After it is tried again all the same."""
+"""A longer Retry-After is shortened to this."""
 MAX_QUEUE_SECONDS = 600.0
-"""A provider that closes for longer is not waited for: the request fails, and says until when."""
+"""A request fails at once when the provider accepts none for longer than this; the failure states for how long."""
 PROBE_SECONDS = 5.0
 SPREAD_SECONDS = 1.0
-"""In the first such time after a pause, starts are spread over it; in each further one they may follow each other
-twice as fast."""
+"""The waiting requests are spread over this time after a pause; in each further such time the interval halves."""
 SPREAD_INTERVALS = 10
 FORGET_SECONDS = 300.0
 CLOCK_ROUNDING_SECONDS = 1e-6
@@ -65,19 +65,17 @@ MIN_FOLLOW_SECONDS, MAX_FOLLOW_SECONDS = 2.0, 10.0
 MAX_PREFIXES = 256
 MIN_CACHED_TOKENS = 1_024
 """No provider caches shorter prompts."""
-CACHING = frozenset(
+CACHING_PROVIDERS = frozenset(
     {"anthropic", "openai", "openai-responses", "azure", "gemini", "deepseek", "xai", "moonshot", "openrouter"}
 )
-"""Providers that cache prompts."""
 BUSY: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded"})
 _NO_ANSWER: frozenset[FailureKind] = frozenset({"server", "dropped", "timeout", "internal", "stopped"})
 
-Waiting = Callable[[], AbstractContextManager[None]]
+WaitContext = Callable[[], AbstractContextManager[None]]
 
 
 class Prefix:
-    """One beginning of prompts. While `leader` asks with it first, `followers` wait; they are woken with True when
-    they may ask, and with False when one of them has to lead."""
+    """A beginning that several prompts share. While the request of `leader` is the first with it, `followers` wait."""
 
     __slots__ = ("followers", "leader", "timer", "warm_until")
 
@@ -87,8 +85,14 @@ class Prefix:
         self.followers: list[asyncio.Future[bool]] = []
         self.timer: Timer | None = None
 
+    def follow(self) -> asyncio.Future[bool]:
+        """Return what a follower waits for: True when it may ask, False when one of the followers has to lead."""
+        follower: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.followers.append(follower)
+        return follower
+
     def release(self, *, ask: bool) -> None:
-        """End the lead."""
+        """End the lead and wake the followers."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -99,65 +103,55 @@ class Prefix:
                 follower.set_result(ask)
 
 
-class LimiterGate:
-    """The gate of one run (`retinue.models.retry.RequestSlot`). `waiting` is entered while the run has to wait, so
-    that its idle clock can stand still."""
+class LimiterGate(RequestGate):
+    """The gate of one run (`retinue.models.retry.RequestGate`). `waiting` is entered while the run waits, so that its
+    idle clock stops."""
 
     __slots__ = ("_limiter", "begun", "in_flight", "leads", "prefix", "sent_at", "waiting")
 
-    def __init__(self, limiter: Limiter, prefix: Prefix | None, waiting: Waiting | None) -> None:
+    def __init__(self, limiter: Limiter, prefix: Prefix | None, waiting: WaitContext | None) -> None:
         self._limiter = limiter
         self.prefix = prefix
-        self.waiting: Waiting = waiting or nullcontext
+        self.waiting: WaitContext = waiting or nullcontext
         self.in_flight = 0
         self.sent_at = 0.0
         self.begun = False
         self.leads = False
 
     async def before(self) -> Failure | None:
-        """Return when the request may be sent. A failure means that it must not be."""
+        """Wait until the request may be sent. Return a failure if it must not be sent."""
         if self._limiter.enter(self):
             return None
         with self.waiting():
             return await self._limiter.wait(self)
 
     def began(self) -> None:
-        """Note that the first part of the answer is here."""
+        """Note that the first part of the answer has arrived."""
         if self.in_flight and not self.begun:
             self.begun = True
             self._limiter.answered(self)
 
     def held(self) -> float:
-        """Return for how many seconds no request of this account is admitted."""
-        return self._limiter.state().held_seconds
+        """Return for how many seconds no request of this account is sent."""
+        return self._limiter.held_seconds
 
     async def after(self, failure: Failure | None) -> None:
-        """The request is over. Called while its task is being cancelled, nothing is learned."""
+        """Note the end of the request. The limiter learns nothing from a request whose task is being cancelled."""
         task = asyncio.current_task()
         self._limiter.leave(self, failure, cancelled=task is not None and task.cancelling() > 0)
 
 
-class LimiterState(Struct, frozen=True):
-    """`limit` None: any number at once. `held_seconds`: no request is sent for so long."""
-
-    provider: str
-    in_flight: int
-    waiting: int
-    limit: int | None
-    held_seconds: float
-
-
 class Limiter:
-    """One account. All times are monotonic seconds; `draw` returns numbers from 0 to 1, for jitter."""
+    """The limiter of one account. All times are monotonic seconds; `draw` returns numbers from 0 to 1, for jitter."""
 
     def __init__(self, provider: str, clock: Clock, draw: Callable[[], float]) -> None:
         self._provider = provider
         self._clock = clock
         self._draw = draw
-        self._in_flight = 0
+        self.in_flight = 0
         self._arrivals = 0
         self._queue: list[tuple[int, asyncio.Future[Failure | None], LimiterGate]] = []
-        """By order of arrival. A future is done when its request may go, or will not."""
+        """By order of arrival. A future is done when its request may be sent, or has failed."""
         self._timer: Timer | None = None
         self._prefixes: dict[str, Prefix] = {}
         self._first_part_seconds: deque[float] = deque(maxlen=16)
@@ -168,14 +162,15 @@ class Limiter:
 
     def _forget(self) -> None:
         self._calm = True
-        self._limit = math.inf
+        self.limit = math.inf
+        """The number of concurrent requests."""
         self._held_until = self._next_start = 0.0
         self._opened_at = -math.inf
         self._phase: Literal["open", "probe due", "probing"] = "open"
         self._refusals_in_row = self._answers_at_limit = 0
 
     def prefix(self, key: str) -> Prefix:
-        """Return the prefix of that key. Of too many, the cold ones are forgotten."""
+        """Return the prefix of that key. Cold prefixes are dropped when there are too many."""
         if key not in self._prefixes and len(self._prefixes) >= MAX_PREFIXES:
             now = self._clock.monotonic()
             for other, prefix in list(self._prefixes.items()):
@@ -183,22 +178,23 @@ class Limiter:
                     del self._prefixes[other]
         return self._prefixes.setdefault(key, Prefix())
 
-    def state(self) -> LimiterState:
-        turns: list[asyncio.Future[Failure | None] | asyncio.Future[bool]] = [turn for _, turn, _ in self._queue]
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait, for their turn or for a warm cache."""
+        futures: list[asyncio.Future[Any]] = [turn for _, turn, _ in self._queue]
         for prefix in self._prefixes.values():
-            turns += prefix.followers
-        return LimiterState(
-            provider=self._provider,
-            in_flight=self._in_flight,
-            waiting=sum(not turn.done() for turn in turns),
-            limit=None if self._limit == math.inf else int(self._limit),
-            held_seconds=max(self._held_until - self._clock.monotonic(), 0.0),
-        )
+            futures += prefix.followers
+        return sum(not future.done() for future in futures)
 
-    # Going in
+    @property
+    def held_seconds(self) -> float:
+        """The seconds for which no request is sent."""
+        return max(self._held_until - self._clock.monotonic(), 0.0)
+
+    # Admission
 
     def enter(self, gate: LimiterGate) -> bool:
-        """Let a request go at once if nothing stands in its way."""
+        """Return whether the request may be sent at once."""
         now = self._clock.monotonic()
         prefix = gate.prefix
         if prefix is not None and prefix.leader is not None and now >= prefix.warm_until:
@@ -212,7 +208,7 @@ class Limiter:
         self._arrivals += 1
         number, prefix = self._arrivals, gate.prefix
         if prefix is not None:
-            while prefix.leader is not None and not await self._follow(prefix):
+            while prefix.leader is not None and not await prefix.follow():
                 pass
             if self.enter(gate):
                 return None
@@ -228,17 +224,13 @@ class Limiter:
                 self._end_lead(gate)
                 self._admit()
             else:
-                # It had been let in before it could know.
+                # It was admitted, and cancelled before it was woken.
                 self.leave(gate, None, cancelled=True)
             raise
 
-    async def _follow(self, prefix: Prefix) -> bool:
-        follower: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        prefix.followers.append(follower)
-        return await follower
-
     def _delay(self, now: float) -> float | None:
-        """Return 0.0 to go now, seconds after which to look again, or None to wait until a request ends."""
+        """Return 0.0 if the next request may be sent now, the seconds after which to check again, or None if a request
+        has to end first."""
         if self._calm:
             return 0.0
         delay = max(self._held_until, self._next_start) - now
@@ -248,10 +240,10 @@ class Limiter:
             self._open(now)
         elif delay > CLOCK_ROUNDING_SECONDS:
             return delay
-        return None if self._in_flight >= self._limit else 0.0
+        return None if self.in_flight >= self.limit else 0.0
 
     def _grant(self, gate: LimiterGate, now: float) -> None:
-        self._in_flight += 1
+        self.in_flight += 1
         gate.in_flight += 1
         gate.sent_at = now
         gate.begun = False
@@ -260,7 +252,7 @@ class Limiter:
         prefix = gate.prefix
         if prefix is not None and now >= prefix.warm_until and prefix.leader in (None, gate):
             prefix.leader, gate.leads = gate, True
-            # When the leader takes too long, all followers go, though the cache may be cold.
+            # All followers are sent when the leader takes too long, though the cache may be cold.
             prefix.timer = self._clock.call_later(self._follow_seconds(), partial(prefix.release, ask=True))
 
     def _pace(self, now: float) -> None:
@@ -270,10 +262,10 @@ class Limiter:
             return
         age = (now - self._opened_at) / SPREAD_SECONDS
         if age < SPREAD_INTERVALS:
-            self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self._limit / 2.0**age
+            self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self.limit / 2.0**age
 
     def _admit(self) -> None:
-        """Admit every request that may go; arrange to look again when time alone can change that."""
+        """Admit every request that may be sent, and set a timer if the next one only has to wait."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -307,7 +299,7 @@ class Limiter:
                 turn.set_result(failure)
             self._end_lead(gate, ask=True)
 
-    # Coming out
+    # Answers and refusals
 
     def answered(self, gate: LimiterGate) -> None:
         now = self._clock.monotonic()
@@ -332,7 +324,7 @@ class Limiter:
             self.answered(gate)
         elif failure is not None or not gate.begun:
             self._learn(gate, failure)
-        self._in_flight -= 1
+        self.in_flight -= 1
         self._end_lead(gate)
         if self._queue:
             self._admit()
@@ -347,24 +339,24 @@ class Limiter:
             self._accept(gate, now)
 
     def _accept(self, gate: LimiterGate, now: float) -> None:
-        """Learn from an accepted request. One that was sent before the last refusal says nothing about now."""
+        """Learn from an accepted request, unless it was sent before the last refusal."""
         if self._calm or gate.sent_at <= self._busy_at:
             return
         self._refusals_in_row = 0
         if self._phase == "probing":
             self._open(now)
-        if self._in_flight >= self._limit:
+        if self.in_flight >= self.limit:
             self._answers_at_limit += 1
-            if self._answers_at_limit >= max(1, self._limit // 4):
-                self._limit, self._answers_at_limit = self._limit + 1, 0
+            if self._answers_at_limit >= max(1, self.limit // 4):
+                self.limit, self._answers_at_limit = self.limit + 1, 0
 
     def _lose(self, gate: LimiterGate) -> None:
-        """If a request that ended without an answer was the probe, another is sent."""
+        """Send another probe if the probe ended without an answer."""
         if self._phase == "probing" and gate.sent_at > self._busy_at:
             self._phase, self._next_start = "probe due", 0.0
 
     def _refuse(self, gate: LimiterGate, now: float, retry_after: float | None, *, busy: bool) -> None:
-        """Learn from a refused request. `busy`: because of too many."""
+        """Learn from a refused request. `busy`: the provider refused it because of too many requests."""
         if retry_after is not None and math.isnan(retry_after):
             retry_after = None
         busy = busy and gate.sent_at > self._busy_at
@@ -389,9 +381,9 @@ class Limiter:
             return
         self._cut_at = now
         self._answers_at_limit = 0
-        # Without a limit so far, the number in flight is what proved to be too much.
-        at_once = self._in_flight if self._limit == math.inf else self._limit
-        self._limit = float(max(math.floor(CUT_FACTOR * at_once), 1))
+        # Without a limit so far, the requests in flight were too many.
+        concurrent = self.in_flight if self.limit == math.inf else self.limit
+        self.limit = float(max(math.floor(CUT_FACTOR * concurrent), 1))
 
     def _hold(self, now: float, until: float) -> None:
         self._calm = False
@@ -408,18 +400,18 @@ class Limiter:
             gate.prefix.release(ask=ask)
 
     def _follow_seconds(self) -> float:
-        """Return how long others wait for a leader: somewhat longer than first parts usually take."""
+        """Return how long followers wait for a leader: one and a half times the median time to a first part."""
         usual = sorted(self._first_part_seconds) or [0.0]
         return min(max(1.5 * usual[len(usual) // 2], MIN_FOLLOW_SECONDS), MAX_FOLLOW_SECONDS)
 
-    # Beside other processes
+    # Holds that processes share
 
     def own_hold_seconds(self) -> float:
-        """Return for how long the provider has told this process to wait."""
+        """Return for how long the provider told this process to wait."""
         return self._own_hold_until - self._clock.monotonic()
 
     def hold(self, seconds: float) -> None:
-        """Wait as another process was told to. How many go at once is not learned from others."""
+        """Wait as the provider told another process to. The number of concurrent requests stays as it is."""
         now = self._clock.monotonic()
         if seconds > 0.0 and now + seconds > self._held_until:
             self._hold(now, now + seconds)
@@ -434,63 +426,52 @@ class Limiters:
         self._limiters: dict[tuple[str, str], Limiter] = {}
 
     def gate_for(
-        self, provider_id: str, account: str, prefix_key: str | None = None, *, waiting: Waiting | None = None
+        self, provider_id: str, account: str, prefix_key: str | None = None, *, waiting: WaitContext | None = None
     ) -> LimiterGate:
-        """Return the gate for one run. `prefix_key` (see `shared_prefix`) staggers cold starts at providers that
-        cache."""
-        # One key, one quota, two wire formats.
-        limiter = self._limiter(provider_id.removesuffix("-responses"), account)
-        prefix = None
-        if prefix_key is not None and provider_id in CACHING:
-            prefix = limiter.prefix(prefix_key)
+        """Return the gate of one run. `prefix_key` (see `shared_prefix`) lets requests with a cold prefix wait for the
+        first of them."""
+        # One key has one quota for both wire formats of OpenAI.
+        limiter = self.limiter(provider_id.removesuffix("-responses"), account)
+        prefix = limiter.prefix(prefix_key) if prefix_key is not None and provider_id in CACHING_PROVIDERS else None
         return LimiterGate(limiter, prefix, waiting)
 
-    def _limiter(self, family: str, account: str) -> Limiter:
-        limiter = self._limiters.get((family, account))
-        if limiter is None:
-            limiter = self._limiters[family, account] = Limiter(family, self._clock, self._draw)
-        return limiter
+    def limiter(self, family: str, account: str) -> Limiter:
+        """Return the limiter of one account, which is made at its first request."""
+        key = (family, account)
+        if key not in self._limiters:
+            self._limiters[key] = Limiter(family, self._clock, self._draw)
+        return self._limiters[key]
 
     def own_holds(self) -> dict[str, float]:
-        """Return for how many seconds providers have told this process to wait, by a name of the account for other
-        processes. A hold that came from another process is not among them."""
-        holds = {}
-        for (family, account), limiter in self._limiters.items():
-            seconds = limiter.own_hold_seconds()
-            if seconds > 0.0:
-                holds[f"{family} {account}"] = seconds
-        return holds
+        """Return for how many seconds providers told this process to wait, by a name of the account that other
+        processes understand. Holds that came from another process are left out."""
+        holds = {" ".join(account): limiter.own_hold_seconds() for account, limiter in self._limiters.items()}
+        return {name: seconds for name, seconds in holds.items() if seconds > 0.0}
 
     def hold(self, name: str, seconds: float) -> None:
-        """Let an account wait as another process was told to."""
+        """Let an account wait as the provider told another process to."""
         family, _, account = name.partition(" ")
-        self._limiter(family, account).hold(seconds)
-
-    def states(self) -> list[LimiterState]:
-        """Return the state of every account, for people."""
-        return [limiter.state() for limiter in self._limiters.values()]
+        self.limiter(family, account).hold(seconds)
 
 
 _OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Limiters] = WeakKeyDictionary()
 
 
 def process_limiters() -> Limiters:
-    """Return the limiters that everything on the running event loop shares, whatever its project."""
+    """Return the limiters that all projects on the running event loop share."""
     return _OF_LOOP.setdefault(asyncio.get_running_loop(), Limiters())
 
 
 def account_of(provider: Provider) -> str:
-    """Return who pays at a provider: a digest of key and address, from which neither can be read."""
+    """Return the account at a provider: a digest of key and address, which reveals neither."""
     text = f"{provider.api_key}{provider.helper or ''}\0{provider.base_url}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=12).hexdigest()
 
 
 def shared_prefix(provider: Provider, model: str, system: str, tools: Sequence[ToolSpec]) -> str | None:
-    """Return the key of what every request of a run begins with; None where waiting for a warm cache
-    could not pay: the provider has none, it is this machine, or the prefix is too short."""
-    if provider.id not in CACHING or provider.local:
-        return None
-    if overhead(system, tools) < MIN_CACHED_TOKENS:
+    """Return the key of the beginning that all requests of a run share. Return None if waiting for a warm cache cannot
+    pay: the provider has no cache, the server is on this machine, or the prefix is too short."""
+    if provider.id not in CACHING_PROVIDERS or provider.local or overhead(system, tools) < MIN_CACHED_TOKENS:
         return None
     import orjson
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -19,10 +20,12 @@ from retinue.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    text_of,
 )
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import MessageDraft
 from retinue.models.efforts import effort_for, efforts_of, level_of, version_of
+from retinue.models.known import Quirks
 from retinue.models.openai_chat_reader import ChatReader
 from retinue.models.openai_responses import OpenAIResponsesModel
 from retinue.models.protocol import (
@@ -33,8 +36,7 @@ from retinue.models.protocol import (
     Part,
     cache_mark,
     data_url,
-    joined_text,
-    own,
+    is_from_provider,
     result_text,
     safe_id,
     sent_arguments,
@@ -47,43 +49,31 @@ from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 
 
-class ChatShape(NamedTuple):
-    """How one server wants a conversation. `role` is what the system prompt is called, `field`
-    where thinking is sent back; the rest is described in `Quirks`."""
-
-    role: str = "system"
-    field: str | None = None
-    field_required: bool = False
-    assistant_after_tools: bool = False
-    call_id_length: int = 0
-    documents: str | None = None
-
-    def call_id(self, id: str) -> str:
-        if self.call_id_length:
-            return short_id(id, self.call_id_length)
-        return safe_id(id)
-
-
-def build_messages(request: ModelRequest, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
+def build_messages(request: ModelRequest, info: ModelInfo, quirks: Quirks) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if request.system:
-        messages.append({"role": shape.role, "content": request.system})
+        role = "developer" if info.provider == "openai" and info.thinking else "system"
+        messages.append({"role": quirks.system_role or role, "content": request.system})
     for message in request.messages:
         if isinstance(message, AssistantMessage):
-            messages += _assistant(message, info, shape)
+            messages += _assistant(message, info, quirks)
         elif isinstance(message, ToolMessage):
-            messages += _results(message, info, shape)
+            messages += _results(message, info, quirks)
         else:
-            messages += _user(message, info, shape)
-    if shape.assistant_after_tools:
+            messages += _user(message, info, quirks)
+    if quirks.assistant_after_tools:
         return _with_turns_between(messages)
     return messages
 
 
+def _call_id(id: str, quirks: Quirks) -> str:
+    return short_id(id, quirks.call_id_length) if quirks.call_id_length else safe_id(id)
+
+
 def _with_turns_between(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mistral refuses a user's words right after a tool's result: "Unexpected role 'user' after
-    role 'tool'" (code 3230). A short turn of the assistant between them is what its own SDK's
-    users put there (pydantic-ai models/mistral.py)."""
+    """Return the messages with a short turn of the assistant between a tool's result and the user's message, as users
+    of Mistral's SDK do (pydantic-ai models/mistral.py). Mistral refuses them side by side: "Unexpected role 'user'
+    after role 'tool'" (code 3230)."""
     separated: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "user" and separated and separated[-1]["role"] == "tool":
@@ -111,85 +101,84 @@ def _mark(message: dict[str, Any], mark: dict[str, Any]) -> None:
     message["content"][-1]["cache_control"] = mark
 
 
-def _user(message: UserMessage, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
-    parts = visible(message.content, info)
-    if not parts:
+def _user(message: UserMessage, info: ModelInfo, quirks: Quirks) -> list[dict[str, Any]]:
+    content = visible(message.content, info)
+    if not content:
         return []
-    if all(isinstance(part, Text) for part in parts):
-        return [{"role": "user", "content": joined_text(parts)}]
-    return [{"role": "user", "content": [_part(part, shape) for part in parts]}]
+    if all(isinstance(block, Text) for block in content):
+        return [{"role": "user", "content": text_of(content)}]
+    return [{"role": "user", "content": [_encode_block(block, quirks) for block in content]}]
 
 
-def _part(part: Content, shape: ChatShape) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, Document):
-        if shape.documents == "document_url":
-            return {"type": "document_url", "document_url": data_url(part), "document_name": part.name}
-        return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
-    return {"type": "image_url", "image_url": {"url": data_url(part)}}
+def _encode_block(block: Content, quirks: Quirks) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    if isinstance(block, Document):
+        if quirks.documents == "document_url":
+            return {"type": "document_url", "document_url": data_url(block), "document_name": block.name}
+        return {"type": "file", "file": {"filename": block.name, "file_data": data_url(block)}}
+    return {"type": "image_url", "image_url": {"url": data_url(block)}}
 
 
-def _results(message: ToolMessage, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
-    """One message per result. A result may hold text only: images and documents follow as the
-    user's, after the last result, because nothing may stand between the results of one turn."""
+def _results(message: ToolMessage, info: ModelInfo, quirks: Quirks) -> list[dict[str, Any]]:
+    """Return one message per result. A result can only hold text, and nothing may come between the results of one turn.
+    Therefore images and documents follow after the last result, in a message of the user."""
     messages: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
     for result in message.results:
-        parts = visible(result.content, info)
-        text = joined_text(parts)
+        text = text_of(visible(result.content, info))
         files = visible_files(result, info)
         if files:
             kind = "Documents" if isinstance(files[0], Document) else "Images"
             after.append({"type": "text", "text": f"{kind} from the tool {result.name}:"})
-            after += [_part(file, shape) for file in files]
+            after += [_encode_block(file, quirks) for file in files]
             text = text or f"(see the {kind.lower()} below)"
         messages.append(
-            {"role": "tool", "tool_call_id": shape.call_id(result.call_id), "content": text or result_text(result)}
+            {"role": "tool", "tool_call_id": _call_id(result.call_id, quirks), "content": text or result_text(result)}
         )
     if after:
         messages.append({"role": "user", "content": after})
     return messages
 
 
-def _assistant(message: AssistantMessage, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
-    text = "\n".join(part.text for part in message.content if isinstance(part, Text) and part.text)
+def _assistant(message: AssistantMessage, info: ModelInfo, quirks: Quirks) -> list[dict[str, Any]]:
+    text = "\n".join(block.text for block in message.content if isinstance(block, Text) and block.text)
     turn: dict[str, Any] = {"role": "assistant", "content": text or None}
-    same = own(message, info)
+    field, is_own = quirks.reasoning_field, is_from_provider(message, info)
     if message.tool_calls:
-        turn["tool_calls"] = [_call(call, same, shape) for call in message.tool_calls]
+        turn["tool_calls"] = [_call(call, is_own, quirks) for call in message.tool_calls]
     elif not text:
         return []
-    if shape.field and same:
-        _return_thinking(turn, message, shape.field)
-    if shape.field and shape.field_required and message.tool_calls:
+    if field and is_own:
+        _return_thinking(turn, message, field)
+    if field and quirks.reasoning_required and message.tool_calls:
         # DeepSeek and Kimi refuse a turn with calls that lacks the field, even one of another model.
-        turn.setdefault(shape.field, "")
+        turn.setdefault(field, "")
     return [turn]
 
 
-def _call(call: ToolCall, same: bool, shape: ChatShape) -> dict[str, Any]:
-    arguments = orjson.dumps(sent_arguments(call)).decode()
-    sent = {"id": shape.call_id(call.id), "type": "function", "function": {"name": call.name, "arguments": arguments}}
-    if call.signature and same:
+def _call(call: ToolCall, is_own: bool, quirks: Quirks) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": orjson.dumps(sent_arguments(call)).decode()}
+    sent = {"id": _call_id(call.id, quirks), "type": "function", "function": function}
+    if call.signature and is_own:
         sent["extra_content"] = {"google": {"thought_signature": call.signature}}
     return sent
 
 
 def _return_thinking(turn: dict[str, Any], message: AssistantMessage, field: str) -> None:
-    thoughts = [part for part in message.content if isinstance(part, Thinking)]
+    thoughts = [block for block in message.content if isinstance(block, Thinking)]
     if field == "reasoning_details":
         if details := _details(thoughts):
             turn[field] = details
-    elif text := "".join(part.text for part in thoughts):
+    elif text := "".join(thought.text for thought in thoughts):
         turn[field] = text
 
 
 def _details(thoughts: list[Thinking]) -> list[Any]:
-    """Return what the last thinking part kept (it grew with the stream and holds all); nothing if its
-    signature is of another format."""
+    """Return the details in the last signature, which has those of the whole message; none if it is of another
+    format."""
     try:
-        details = orjson.loads(next(part.signature for part in reversed(thoughts) if part.signature))
+        details = orjson.loads(next(thought.signature for thought in reversed(thoughts) if thought.signature))
     except (StopIteration, orjson.JSONDecodeError):
         return []
     if isinstance(details, list):
@@ -200,18 +189,15 @@ def _details(thoughts: list[Thinking]) -> list[Any]:
 _ROLE_ORDER = re.compile(r"role '?user'? after role '?tool")
 """Mistral, code 3230: "Unexpected role 'user' after role 'tool'" (avante.nvim#2695)."""
 _MARKED_ROUTES = ("anthropic/", "google/")
-"""Models that OpenRouter caches only where a mark stands (its guide "prompt caching")."""
+"""Models that OpenRouter caches only up to a mark (its guide "prompt caching")."""
 
 
 class OpenAIChatModel(WireModel):
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._given = (given, named)
-        quirks = self._quirks
-        self._field = quirks.reasoning_field
-        self._field_required = quirks.reasoning_required
-        self._field_learned = False
-        self._assistant_after_tools = quirks.assistant_after_tools
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._arguments = (arguments, options)
+        self._nests_effort = self._quirks.reasoning_field == "reasoning_details"
+        self._reasoning_learned = False
         self._wants_responses = False
         self._responses: WireModel | None = None
 
@@ -234,29 +220,18 @@ class OpenAIChatModel(WireModel):
                     yield part
             if not self._wants_responses:
                 return
-            self._responses = self._as_responses()
+            arguments, options = self._arguments
+            self._responses = OpenAIResponsesModel(*arguments, **options)
             yield Noted("model-api", f"{self._info.full_name} is asked through the Responses API from here on.")
         async with aclosing(self._responses.stream(request)) as parts:
             async for part in parts:
                 yield part
 
-    def _as_responses(self) -> WireModel:
-        arguments, named = self._given
-        return OpenAIResponsesModel(*arguments, **named)
-
     def body(self, request: ModelRequest) -> dict[str, Any]:
         quirks = self._quirks
-        shape = ChatShape(
-            self._system_role(),
-            self._field,
-            self._field_required,
-            self._assistant_after_tools,
-            quirks.call_id_length,
-            quirks.documents,
-        )
         body: dict[str, Any] = {
             "model": self._info.id,
-            "messages": build_messages(request, self._info, shape),
+            "messages": build_messages(request, self._info, quirks),
             "stream": True,
         }
         if quirks.stream_usage:
@@ -286,32 +261,25 @@ class OpenAIChatModel(WireModel):
         return self._quirks.cache_control
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """Servers of reasoning models either want the reasoning back or do not want it, and say
-        so by refusing: the other way is tried once. Mistral's order of roles is learned in the same
-        way, since its models also stand behind gateways."""
-        message = refusal.said
-        if _ROLE_ORDER.search(message) and not self._assistant_after_tools:
-            self._assistant_after_tools = True
+        """Learn from a refusal whether the server wants the reasoning back; the other way is tried once. Mistral's
+        order of roles is learned in the same way, because gateways serve its models as well."""
+        message, quirks = refusal.text, self._quirks
+        if _ROLE_ORDER.search(message) and not quirks.assistant_after_tools:
+            self._quirks = replace(quirks, assistant_after_tools=True)
             return True
         if "v1/responses" in message or "responses api" in message:
             # "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions.
             # Please use /v1/responses instead." (pipecat#4043, litellm#34569)
             self._wants_responses = True
             return False
-        if "reasoning_content" in message and not self._field_learned:
-            self._field_learned = True
+        if "reasoning_content" in message and not self._reasoning_learned:
+            self._reasoning_learned = True
             is_required = any(word in message for word in ("must be passed", "missing", "required"))
-            if is_required or self._field is None:
-                self._field, self._field_required = "reasoning_content", True
-            else:
-                self._field, self._field_required = None, False
+            required = is_required or quirks.reasoning_field is None
+            field = "reasoning_content" if required else None
+            self._quirks = replace(quirks, reasoning_field=field, reasoning_required=required)
             return True
         return super().adapt(request, body, refusal)
-
-    def _system_role(self) -> str:
-        if self._quirks.system_role:
-            return self._quirks.system_role
-        return "developer" if self._openai and self._info.thinking else "system"
 
     def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
         level = level_of(request.thinking)
@@ -324,7 +292,7 @@ class OpenAIChatModel(WireModel):
             chosen = (efforts.off if level == "off" and effort is None else efforts.on) or {}
             for name, value in chosen.items():
                 body[name] = {**body[name], **value} if isinstance(body.get(name), dict) else value
-            if effort is not None and self._quirks.reasoning_field == "reasoning_details":
+            if effort is not None and self._nests_effort:
                 body["reasoning"] = {"effort": effort}
             elif effort is not None:
                 body["reasoning_effort"] = effort

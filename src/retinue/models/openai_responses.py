@@ -8,8 +8,18 @@ from typing import Any
 
 import orjson
 
-from retinue.core.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
-from retinue.core.messages import ToolMessage as Results
+from retinue.core.messages import (
+    AssistantMessage,
+    Content,
+    Document,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    text_of,
+)
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.efforts import effort_for, level_of
@@ -18,8 +28,7 @@ from retinue.models.protocol import (
     ModelInfo,
     ModelRequest,
     data_url,
-    joined_text,
-    own,
+    is_from_provider,
     result_text,
     safe_id,
     sent_arguments,
@@ -31,70 +40,70 @@ from retinue.models.wire import StreamReader, WireModel
 
 
 def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[Any]:
-    """`stale` are the reasoning items that the provider no longer accepts."""
+    """Return the input of a request. `stale` are the reasoning items that the provider no longer accepts."""
     items: list[Any] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
             items += _assistant(message, info, stale)
-        elif isinstance(message, Results):
+        elif isinstance(message, ToolMessage):
             items += [_result(result, info) for result in message.results]
         else:
-            parts = visible(message.content, info)
-            if parts:
-                items.append({"role": "user", "content": [_part(part) for part in parts]})
+            content = visible(message.content, info)
+            if content:
+                items.append({"role": "user", "content": [_encode_block(block) for block in content]})
     return items
 
 
-def _part(part: Content) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"type": "input_text", "text": part.text}
-    if isinstance(part, Document):
-        return {"type": "input_file", "filename": part.name, "file_data": data_url(part)}
-    return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
+def _encode_block(block: Content) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"type": "input_text", "text": block.text}
+    if isinstance(block, Document):
+        return {"type": "input_file", "filename": block.name, "file_data": data_url(block)}
+    return {"type": "input_image", "image_url": data_url(block), "detail": "auto"}
 
 
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
-    parts = visible(result.content, info)
-    output: Any = [_part(part) for part in parts]
-    if all(isinstance(part, Text) for part in parts):
-        output = joined_text(parts) or result_text(result)
+    content = visible(result.content, info)
+    output: Any = [_encode_block(block) for block in content]
+    if all(isinstance(block, Text) for block in content):
+        output = text_of(content) or result_text(result)
     return {"type": "function_call_output", "call_id": safe_id(result.call_id), "output": output}
 
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[Any]:
-    """Reasoning stands before what it led to, as it came. One that led to nothing, because its
-    turn was cut off, is left out: the API refuses it."""
+    """Return the items of a message, each after the reasoning that led to it. Reasoning at the end of a message that
+    was cut off is left out, because the API refuses it."""
     items: list[Any] = []
-    waiting: list[Any] = []
-    same = own(message, info)
-    for part in message.content:
-        if isinstance(part, Thinking):
-            if same and part.provider == info.provider and part.signature not in stale:
-                waiting += _reasoning(part)
+    reasoning: list[Any] = []
+    is_own = is_from_provider(message, info)
+    for block in message.content:
+        if isinstance(block, Thinking):
+            if is_own and block.provider == info.provider and block.signature not in stale:
+                reasoning += _reasoning(block)
             continue
-        if isinstance(part, ToolCall):
+        if isinstance(block, ToolCall):
             item = {
                 "type": "function_call",
-                "call_id": safe_id(part.id),
-                "name": part.name,
-                "arguments": orjson.dumps(sent_arguments(part)).decode(),
+                "call_id": safe_id(block.id),
+                "name": block.name,
+                "arguments": orjson.dumps(sent_arguments(block)).decode(),
             }
-        elif part.text:
-            item = {"role": "assistant", "content": part.text}
-            if same and part.signature in ("commentary", "final_answer"):
-                item["phase"] = part.signature
+        elif block.text:
+            item = {"role": "assistant", "content": block.text}
+            if is_own and block.signature in ("commentary", "final_answer"):
+                item["phase"] = block.signature
         else:
             continue
-        items += [*waiting, item]
-        waiting = []
+        items += [*reasoning, item]
+        reasoning = []
     return items
 
 
-def _reasoning(part: Thinking) -> list[Any]:
-    """Return the reasoning item that was kept; nothing if the signature is of another format, or lacks
-    what the provider needs to read it again."""
+def _reasoning(thinking: Thinking) -> list[Any]:
+    """Return the reasoning item in the signature; none if it is of another format, or lacks the encrypted content that
+    the provider needs."""
     try:
-        item = orjson.loads(part.signature or "")
+        item = orjson.loads(thinking.signature or "")
     except orjson.JSONDecodeError:
         return []
     is_complete = isinstance(item, dict) and item.get("type") == "reasoning" and item.get("encrypted_content")
@@ -126,7 +135,7 @@ class OpenAIResponsesModel(WireModel):
             if self._quirks.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = self._quirks.parallel_tool_calls
         if request.max_output is not None:
-            # The API's own minimum.
+            # The API accepts no less than 16.
             body["max_output_tokens"] = max(16, request.max_output)
         if self._sends_cache_key:
             body["prompt_cache_key"] = self.cache_key(request)
@@ -134,16 +143,15 @@ class OpenAIResponsesModel(WireModel):
         return self._finish_body(body, request)
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """Reasoning that this key, organisation or gateway cannot read costs the old thinking,
-        not the run (`invalid_encrypted_content`, codex#8119; "Item 'rs_…' not found",
-        opencode#7724)."""
-        message = refusal.said
+        """Drop earlier reasoning that this key, organisation or gateway cannot read (`invalid_encrypted_content`,
+        codex#8119; "Item 'rs_…' not found", opencode#7724)."""
+        message = refusal.text
         unreadable = "invalid_encrypted_content" in message or (
             "encrypted content" in message and "not supported" not in message
         )
         missing = "item 'rs_" in message or 'item "rs_' in message or "item with id 'rs_" in message
         if (unreadable or missing) and self.forget_signatures(request):
-            self._repairs.said.append("cannot read its earlier reasoning any more: it goes on without it")
+            self._repairs.notes.append("cannot read its earlier reasoning any more: it goes on without it")
             return True
         return super().adapt(request, body, refusal)
 
@@ -171,7 +179,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 class ResponsesReader:
-    """Deltas are only shown; the finished items, and at last the response, decide."""
+    """Reads a stream. Deltas are only shown: the complete items, and then the response, are authoritative."""
 
     def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self.done = False
@@ -182,9 +190,9 @@ class ResponsesReader:
     def absorb(self, event: Any) -> None:
         kind = event["type"]
         if kind == "response.output_text.delta":
-            part = self._items.get(event["output_index"])
-            if isinstance(part, TextDraft):
-                self._draft.extend(part, event["delta"])
+            text = self._items.get(event["output_index"])
+            if isinstance(text, TextDraft):
+                self._draft.extend(text, event["delta"])
             else:
                 self._draft.text(event["delta"])
         elif kind == "response.function_call_arguments.delta":
@@ -225,38 +233,38 @@ class ResponsesReader:
         return None
 
     def _complete(self, index: int, item: Any) -> None:
-        """The item as it is to be kept; fills in what was not streamed."""
+        """Fill in what was not streamed of an item."""
         if index not in self._items:
             self._items[index] = self._begin(item)
-        part = self._items[index]
-        if isinstance(part, CallDraft):
-            part.id = part.id or str(item.get("call_id") or "")
-            part.name = part.name or str(item.get("name") or "")
+        block = self._items[index]
+        if isinstance(block, CallDraft):
+            block.id = block.id or str(item.get("call_id") or "")
+            block.name = block.name or str(item.get("name") or "")
             if isinstance(item.get("arguments"), str) and item["arguments"]:
-                part.pieces = [item["arguments"]]
-        elif isinstance(part, ThinkingDraft):
-            self._complete_thinking(part, item)
-        elif isinstance(part, TextDraft):
-            self._complete_text(part, item)
+                block.pieces = [item["arguments"]]
+        elif isinstance(block, ThinkingDraft):
+            self._complete_thinking(block, item)
+        elif isinstance(block, TextDraft):
+            self._complete_text(block, item)
 
-    def _complete_thinking(self, part: ThinkingDraft, item: Any) -> None:
-        if not part.pieces:
+    def _complete_thinking(self, thinking: ThinkingDraft, item: Any) -> None:
+        if not thinking.pieces:
             summary = item.get("summary") or item.get("content") or ()
-            self._draft.extend(part, "\n\n".join(piece["text"] for piece in summary))
+            self._draft.extend(thinking, "\n\n".join(piece["text"] for piece in summary))
         if item.get("id") and item.get("encrypted_content"):
-            # Without its ciphertext an item that was not stored is unknown to the provider.
+            # The provider knows an item that was not stored by its encrypted content only.
             fields = {key: value for key, value in item.items() if key != "status" and value is not None}
-            part.signature = orjson.dumps(fields).decode()
+            thinking.signature = orjson.dumps(fields).decode()
 
-    def _complete_text(self, part: TextDraft, item: Any) -> None:
-        if not part.pieces:
+    def _complete_text(self, text: TextDraft, item: Any) -> None:
+        if not text.pieces:
             for piece in item.get("content") or ():
                 if piece["type"] == "output_text":
-                    self._draft.extend(part, piece["text"])
+                    self._draft.extend(text, piece["text"])
                 elif piece["type"] == "refusal" and not self._draft.refusal:
                     self._draft.refuse(piece["refusal"])
         if item.get("phase"):
-            part.signature = str(item["phase"])
+            text.signature = str(item["phase"])
 
     def _end(self, kind: str, event: Any) -> None:
         if kind == "error":

@@ -33,12 +33,13 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.tool import ToolSpec
+from retinue.core.tool_names import STARTING
 from retinue.core.usage import Usage
 
 
 class Prices(Struct, frozen=True):
-    """US dollars per million tokens. `above` holds the prices of a whole request whose input,
-    cached or not, exceeds that many tokens."""
+    """US dollars per million tokens. `above` is a number of input tokens, cached or not, and the prices of requests
+    with more."""
 
     input: float
     output: float
@@ -65,8 +66,7 @@ class ModelInfo(Struct, frozen=True):
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """One request. `system` and `tools` are the stable prefix: a run never changes them
-    between turns, so that provider caches hit."""
+    """One request. A run never changes `system` and `tools` between turns, so that the caches of providers hit."""
 
     system: str
     messages: tuple[Message, ...]
@@ -81,19 +81,19 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 
 class ToolCallStarted(Struct, frozen=True):
-    """The model began a tool call; its arguments arrive whole in `Finished`."""
+    """The model has begun a tool call. `Finished` holds its arguments."""
 
     name: str
 
 
 class Alive(Struct, frozen=True):
-    """Something arrived that shows nothing: a piece of a call's arguments, a ping. It keeps a
-    model that writes a long file from looking idle."""
+    """Data arrived that is not shown, such as a piece of a call's arguments or a ping. It shows that the model is not
+    idle."""
 
 
 class Noted(Struct, frozen=True):
-    """Something about the request that people should know and that did not stop it: a value that
-    was changed, another model that answered. `code` is stable."""
+    """A note for people about a request that succeeded, such as a changed value or another model. `code` is
+    stable."""
 
     code: str
     text: str
@@ -115,123 +115,113 @@ class Model(Protocol):
     async def close(self) -> None: ...
 
 
-UNSEEN = "[an image that this model cannot see]"
-UNREAD = "[{name}: a PDF that this model does not take as a file. Read it again to get its text.]"
-NOTHING = "(no output)"
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_STARTERS = frozenset({"Agent", "Task", "subagent", "dispatch_agent"})
+UNSEEN_IMAGE = "[an image that this model cannot see]"
+UNREAD_DOCUMENT = "[{name}: a PDF that this model does not take as a file. Read it again to get its text.]"
+NO_OUTPUT = "(no output)"
+_STARTING_CALLS = STARTING | {"Task"}
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def cache_mark(messages: Sequence[Message], ttl: str | None) -> dict[str, Any]:
-    """Return the mark for a cache. A run that has started agents waits for them, often longer than the
-    five minutes after which it would have to write its whole beginning again."""
+    """Return the mark up to which a request is cached. A run that has started agents often waits for them for more than
+    five minutes, so its cache is kept for an hour."""
     if ttl == "1h" or (ttl is None and _has_started_agents(messages)):
         return {"type": "ephemeral", "ttl": "1h"}
     return {"type": "ephemeral"}
 
 
 def _has_started_agents(messages: Sequence[Message]) -> bool:
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            for part in message.content:
-                if isinstance(part, ToolCall) and part.name in _STARTERS:
-                    return True
-    return False
+    answers = (message for message in messages if isinstance(message, AssistantMessage))
+    return any(call.name in _STARTING_CALLS for answer in answers for call in answer.tool_calls)
 
 
-def own(message: AssistantMessage, info: ModelInfo) -> bool:
-    """Return whether the provider asked now wrote this message: only then may its signatures return."""
+def is_from_provider(message: AssistantMessage, info: ModelInfo) -> bool:
+    """Return whether the provider of `info` wrote this message. Only then may its signatures go back."""
     return message.model.partition("/")[0] == info.provider
 
 
 def sent_arguments(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments as they go back: an object always, so that a broken call does not break
-    every later request. What the model wrote stays readable for it."""
+    """Return the arguments of a call as they are sent back to the model. They are always an object, because broken JSON
+    would make the provider refuse every later request. The model can still read what it wrote."""
     if call.broken is not None:
         return {"INVALID_JSON": call.broken[:4000]}
     return dict(call.arguments)
 
 
 def safe_id(id: str) -> str:
-    """Return a call id that every provider accepts; the same id always becomes the same one."""
-    if id and len(id) <= 64 and _SAFE.issuperset(id):
+    """Return a call id that every provider accepts. Equal ids stay equal."""
+    if id and len(id) <= 64 and _ID_CHARACTERS.issuperset(id):
         return id
     return "call_" + hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def short_id(id: str, length: int) -> str:
-    """Return a call id of exactly so many letters and digits, as Mistral's template wants it."""
+    """Return a call id of `length` letters and digits, as Mistral's template requires."""
     if len(id) == length and id.isascii() and id.isalnum():
         return id
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:length]
 
 
-def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
-    """Return the parts a model can take: no empty text, and words in place of images it cannot see and
-    of documents it cannot read."""
-    contents: list[Content] = []
-    for part in parts:
-        if isinstance(part, Text):
-            if part.text:
-                contents.append(part)
-        elif isinstance(part, Image):
-            contents.append(part if info.images else Text(UNSEEN))
+def visible(content: Sequence[Content], info: ModelInfo) -> list[Content]:
+    """Return the content that a model accepts: without empty texts, and with a text in place of each image or document
+    that it does not accept."""
+    blocks: list[Content] = []
+    for block in content:
+        if isinstance(block, Text):
+            if block.text:
+                blocks.append(block)
+        elif isinstance(block, Image):
+            blocks.append(block if info.images else Text(UNSEEN_IMAGE))
         else:
-            contents.append(part if info.documents else Text(UNREAD.format(name=part.name)))
-    return contents
-
-
-def joined_text(parts: Iterable[object]) -> str:
-    """Return the texts among the parts of a message, one a line."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))
+            blocks.append(block if info.documents else Text(UNREAD_DOCUMENT.format(name=block.name)))
+    return blocks
 
 
 def visible_files(result: ToolResult, info: ModelInfo) -> list[Image | Document]:
-    """Return the images and documents of a result that a model can take."""
-    return [part for part in visible(result.content, info) if isinstance(part, (Image, Document))]
+    """Return the images and documents of a result that a model accepts."""
+    return [block for block in visible(result.content, info) if isinstance(block, (Image, Document))]
 
 
 def join_turns(turns: Iterable[tuple[str, list[dict[str, Any]]]], key: str) -> list[dict[str, Any]]:
-    """Return alternating turns: neighbours of the same role are one message, whose parts are under `key`."""
+    """Return turns with alternating roles: neighbours of one role become one message, with their blocks under `key`."""
     joined: list[dict[str, Any]] = []
-    for role, parts in turns:
-        if joined and parts and joined[-1]["role"] == role:
-            joined[-1][key] += parts
-        elif parts:
-            joined.append({"role": role, key: parts})
+    for role, blocks in turns:
+        if joined and blocks and joined[-1]["role"] == role:
+            joined[-1][key] += blocks
+        elif blocks:
+            joined.append({"role": role, key: blocks})
     return joined
 
 
 def has_documents(request: ModelRequest) -> bool:
-    parts: list[Content] = []
+    content: list[Content] = []
     for message in request.messages:
         if isinstance(message, UserMessage):
-            parts += message.content
+            content += message.content
         elif isinstance(message, ToolMessage):
             for result in message.results:
-                parts += result.content
-    return any(isinstance(part, Document) for part in parts)
+                content += result.content
+    return any(isinstance(block, Document) for block in content)
 
 
 def result_text(result: ToolResult) -> str:
-    return result.text or NOTHING
+    return result.text or NO_OUTPUT
 
 
-def data_url(part: Image | Document) -> str:
-    return f"data:{part.media_type};base64,{part.data}"
+def data_url(file: Image | Document) -> str:
+    return f"data:{file.media_type};base64,{file.data}"
 
 
 CACHE_WRITE_FACTOR = 1.25
-"""What writing to a cache costs, relative to plain input, where the price list does not say."""
+"""The price of writing to a cache relative to plain input, if the price list has none."""
 LONG_WRITE_FACTOR = 2.0
-"""What writing for an hour costs, relative to plain input (platform.claude.com prompt-caching)."""
+"""The price of writing for an hour relative to plain input (platform.claude.com prompt-caching)."""
 
 
 def priced(usage: Usage, prices: Prices | None, long_writes: int = 0) -> Usage:
-    """Return the usage of one request with its cost; None for a model without prices, so that unknown
-    is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached
-    input without a price of its own counts as plain input: never an underestimate. `long_writes`
-    of the tokens written are kept for an hour and cost more."""
+    """Return the usage of one request with its cost. The cost is None for a model without prices. The prices of the
+    tier (`Prices.above`) apply to a long request as a whole. Cached input without a price is priced as plain input, so
+    the cost is never underestimated. `long_writes` of the written tokens are kept for an hour and cost more."""
     if prices is None:
         return replace(usage, cost_usd=None)
     if prices.above is not None and usage.input + usage.cache_read + usage.cache_write > prices.above[0]:
@@ -249,47 +239,47 @@ def priced(usage: Usage, prices: Prices | None, long_writes: int = 0) -> Usage:
 _CHARACTERS_PER_TOKEN = 4
 _IMAGE_TOKENS = 1_500
 _PAGE_TOKENS = 3_000
-_PER_MESSAGE = 4
+_MESSAGE_TOKENS = 4
 
 
 def estimate(messages: Iterable[Message]) -> int:
-    """Tokens of `messages` at four characters each; images at a flat rate."""
-    return sum(_size(message) for message in messages)
+    """Return the tokens of `messages`: one for four characters, and a flat number for an image."""
+    return sum(_message_tokens(message) for message in messages)
 
 
 def overhead(system: str, tools: Sequence[ToolSpec]) -> int:
-    """Tokens of the prefix that every request carries."""
+    """Return the tokens of the prefix that all requests have."""
     characters = len(system) + sum(len(t.name) + len(t.description) + _json_length(t.parameters) for t in tools)
     return characters // _CHARACTERS_PER_TOKEN
 
 
-def _size(message: Message) -> int:
+def _message_tokens(message: Message) -> int:
     if isinstance(message, ToolMessage):
-        return sum(_content(result.content) + _PER_MESSAGE for result in message.results)
-    return _content(message.content) + _PER_MESSAGE
+        return sum(_content_tokens(result.content) + _MESSAGE_TOKENS for result in message.results)
+    return _content_tokens(message.content) + _MESSAGE_TOKENS
 
 
-def _content(content: Sequence[Content | Thinking | ToolCall]) -> int:
+def _content_tokens(content: Sequence[Content | Thinking | ToolCall]) -> int:
     tokens = characters = 0
-    for part in content:
-        match part:
+    for block in content:
+        match block:
             case Text():
-                characters += len(part.text)
+                characters += len(block.text)
             case Image():
                 tokens += _IMAGE_TOKENS
             case Document():
-                tokens += _document(part)
+                tokens += _document_tokens(block)
             case Thinking():
-                characters += len(part.text) + len(part.signature or "") + len(part.redacted or "")
+                characters += len(block.text) + len(block.signature or "") + len(block.redacted or "")
             case ToolCall():
-                characters += len(part.name) + _json_length(part.arguments) + len(part.broken or "")
+                characters += len(block.name) + _json_length(block.arguments) + len(block.broken or "")
     return tokens + characters // _CHARACTERS_PER_TOKEN
 
 
-def _document(part: Document) -> int:
-    """Pages cost their text and an image each (platform.claude.com "PDF support": 1,500 to 3,000
-    tokens of text a page). Where the file hides their number, its size has to tell."""
-    pages = part.pages or min(max(len(part.data) // 40_000, 1), 100)
+def _document_tokens(document: Document) -> int:
+    """Return the tokens of a PDF: each page costs its text and an image (platform.claude.com "PDF support": 1,500 to
+    3,000 tokens of text a page). The number of pages is estimated from the size if the file does not state it."""
+    pages = document.pages or min(max(len(document.data) // 40_000, 1), 100)
     return pages * _PAGE_TOKENS
 
 
@@ -301,7 +291,7 @@ class MeasuredConversation:
     """The messages of a run and how much of the window they take."""
 
     def __init__(self, prefix: int, messages: Sequence[Message], estimated: int | None = None) -> None:
-        """`estimated` is the estimate of `messages`, where it is known."""
+        """`estimated` is the estimate of `messages`, if it was made already."""
         if estimated is None:
             estimated = estimate(messages)
         self._prefix = prefix
@@ -314,24 +304,23 @@ class MeasuredConversation:
         return self._counted + self._estimated
 
     def scale(self, estimated: int) -> float:
-        """Return how many real tokens an estimated one is, for predicting what a cut will save. `estimated` is the
-        estimate of all messages."""
-        guess = self._prefix + estimated
-        return min(max(self.tokens / max(guess, 1), 0.5), 4.0)
+        """Return the ratio of real to estimated tokens, to predict what a cut will save. `estimated` is the estimate of
+        all messages."""
+        return min(max(self.tokens / max(self._prefix + estimated, 1), 0.5), 4.0)
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
-        self._estimated += _size(message)
+        self._estimated += _message_tokens(message)
 
     def answered(self, message: AssistantMessage) -> None:
-        """Add the model's message; its usage tells exactly what the request occupied."""
+        """Add the model's message. Its usage states the exact size of the conversation."""
         if message.content:
             self.messages.append(message)
         usage = message.usage
         if usage.input + usage.cache_read + usage.cache_write > 0:
             self._counted, self._estimated = usage.context_tokens, 0
         elif message.content:
-            self._estimated += _size(message)
+            self._estimated += _message_tokens(message)
 
     def replace(self, messages: Sequence[Message], tokens: int) -> None:
         self.messages = list(messages)

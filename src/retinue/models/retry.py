@@ -1,16 +1,15 @@
-"""Retries requests that failed for a passing reason, and adapts requests that a server does not accept.
+"""Retries requests that failed for a temporary reason, and adapts requests that a server does not accept.
 
 A run of hours must survive a deploy, an overload or a network outage of minutes, so retries continue for about ten
-minutes in all. A server that never answered this conversation is given up much sooner: its address is wrong, or it is
-not running. The server's Retry-After is honoured, with jitter on top. Requests to models have no side effects, so a
-retry repeats none; text that was already shown is passed on with the announcement, so that a display can strike it
-out.
+minutes. A server that never answered this conversation is given up much sooner, because its address is probably wrong
+or it is not running. The server's Retry-After is honoured, with jitter added. Requests to models have no side effects,
+so a retry is safe. The event of a retry holds the text that was already shown, so that a display can strike it out.
 
-Models and compatible servers differ in the optional parameters they take and in their values, and new ones appear
-faster than any table. When a refusal names an optional parameter of the request, a refused *value* steps to the
-nearest one that is supported, and a refused *parameter* is left out. This applies to one run and model, and is
-announced; only what concerns the shape of requests, never their meaning, is shared by all runs. A refusal that names
-nothing optional remains a failure.
+Models and compatible servers accept different optional parameters and values, and new ones appear faster than any
+table is updated. When a refusal names an optional parameter of the request, a refused *value* is replaced by the
+nearest supported one, and a refused *parameter* is left out. This applies to one run and model, and is reported. Only
+parameters that cannot change the answer are left out for all runs. A refusal that names no optional parameter remains a
+failure.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,19 +33,19 @@ from retinue.models.draft import parse_event
 from retinue.models.efforts import ORDER, nearest
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_SECONDS = 1e10
 _AMOUNT = r"(\d+(?:\.\d+)?) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
-_PROSE = rf"(?:try again|retry|wait)[^\d.]{{0,24}}((?:{_AMOUNT}\s*)+)"
+_DURATION = rf"(?:{_AMOUNT}\s*)+"
+_WAIT_IN_PROSE = rf"(?:try again|retry|wait)[^\d.]{{0,24}}({_DURATION})"
 
 
 def retry_after(
     headers: Mapping[str, str], details: Any = None, now: float | None = None, message: str = ""
 ) -> float | None:
-    """Seconds from now, never negative; None if the server did not say. `headers` have
-    lower-case names; `details` is the list in a Google error; `said` is its prose, the only place
-    where a limit in the middle of a stream names a wait ("Please try again in 11.054s")."""
+    """Return the seconds to wait from now, never negative; None if the server named none. The names in `headers` are
+    in lower case, `details` is the list in a Google error. `message` is the text of the error: in the middle of a
+    stream it alone names the wait ("Please try again in 11.054s")."""
     if now is None:
         now = time.time()
     for seconds in (
@@ -55,7 +54,7 @@ def retry_after(
         _http_date(headers.get("retry-after"), now),
         _google(details),
         _resets(headers, now),
-        _prose(message),
+        _wait_in_prose(message),
     ):
         if seconds is not None:
             return max(0.0, seconds)
@@ -69,8 +68,8 @@ def _number(text: str | None, factor: float = 1.0) -> float | None:
             value = float(text)
     except ValueError:
         return None
-    # inf and nan are numbers to Python and nonsense to everyone else.
-    if value is not None and abs(value * factor) < 1e10:
+    # Python also reads "inf" and "nan".
+    if value is not None and abs(value * factor) < _MAX_SECONDS:
         return value * factor
     return None
 
@@ -93,20 +92,13 @@ def _google(details: Any) -> float | None:
     return None
 
 
-def _prose(message: str) -> float | None:
-    match = re.search(_PROSE, message[:2000], re.IGNORECASE)
-    if match is None:
-        return None
-    total = 0.0
-    for number, unit in re.findall(_AMOUNT, match[1], re.IGNORECASE):
-        word = unit.lower()
-        short = "ms" if word.startswith(("ms", "milli")) else word[0]
-        total += float(number) * _UNITS[short]
-    return total
+def _wait_in_prose(message: str) -> float | None:
+    match = re.search(_WAIT_IN_PROSE, message[:2000], re.IGNORECASE)
+    return None if match is None else duration(match[1])
 
 
 def _resets(headers: Mapping[str, str], now: float) -> float | None:
-    """When the limits that are used up are renewed: Anthropic writes moments, OpenAI durations."""
+    """Return the seconds until the exhausted limits are reset. Anthropic writes moments, OpenAI durations."""
     waits: list[float | None] = []
     for name, value in headers.items():
         if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
@@ -138,112 +130,93 @@ def _epoch(text: str, now: float) -> float | None:
 
 
 def duration(text: str) -> float | None:
-    """Return the seconds of `34s`, `1m30s`, `20ms`, `6m0.5s` or plain seconds."""
-    total, number, unit = 0.0, "", ""
-    for character in text.strip() + "\0":
-        if character.isdigit() or character == "." or character == "\0":
-            if unit:
-                if unit not in _UNITS or (value := _number(number)) is None:
-                    return None
-                total, number, unit = total + value * _UNITS[unit], "", ""
-            number += character
-        else:
-            unit += character
-    unparsed = number.rstrip("\0")
-    if unparsed:
-        if not total:
-            return _number(unparsed)
-        return None
-    if text.strip():
-        return total
-    return None
+    """Return the seconds of `34s`, `1m30s`, `20ms`, `6m0.5s`, `2 minutes` or plain seconds."""
+    text = text.strip()
+    if re.fullmatch(_DURATION, text, re.IGNORECASE) is None:
+        return _number(text)
+    total = 0.0
+    for number, unit in re.findall(_AMOUNT, text.lower()):
+        total += float(number) * _UNIT_SECONDS["ms" if unit.startswith(("ms", "milli")) else unit[0]]
+    return total if total < _MAX_SECONDS else None
 
 
-ATTEMPTS = 15
-"""With the waits below, a storm of ten minutes is survived whatever the jitter draws."""
+MAX_ATTEMPTS = 15
+"""With the waits below, requests survive an outage of ten minutes, whatever the jitter is."""
 UNANSWERED: frozenset[FailureKind] = frozenset({"dropped", "timeout", "malformed"})
-"""Failures in which no model server spoke."""
+"""Failures in which no model server answered."""
 
 
 class RetryPolicy(Struct, frozen=True):
-    """`attempts` counts the first one. A Retry-After beyond `longest_wait`, or a wait beyond
-    `total_seconds` since the first attempt, ends the trying: waiting less would be pointless.
-    `first_contact` is for a server that has never answered."""
+    """When a request is sent again. `attempts` includes the first one; `first_contact_attempts` apply to a server that
+    never answered. The first wait is one second, each further one is twice as long, up to `max_delay_seconds`.
+    Retrying ends at a Retry-After of more than `max_retry_after_seconds`, and at a wait that would end more than
+    `total_seconds` after the first attempt."""
 
-    attempts: int = ATTEMPTS
-    base: float = 1.0
-    cap: float = 100.0
-    longest_wait: float = 600.0
+    attempts: int = MAX_ATTEMPTS
+    max_delay_seconds: float = 100.0
+    max_retry_after_seconds: float = 600.0
     total_seconds: float = 1800.0
-    first_contact: int = 4
+    first_contact_attempts: int = 4
 
-    def most(self, failure: Failure, *, answered: bool) -> int:
-        """Return how many attempts there are at most. A server that answers with errors only, from the first request
-        on, is waited for as long as one that had answered: a run that begins in an outage is worth as much as one
-        that is overtaken by it, and nothing in the first errors tells an outage from a defect."""
+    def max_attempts(self, failure: Failure, *, answered: bool) -> int:
+        """Return the number of attempts. A server that has only answered with errors gets all of them, because the
+        first errors do not tell an outage from a defect."""
         if not answered and failure.kind in UNANSWERED:
-            return min(self.attempts, self.first_contact)
+            return min(self.attempts, self.first_contact_attempts)
         return self.attempts
 
-    def delay(self, failed: int, failure: Failure, draw: Callable[[], float], *, answered: bool = True) -> float | None:
-        """Seconds to wait after the attempt of that number; None when it was the last."""
-        if failed >= self.most(failure, answered=answered) or not failure.transient:
+    def delay(
+        self, attempt: int, failure: Failure, draw: Callable[[], float], *, answered: bool = True
+    ) -> float | None:
+        """Return the seconds to wait after the failed attempt of that number; None if it was the last one."""
+        if attempt >= self.max_attempts(failure, answered=answered) or not failure.transient:
             return None
-        step = min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
+        step = min(self.max_delay_seconds, 2.0 ** min(attempt - 1, 32))
         if failure.retry_after is None:
-            # A quarter is jitter: many agents that failed together must not come back together.
+            # A quarter is jitter: many agents that failed together must not retry together.
             return step * (0.75 + 0.25 * draw())
-        if failure.retry_after > self.longest_wait:
+        if failure.retry_after > self.max_retry_after_seconds:
             return None
         return failure.retry_after + draw() * min(step, 1.0 + 0.1 * failure.retry_after)
 
 
-class RequestSlot(Protocol):
-    """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
-    returns a failure, nothing is sent and the retries end with that failure. `after` is called once for each
-    attempt that was sent, with the failure or None, even if the attempt is cancelled; `began` when the first
-    part of an answer arrives. `held` returns for how many seconds nobody will pass."""
+class RequestGate:
+    """Called around every attempt, for a limiter that many runs share. This one admits every request."""
 
-    async def before(self) -> Failure | None: ...
-
-    async def after(self, failure: Failure | None) -> None: ...
-
-    def began(self) -> None: ...
-
-    def held(self) -> float: ...
-
-
-class OpenGate:
-    """Lets every request pass."""
+    __slots__ = ()
 
     async def before(self) -> Failure | None:
+        """Wait until the attempt may be sent. After a failure nothing is sent and no retry follows."""
         return None
 
-    async def after(self, failure: Failure | None) -> None: ...
+    async def after(self, failure: Failure | None) -> None:
+        """Note the end of an attempt that was sent, also of one that was cancelled."""
 
-    def began(self) -> None: ...
+    def began(self) -> None:
+        """Note that the first part of the answer has arrived."""
 
     def held(self) -> float:
+        """Return for how many seconds no request will be sent."""
         return 0.0
 
 
 class RetryingModel:
-    """A model that asks another one again. The final message of a request that kept failing has
-    the longest text that any attempt had produced."""
+    """A model that repeats the failed requests of another one. If all attempts fail, the final message has the longest
+    text that any of them produced."""
 
     def __init__(
         self,
         model: Model,
         policy: RetryPolicy | None = None,
         *,
-        gate: RequestSlot | None = None,
+        gate: RequestGate | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._model = model
         self._policy = policy or RetryPolicy()
-        self._gate: RequestSlot = gate or OpenGate()
+        self._gate = gate or RequestGate()
         self._answered = False
         self._sleep = sleep
         self._draw = draw
@@ -271,7 +244,7 @@ class RetryingModel:
                 ended = AssistantMessage((), "error", model=self.info.full_name, failure=closed)
                 yield Finished(_final(ended, longest or ended, attempt - 1))
                 return
-            # Waiting in line is not trying.
+            # The wait for the gate does not count as time of the attempts.
             started += now() - arrived
             has_begun = False
             try:
@@ -306,14 +279,14 @@ class RetryingModel:
             if wait is None or now() - started + wait > self._policy.total_seconds:
                 yield Finished(_final(message, longest, attempt))
                 return
-            most = self._policy.most(message.failure, answered=self._answered)
+            max_attempts = self._policy.max_attempts(message.failure, answered=self._answered)
             text = "".join(shown) or message.text
-            yield events.Retrying(attempt, wait, message.failure, partial=text, most=most)
+            yield events.Retrying(attempt, wait, message.failure, partial=text, most=max_attempts)
             await self._sleep(wait)
 
 
 def _has_answered(info: ModelInfo, request: ModelRequest) -> bool:
-    """Return whether the model has spoken in this conversation, perhaps to another process."""
+    """Return whether the model has answered in this conversation, in this process or another one."""
     answers = (message for message in request.messages if isinstance(message, AssistantMessage))
     return any(answer.model == info.full_name and answer.failure is None for answer in answers)
 
@@ -326,7 +299,7 @@ def _ended(info: ModelInfo, shown: list[str]) -> AssistantMessage:
 
 
 def _final(message: AssistantMessage, longest: AssistantMessage, attempts: int) -> AssistantMessage:
-    """Return the last failure with the longest text; how often it was tried stands in its message."""
+    """Return the last failure with the longest text. Its message states the number of attempts."""
     failure = message.failure
     if failure is not None and attempts > 1:
         failure = replace(failure, message=f"{failure.message} (tried {attempts} times)")
@@ -334,7 +307,7 @@ def _final(message: AssistantMessage, longest: AssistantMessage, attempts: int) 
     return replace(message, content=content, failure=failure)
 
 
-_OPTIONAL = (
+_OPTIONAL_PARAMETERS = (
     "stream_options",
     "parallel_tool_calls",
     "prompt_cache_key",
@@ -350,9 +323,9 @@ _OPTIONAL = (
     "thinkingConfig",
     "toolConfig",
 )
-_STRUCTURAL = frozenset({"stream_options", "parallel_tool_calls", "prompt_cache_key", "max_tokens"})
-"""What says nothing about the answer: one run may learn it for all."""
-_ALSO_CALLED = {
+_STRUCTURAL_PARAMETERS = frozenset({"stream_options", "parallel_tool_calls", "prompt_cache_key", "max_tokens"})
+"""Parameters that do not change the answer: all runs leave them out after one refusal."""
+_PARAMETER_ALIASES = {
     "include": ("reasoning.encrypted_content", "encrypted content is not supported"),
     "output_config": ("effort",),
     "thinkingConfig": ("thinking_config", "thinking level", "thinking_level", "thinking budget", "thinking is not"),
@@ -364,26 +337,27 @@ _OBJECTIONS = (
     r"|invalid|unexpected|mandatory|does not|doesn't|cannot|can't|extra inputs|deprecated|must be|should be"
     r"|only .*support"
 )
-_EFFORTS = (("reasoning_effort",), ("reasoning", "effort"), ("output_config", "effort"))
-_USUAL = frozenset({"low", "medium", "high"})
-"""What is tried when a refusal does not say which values are supported."""
+_EFFORT_PATHS = (("reasoning_effort",), ("reasoning", "effort"), ("output_config", "effort"))
+_USUAL_EFFORTS = frozenset({"low", "medium", "high"})
+"""The efforts to try when a refusal does not list the supported ones."""
 _GEMINI_LEVEL = ("generationConfig", "thinkingConfig", "thinkingLevel")
 
 
 class RequestRefusal(NamedTuple):
-    """`param` is the field that the server itself names, where it does."""
+    """An error of a server that did not accept a request. `param` is the field that it names, if it names one."""
 
     message: str
     param: str = ""
     code: str = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
+        """The message and the code, in lower case."""
         return f"{self.message} {self.code}".rstrip().lower()
 
 
 def read_refusal(body: bytes, message: str) -> RequestRefusal:
-    """Return what an error body says. `message` stands in for a body that cannot be read."""
+    """Return the refusal in an error body. `message` is used if the body cannot be read."""
     try:
         data: Any = parse_event(body)
     except ValueError:
@@ -401,7 +375,7 @@ def read_refusal(body: bytes, message: str) -> RequestRefusal:
 
 
 class SharedLessons:
-    """What all models over one transport learned of one server's requests."""
+    """The parameters that one server does not accept, shared by all models over one transport."""
 
     __slots__ = ("left_out", "renamed")
 
@@ -411,21 +385,21 @@ class SharedLessons:
 
 
 class Repairs:
-    """Grows with each lesson; each parameter and value teaches once, so repairing ends. `said`
-    collects what people should know."""
+    """The changes to the requests of one run that refusals have taught. Each parameter and value is learned once, so
+    repairing ends. `notes` are texts for people."""
 
-    __slots__ = ("_left_out", "_refused", "_shared", "_steps", "said")
+    __slots__ = ("_left_out", "_refused", "_shared", "_steps", "notes")
 
     def __init__(self, shared: SharedLessons | None = None) -> None:
         self._shared = shared or SharedLessons()
         self._left_out: set[str] = set()
         self._steps: dict[tuple[str, ...], dict[str, str]] = {}
         self._refused: dict[tuple[str, ...], set[str]] = {}
-        self.said: list[str] = []
+        self.notes: list[str] = []
 
     def learn(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Return whether the next attempt will differ."""
-        return self._rename(body, refusal.said) or self._step(body, refusal) or self._leave_out(body, refusal)
+        return self._rename(body, refusal.text) or self._step(body, refusal) or self._leave_out(body, refusal)
 
     def apply(self, body: dict[str, Any]) -> dict[str, Any]:
         for path, steps in self._steps.items():
@@ -451,10 +425,9 @@ class Repairs:
                 return True
         return False
 
-    # ---------------------------------------------------------------- values
     def _step(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """Replace an effort that the model does not have by the nearest one it has."""
-        for path in (*_EFFORTS, _GEMINI_LEVEL):
+        """Replace a thinking effort that the model does not support by the nearest supported one."""
+        for path in (*_EFFORT_PATHS, _GEMINI_LEVEL):
             holder = _holder(body, path)
             if holder is None or not _about_value(path, str(holder[path[-1]]), refusal):
                 continue
@@ -463,8 +436,8 @@ class Repairs:
             if value in refused:
                 return False
             refused.add(value)
-            offered = _list_supported(refusal.said) or _USUAL
-            other = nearest(offered - refused, value)
+            supported = _list_supported(refusal.text) or _USUAL_EFFORTS
+            other = nearest(supported - refused, value)
             if other is None:
                 return False
             steps = self._steps.setdefault(path, {})
@@ -472,27 +445,26 @@ class Repairs:
                 if after == value:
                     steps[before] = other
             steps[value] = other
-            self.said.append(f"does not take the thinking effort '{value}': '{other}' is used")
+            self.notes.append(f"does not take the thinking effort '{value}': '{other}' is used")
             return True
         return False
 
-    # ---------------------------------------------------------------- parameters
     def _leave_out(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        for name in _OPTIONAL:
+        for name in _OPTIONAL_PARAMETERS:
             present = name in body or name in (body.get("generationConfig") or {})
             if not present or name in self._left_out or not _objects_to(name, refusal):
                 continue
-            if name in _STRUCTURAL:
+            if name in _STRUCTURAL_PARAMETERS:
                 self._shared.left_out.add(name)
             else:
-                self.said.append(f"does not take '{name}': it is left out")
+                self.notes.append(f"does not take '{name}': it is left out")
             self._left_out.add(name)
             return True
         return False
 
 
 def _holder(body: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:
-    """Return the object that holds the last name of `place`, if it is there."""
+    """Return the object that has the last one of `keys`; None if there is none."""
     *path, last = keys
     holder: Any = body
     for name in path:
@@ -503,10 +475,10 @@ def _holder(body: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _about_value(path: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:
-    """Return whether a refusal is about the value at `place`, not about the field as such. OpenAI:
-    "Unsupported value: 'none' is not supported with the 'gpt-6.1-sol' model", `param`
-    reasoning.effort (codex#6647); OpenRouter: "Reasoning is mandatory for this endpoint"."""
-    message = refusal.said
+    """Return whether a refusal objects to the value at `path`, and not to the parameter. OpenAI: "Unsupported value:
+    'none' is not supported with the 'gpt-6.1-sol' model", `param` reasoning.effort (codex#6647); OpenRouter:
+    "Reasoning is mandatory for this endpoint"."""
+    message = refusal.text
     if refusal.param and _plain(refusal.param) == _plain(".".join(path)):
         return "value" in message or bool(_list_supported(message)) or _is_quoted(value.lower(), message)
     if value == "none" and "reasoning is mandatory" in message:
@@ -534,16 +506,16 @@ def _list_supported(message: str) -> frozenset[str]:
 
 
 def _objects_to(name: str, refusal: RequestRefusal) -> bool:
-    """Return whether a refusal objects to a parameter. Words of plain English count only as the name of
-    a field, or the talk of a model would cost it its thinking."""
+    """Return whether a refusal objects to a parameter. A parameter whose name is a common English word must appear as
+    the name of a field, because error messages use such words in other ways."""
     if refusal.param:
         first = re.split(r"[.\[]", refusal.param)[0]
         if _plain(first) == _plain(name):
             return True
-    message = refusal.said
+    message = refusal.text
     if not re.search(_OBJECTIONS, message):
         return False
-    if any(other in message for other in _ALSO_CALLED.get(name, ())):
+    if any(alias in message for alias in _PARAMETER_ALIASES.get(name, ())):
         return True
     if name in ("include", "reasoning", "thinking"):
         field = rf"(?:['\"`]{name}[\w.\[\]]*['\"`]|\b{name}[.:\[]|parameters?:? {name}\b|\b{name} parameter|^{name}\b)"
@@ -552,5 +524,5 @@ def _objects_to(name: str, refusal: RequestRefusal) -> bool:
 
 
 def _plain(text: str) -> str:
-    """`reasoning_effort`, `reasoningEffort` and `reasoning.effort` are one name."""
+    """Return a name in one spelling: `reasoning_effort`, `reasoningEffort` and `reasoning.effort` are the same."""
     return re.sub(r"[^a-z0-9 ]", "", text.lower())

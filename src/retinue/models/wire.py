@@ -118,10 +118,10 @@ class WireModel:
     def _withhold_documents(self, request: ModelRequest, refusal: RequestRefusal) -> bool:
         """Stop sending PDFs after a refusal that is about one (too many pages, a password, a model
         that takes none): in the history it would fail every later request."""
-        if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.said) or not has_documents(request):
+        if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.text) or not has_documents(request):
             return False
         self._info = replace(self._info, documents=False)
-        self._repairs.said.append(
+        self._repairs.notes.append(
             f"did not take a PDF ({refusal.message.strip().rstrip('.')[:200]}): it is read as text"
         )
         return True
@@ -278,7 +278,7 @@ class WireModel:
 
     def _notes(self) -> list[Noted]:
         """Return what was learned since the last time, for people."""
-        messages, self._repairs.said = self._repairs.said, []
+        messages, self._repairs.notes = self._repairs.notes, []
         return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in messages]
 
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
