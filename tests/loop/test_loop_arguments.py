@@ -4,7 +4,7 @@ import jsonschema_rs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.loop.arguments import problem
+from retinue.loop.schema_check import problem
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["", "a", "b"]),

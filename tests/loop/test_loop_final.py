@@ -7,7 +7,7 @@ from retinue.core.messages import AssistantMessage, Text, user
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Limits, Usage
 from retinue.log.replay import Conversation
-from retinue.loop.finish import result_document
+from retinue.loop.result import result_document
 from retinue.testing import (
     SCRIPTED,
     Call,

@@ -2,8 +2,8 @@
 
 from retinue.core.messages import UserMessage
 from retinue.core.usage import Limits
-from retinue.loop.finish import Submission
 from retinue.loop.prompts import prompt
+from retinue.loop.submission import Submission
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
 
 TOOL = FakeTool("look", lambda: "seen")

@@ -12,15 +12,15 @@ from retinue.core.encode import dump
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Limits, Usage
-from retinue.loop.finish import (
-    MOST_BYTES,
+from retinue.loop.result import (
+    MAX_OUTPUT_BYTES,
     ErrorCode,
     ResultCall,
     ResultText,
     display_items,
-    first_part,
     refused,
     result_document,
+    truncate_output,
 )
 from retinue.testing import Fail, FakeClock, Hang, ScriptedModel, Turn, drive
 
@@ -165,18 +165,18 @@ def test_a_long_failure_report_is_not_cut():
 @given(st.text(max_size=50), st.integers(0, 9_000))
 def test_truncation_keeps_whole_characters_within_its_bounds(piece, times):
     text = (piece + "é\n") * times
-    cut = first_part(text)
+    cut = truncate_output(text)
     if cut is None:
-        assert text.count("\n") < 5_000 and len(text.encode()) <= MOST_BYTES
+        assert text.count("\n") < 5_000 and len(text.encode()) <= MAX_OUTPUT_BYTES
     else:
         body = cut.text.split("\n", 1)[1]
         assert text.startswith(body)
         assert cut.shown == body.count("\n") + 1 <= 5_000 and cut.total == text.count("\n") + 1
-        assert len(body.encode()) <= MOST_BYTES
+        assert len(body.encode()) <= MAX_OUTPUT_BYTES
 
 
 def test_one_endless_line_is_cut_too():
-    cut = first_part("ä" * 300_000)
+    cut = truncate_output("ä" * 300_000)
     assert (cut.shown, cut.total) == (1, 1) and "200.0KB of 585.9KB" in cut.text
 
 

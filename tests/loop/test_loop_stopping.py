@@ -286,6 +286,6 @@ async def test_what_came_too_late_is_named_in_words_for_people():
     controls.stop()
     outcome = (await task).outcome
     announced, said = outcome.notes[-2:]
-    assert "told when it is resumed" in announced and "<" not in announced
+    assert "when it is resumed" in announced and "<" not in announced
     assert said == "Not delivered, the run had ended: look at the tests, too"
     assert len([note for note in outcome.notes if "resumed" in note]) == 1

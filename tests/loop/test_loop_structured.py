@@ -11,7 +11,7 @@ from retinue.core.tool import ToolOutput, ToolSpec, ok
 from retinue.core.usage import Limits
 from retinue.errors import UsageError
 from retinue.loop import Controls, check_schema
-from retinue.loop.finish import Submission
+from retinue.loop.submission import Submission
 from retinue.testing import Call, Expect, Fail, FakeTool, ScriptedModel, Turn, check_prefix, drive
 
 SCHEMA = {

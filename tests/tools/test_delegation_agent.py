@@ -10,7 +10,7 @@ from delegation_scene import FakeDelegate
 from retinue.core.delegation import Refusal
 from retinue.core.events import ToolStarted
 from retinue.core.usage import Budget, Usage
-from retinue.loop.arguments import problem
+from retinue.loop.schema_check import problem
 from retinue.testing import Call, Expect, ScriptedModel, Turn, check_prefix, drive
 from retinue.tools.delegation.agent import AgentTool
 from retinue.tools.delegation.base import Live, delegation_tools

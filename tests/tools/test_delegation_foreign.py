@@ -10,7 +10,7 @@ from delegation_scene import FakeDelegate
 from retinue.core.delegation import Refusal
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Usage
-from retinue.loop.finish import ErrorCode, ResultCall
+from retinue.loop.result import ErrorCode, ResultCall
 from retinue.tools.delegation.base import NAMES, delegation_tools
 from retinue.tools.delegation.describe import TypeLine, Wording
 from retinue.tools.delegation.dialects import DispatchAgentTool, SubagentTool

@@ -6,7 +6,7 @@ import pytest
 from delegation_scene import FakeDelegate
 
 from retinue.core.usage import Usage
-from retinue.loop.arguments import problem
+from retinue.loop.schema_check import problem
 from retinue.tools.delegation.manage import ClearSubagentsTool, ListSubagentsTool, SteerSubagentTool
 
 

@@ -15,7 +15,7 @@ from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolsEnded
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.tool import ToolContext
 from retinue.core.usage import Usage
-from retinue.loop.arguments import problem
+from retinue.loop.schema_check import problem
 from retinue.runs.notifications import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live

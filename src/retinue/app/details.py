@@ -24,7 +24,7 @@ from retinue.log.overview import tree_usage as tree_usage
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 from retinue.log.transcript import TranscriptLines
-from retinue.loop.finish import ResultDetails, display_items, result_document
+from retinue.loop.result import ResultDetails, display_items, result_document
 from retinue.models.keys import environment as process_environment
 from retinue.tools.delegation.frame import framed as framed
 from retinue.tools.delegation.frame import one_line as one_line

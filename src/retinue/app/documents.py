@@ -14,7 +14,7 @@ from retinue.core.outcome import Evidence, Outcome
 from retinue.core.usage import LimitName, Usage
 from retinue.errors import RetinueError
 from retinue.guard.redact import Redactor, sanitise
-from retinue.loop.finish import ErrorCode, display_items, refused, result_document
+from retinue.loop.result import ErrorCode, display_items, refused, result_document
 from retinue.models.keys import environment
 
 if TYPE_CHECKING:

@@ -231,7 +231,7 @@ class Feed:
         retinue = await self.retinue()
         common: dict[str, Any] = {"model": order.model, "budget": order.budget, "run_id": run_id, "asked": asked}
         if order.schema is not None:
-            from retinue.loop.finish import check_schema
+            from retinue.loop.submission import check_schema
 
             check_schema(dict(order.schema), "`schema`")
         if order.agent is None:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from retinue.core.tool_names import entry_problem, split_entries
 from retinue.errors import ConfigurationError, UsageError
 from retinue.guard.permissions.rule import parse_rule
-from retinue.loop.finish import check_schema
+from retinue.loop.submission import check_schema
 from retinue.settings.load import explain_unknown, flat_names
 from retinue.settings.table import spellings
 from retinue.tools.content import is_image_file

@@ -39,7 +39,8 @@ from retinue.core.programs import Clearance
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.modes import Taint, Wary
-from retinue.loop.arguments import normalise, problem, schema_of
+from retinue.loop.arguments import normalise, schema_of
+from retinue.loop.schema_check import problem
 
 if TYPE_CHECKING:
     from retinue.core.run_state import RunPlace

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retinue.loop.finish import check_schema
     from retinue.loop.job import Compaction, Controls, Job
     from retinue.loop.run import run_loop
+    from retinue.loop.submission import check_schema
 
 __all__ = ["Compaction", "Controls", "Job", "check_schema", "run_loop"]
-_MODULES = {"check_schema": "finish", "run_loop": "run"}
+_MODULES = {"check_schema": "submission", "run_loop": "run"}
 
 
 def __getattr__(name: str) -> Any:

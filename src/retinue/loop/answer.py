@@ -22,21 +22,23 @@ from retinue.core.messages import AssistantMessage, Message, Text, ToolCall
 from retinue.core.outcome import CUT_OFF, SUCCESS, Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.log.replay import closed
-from retinue.loop.finish import Collector, Ending
+from retinue.loop.ending import Ending, EvidenceCollector
 from retinue.loop.job import Interrupt, Interrupted, Job
 from retinue.loop.limits import Countdown
 from retinue.loop.shrink import cut
 from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part, estimate
 
-Made = TypeVar("Made")
-_LONG = 500
-"""From so many messages on, a conversation is measured and cut in a thread."""
+Result = TypeVar("Result")
+_MIN_MESSAGES_FOR_THREAD = 500
+"""Conversations with this many messages are measured and cut in a thread."""
 
 
 class ModelTurn:
-    """`next` returns the events of the answer and then None. From there on `message` is the answer,
-    `shown` the last text that was streamed and then declared void by a retry, `notes` what people
-    should know of it, and `sent` whether there was a request at all. Call `close` whatever happens."""
+    """One request to the model.
+
+    `next` returns the events of the answer and then None. After that, `message` is the answer, `shown` the last text
+    that was streamed before a retry discarded it, `notes` the remarks for people, and `sent` whether a request was
+    sent. `close` must be called in every case."""
 
     __slots__ = (
         "_announced",
@@ -72,18 +74,18 @@ class ModelTurn:
     async def next(self) -> Body | None:
         try:
             if self._stream is None:
-                # A run that was stopped meanwhile sends nothing, and nothing is missing from its usage.
+                # A run that was stopped in the meantime sends no request, so its usage is complete.
                 self.sent = self._interrupt.ending is None
                 self._stream = self._model.stream(self._request)
             try:
                 while True:
                     self._idle.feed(self._clock.monotonic() + self._announced)
-                    part = await self._interrupt.part(self._stream)
+                    event = await self._interrupt.next_item(self._stream)
                     self._announced = 0.0
-                    if isinstance(part, Finished):
-                        self.message = self._whole(part.message)
+                    if isinstance(event, Finished):
+                        self.message = self._with_streamed_text(event.message)
                         break
-                    body = self._shown(part)
+                    body = self._shown(event)
                     if body is not None:
                         return body
             except BaseException:
@@ -91,54 +93,56 @@ class ModelTurn:
                 raise
             await self.close()
         except Interrupted:
-            self.message = self._cut()
+            self.message = self._interrupted_message()
         except StopAsyncIteration:
             self._fail(Failure("dropped", "The model's stream ended without an end."))
         except Exception as error:  # noqa: BLE001 - a model that raises is a failed request, not a dead run
             self._fail(Failure("internal", cut(f"The model raised {type(error).__name__}: {error}", 1_000)))
         return None
 
-    def _shown(self, part: Part) -> Body | None:
-        """Return what others see of a part; None for a mere sign of life."""
-        if isinstance(part, TextDelta):
-            self._text.append(part.text)
-            return part
-        if isinstance(part, ThinkingDelta):
-            return part
-        if isinstance(part, Noted):
-            self.notes.append(part)
-        elif isinstance(part, Retrying):
-            # The provider has announced how long it will be silent: that is not idle time.
-            self._announced = max(part.delay, 0.0)
-            return self._void(part)
+    def _shown(self, event: Part) -> Body | None:
+        """Return the event that others see; None if it only shows that the provider is alive."""
+        if isinstance(event, TextDelta):
+            self._text.append(event.text)
+            return event
+        if isinstance(event, ThinkingDelta):
+            return event
+        if isinstance(event, Noted):
+            self.notes.append(event)
+        elif isinstance(event, Retrying):
+            # The provider has announced this pause, so it is not idle time.
+            self._announced = max(event.delay, 0.0)
+            return self._discard_text(event)
         return None
 
     async def close(self) -> None:
-        """Nothing more is wanted of the model's stream."""
+        """Close the stream of the model."""
         if self._stream is not None:
             await self._stream.aclose()
 
-    def _void(self, part: Retrying) -> Retrying:
-        text = part.partial or "".join(self._text)
+    def _discard_text(self, event: Retrying) -> Retrying:
+        text = event.partial or "".join(self._text)
         self._text.clear()
         self.shown = text or self.shown
-        return part if part.partial == text else replace(part, partial=text)
+        return event if event.partial == text else replace(event, partial=text)
 
-    def _whole(self, message: AssistantMessage) -> AssistantMessage:
-        """Return the message; a failed one that forgot what had been streamed gets it back."""
+    def _with_streamed_text(self, message: AssistantMessage) -> AssistantMessage:
+        """Return the message. A failed message without text gets the text that was streamed."""
         if message.stop == "error" and not message.text and self._text:
             return replace(message, content=(*message.content, Text("".join(self._text))))
         return message
 
-    def _cut(self) -> AssistantMessage:
+    def _interrupted_message(self) -> AssistantMessage:
         ending = self._interrupt.ending
         failure = ending.failure if ending is not None else None
-        return AssistantMessage(self._said(), "aborted", model=self._model.info.full_name, failure=failure)
+        return AssistantMessage(self._streamed_content(), "aborted", model=self._model.info.full_name, failure=failure)
 
     def _fail(self, failure: Failure) -> None:
-        self.message = AssistantMessage(self._said(), "error", model=self._model.info.full_name, failure=failure)
+        self.message = AssistantMessage(
+            self._streamed_content(), "error", model=self._model.info.full_name, failure=failure
+        )
 
-    def _said(self) -> tuple[Text, ...]:
+    def _streamed_content(self) -> tuple[Text, ...]:
         text = "".join(self._text)
         if text:
             return (Text(text),)
@@ -146,7 +150,7 @@ class ModelTurn:
 
 
 class Tally:
-    """Lifetime counters: they begin with what the run had used before it was resumed."""
+    """Counters over the whole life of a run: they start with the totals from before it was resumed."""
 
     def __init__(self, job: Job, model: str) -> None:
         self._job = job
@@ -160,36 +164,36 @@ class Tally:
         self.turns = job.past.turn
         self.tool_uses = job.past.tool_uses
         self.compactions = job.past.compactions
-        self.evidence = Collector()
+        self.evidence = EvidenceCollector()
         self.notes: list[str] = []
 
     @property
     def text(self) -> str:
-        """Return the last text of this attempt: the answer, or what is left of it."""
+        """Return the last text of this attempt: the answer, or the part of it that arrived."""
         return self._text
 
     def answered(self, message: AssistantMessage, shown: str) -> None:
-        """Remember the last text of this attempt of the run: the answer, or what is left of it."""
+        """Count an answer, and keep its text as the last text of this attempt."""
         self.usage += message.usage
         self.turns += 1
-        # Another one than at the start, where a fallback has taken over.
+        # A fallback may have replaced the model.
         self._model = message.model or self._model
-        said = message.text
+        text = message.text
         self.truncated = message.stop == "length" and not message.tool_calls
         continued, self._continues = self._continues, False
-        if said.strip():
+        if text.strip():
             if not continued:
                 self._text = ""
-            self._text += said
+            self._text += text
         elif message.failure is not None and shown.strip():
             self._text = shown
 
     def continues(self) -> None:
-        """Expect the next answer to go on where the newest one was cut off."""
+        """Expect the next answer to continue where the newest one was cut off."""
         self._continues = True
 
     def not_continued(self, failure: Failure) -> None:
-        """Leave the answer as it was cut off."""
+        """Keep the answer as it was cut off, with a note."""
         self.truncated = True
         self.notes.append(f"The rest of its answer could not be had: {failure.message}")
 
@@ -219,16 +223,16 @@ class Tally:
 
 
 def failure_of(message: AssistantMessage) -> Failure | None:
-    """Return why a message is not an answer; None if it is one, even an empty one."""
+    """Return why a message is not an answer; None if it is one, even if it is empty."""
     match message.stop:
         case "error":
             return message.failure or Failure("server", "The provider failed without saying why.")
         case "refusal":
-            said = "The model or a safety system of its provider declined to answer."
-            return message.failure or Failure("refused", said, "Rephrase the task, or use another model.")
+            message_text = "The model or a safety system of its provider declined to answer."
+            return message.failure or Failure("refused", message_text, "Rephrase the task, or use another model.")
         case "length" if not message.text.strip() and not message.tool_calls:
-            said = "The run hit the output token limit before producing any text."
-            return Failure("length", said, "Raise the output limit, or lower the thinking level.")
+            message_text = "The run hit the output token limit before producing any text."
+            return Failure("length", message_text, "Raise the output limit, or lower the thinking level.")
         case "aborted":
             return message.failure or Failure("stopped", "The answer was cut off.")
         case _:
@@ -236,20 +240,20 @@ def failure_of(message: AssistantMessage) -> Failure | None:
 
 
 def mend_history(messages: Sequence[Message]) -> list[Message]:
-    """Return a history that a model accepts: every call answered, no message of the model empty."""
+    """Return a history that a model accepts: every call has a result, and no message of the model is empty."""
     return closed(m for m in messages if not isinstance(m, AssistantMessage) or m.content)
 
 
-async def aside(work: Callable[..., Made], messages: Sequence[Message], *arguments: Any) -> Made:
-    """Return what `work` makes of messages; of a long conversation in a thread, since that takes up to half a second
-    and must not hold up other runs."""
-    if len(messages) < _LONG:
+async def aside(work: Callable[..., Result], messages: Sequence[Message], *arguments: Any) -> Result:
+    """Return `work(messages, …)`. For a long conversation it runs in a thread, because it takes up to half a second
+    and other runs must not wait for it."""
+    if len(messages) < _MIN_MESSAGES_FOR_THREAD:
         return work(messages, *arguments)
     return await asyncio.to_thread(work, messages, *arguments)
 
 
 class PastMessages(NamedTuple):
-    """The conversation that a run goes on with: what a model accepts of it, the ids of its calls, its size."""
+    """The conversation that a run continues: messages that models accept, the ids of the calls, the size."""
 
     messages: list[Message]
     used_ids: set[str]
@@ -270,23 +274,24 @@ def used_ids(messages: Iterable[Message]) -> set[str]:
 
 
 def settle_message(message: AssistantMessage, used: set[str]) -> AssistantMessage:
-    """Return the message as it may enter a conversation: no tool calls if it failed, no call id that
-    is empty or was used before, no arguments that could not be written down again. `used`
-    learns the ids of this message."""
+    """Return the message in a form that may enter a conversation.
+
+    A failed message has no tool calls, no call id is empty or used before, and all arguments can be serialised. The
+    ids of this message are added to `used`."""
     calls = message.tool_calls
     if not calls:
         return message
     if message.stop in ("error", "aborted", "refusal"):
-        return replace(message, content=tuple(part for part in message.content if not isinstance(part, ToolCall)))
+        return replace(message, content=tuple(block for block in message.content if not isinstance(block, ToolCall)))
     ids = [call.id for call in calls]
     distinct = "" not in ids and len(set(ids)) == len(ids) and used.isdisjoint(ids)
     if distinct and all(_is_json(call.arguments) for call in calls):
         used.update(ids)
         return message
     content = list(message.content)
-    for index, part in enumerate(content):
-        if isinstance(part, ToolCall):
-            content[index] = _settled(part, used)
+    for index, block in enumerate(content):
+        if isinstance(block, ToolCall):
+            content[index] = _settled(block, used)
     return replace(message, content=tuple(content))
 
 

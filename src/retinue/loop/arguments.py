@@ -1,19 +1,15 @@
-"""Calls as models write them, read as the tools want them; a first check of them, and what models are told.
+"""Translate tool calls from the forms that models write, and tell a model why a call does not run.
 
-The check covers types, required names, enums and unknown names, in words a model can act on, without
-importing a validator. It never refuses what the schema allows: parts it does not know (anyOf, $ref,
-…) it leaves to the tool, which validates for itself.
-
-Models mix up the tools they were trained on: `Read` for `read`, `file_path` for `path`, "5" for
-5, a list as a JSON string. All of that has one meaning, so it is understood instead of refused.
-It happens before the call is announced, judged and run: hooks, rules and people see the tool and
-the arguments that really run, never another spelling of them.
+Models mix up the tools they were trained on: `Read` for `read`, `file_path` for `path`, "5" for 5, a list as a JSON
+string. Each of these has one meaning, so the call is translated instead of refused. That happens before the call is
+announced, judged and run: hooks, rules and people see the tool and the arguments that really run, never another
+spelling of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -23,159 +19,22 @@ from retinue.core.messages import StopReason, ToolCall
 from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Spellings, ToolSpec
 from retinue.core.tool_names import canonical, fold_name
+from retinue.loop.schema_check import LEFT_TO_THE_TOOL, MAX_DEPTH, fits, join, problem
 
-_MOST_SHOWN = 8
-_DEEPEST = 32
-LEFT_TO_THE_TOOL = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "$dynamicRef"})
-
-
-def problem(arguments: Any, schema: Any) -> str | None:
-    """Return the first few things wrong with `arguments`, or None."""
-    found: list[str] = []
-    _check(arguments, schema, "", found, 0)
-    if not found:
-        return None
-    shown = found[:_MOST_SHOWN]
-    if len(found) > _MOST_SHOWN:
-        shown.append(f"… and {len(found) - _MOST_SHOWN} more")
-    return "; ".join(shown)
-
-
-def fits(value: Any, schema: Any) -> bool:
-    """Return whether `value` has a type that `schema` allows; its parts are not looked at."""
-    wanted = schema.get("type") if isinstance(schema, Mapping) else None
-    return wanted is None or _is_one_of(value, wanted)
-
-
-def _check(value: Any, schema: Any, position: str, found: list[str], depth: int) -> None:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
-        return
-    wanted = schema.get("type")
-    if wanted is not None and not _is_one_of(value, wanted):
-        found.append(f"{_name(position)} must be {_words(wanted)}, not {_kind(value)}")
-        return
-    options = schema.get("enum")
-    if isinstance(options, (list, tuple)) and not any(_same(value, option) for option in options):
-        found.append(f"{_name(position)} must be one of {_listing(options)}")
-        return
-    if isinstance(value, Mapping):
-        _check_object(value, schema, position, found, depth)
-    elif isinstance(value, (list, tuple)) and "prefixItems" not in schema:
-        for index, item in enumerate(value):
-            _check(item, schema.get("items"), f"{position}[{index}]", found, depth + 1)
-
-
-def _check_object(
-    value: Mapping[str, Any], schema: Mapping[str, Any], position: str, found: list[str], depth: int
-) -> None:
-    known = schema.get("properties")
-    properties: Mapping[str, Any] = known if isinstance(known, Mapping) else {}
-    required = schema.get("required")
-    if isinstance(required, (list, tuple)):
-        for key in required:
-            if key not in value:
-                found.append(f"{_join(position, key)} is required and missing")
-    # Patterns of names are left to the tool.
-    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    for key, item in value.items():
-        if key in properties:
-            _check(item, properties[key], _join(position, key), found, depth + 1)
-        elif closed:
-            names = ", ".join(map(str, properties)) or "none"
-            found.append(f"{_join(position, key)} is not a parameter (known: {names})")
-
-
-def _is_one_of(value: Any, wanted: Any) -> bool:
-    if isinstance(wanted, str):
-        return _is(value, wanted)
-    if isinstance(wanted, (list, tuple)):
-        return any(isinstance(each, str) and _is(value, each) for each in wanted)
-    return True
-
-
-def _is(value: Any, name: str) -> bool:
-    match name:
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "integer":
-            return not isinstance(value, bool) and (
-                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            )
-        case "number":
-            return isinstance(value, (int, float)) and not isinstance(value, bool)
-        case "object":
-            return isinstance(value, Mapping)
-        case "array":
-            return isinstance(value, (list, tuple))
-        case "null":
-            return value is None
-        case _:
-            return True
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in JSON: 1 is 1.0, but not true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    return bool(one == other)
-
-
-def _kind(value: Any) -> str:
-    for name in ("null", "boolean", "string", "integer", "number", "object", "array"):
-        if _is(value, name):
-            return _article(name)
-    return type(value).__name__
-
-
-def _words(wanted: Any) -> str:
-    if isinstance(wanted, str):
-        return _article(wanted)
-    return " or ".join(map(_article, map(str, wanted)))
-
-
-def _article(name: str) -> str:
-    if name == "null":
-        return "null"
-    if name[:1] in "aio":
-        return f"an {name}"
-    return f"a {name}"
-
-
-def _listing(options: Sequence[Any]) -> str:
-    shown = list(map(repr, options[:20]))
-    if len(options) > 20:
-        shown.append("…")
-    return ", ".join(shown)
-
-
-def _join(position: str, key: Any) -> str:
-    return f"{position}.{key}" if position else str(key)
-
-
-def _name(position: str) -> str:
-    return position or "the arguments"
-
-
-LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."
+LIMIT_REACHED = "Not run: this run has used all its tool calls. Give your final answer from what you know."
 AFTER_ANSWER = "Not run: the result had already been handed in."
 NOT_RUN = "Not run: the run was stopped before this call started."
 STOPPED = "Stopped while running: whether it took effect is not known. Check before you repeat it."
 CANCELLED = "The tool cancelled itself; whether it took effect is not known. Check before you repeat it."
 
-_SHOWN = 200
-_NAMED = 60
+_MAX_QUOTED_CHARACTERS = 200
+_MAX_NAMED_TOOLS = 60
 
 
-def reason(
+def refusal_reason(
     call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec], absent: Callable[[str], str] = lambda name: ""
 ) -> str | None:
-    """Return why `call` cannot be run, or None. `absent` says why a run lacks a tool."""
+    """Return why `call` cannot run, or None. `absent` returns the reason why the run lacks a tool."""
     spec = tools.get(call.name)
     if spec is None:
         return _unknown(call.name, tools, absent)
@@ -191,26 +50,28 @@ def reason(
 
 
 def schema_of(spec: ToolSpec) -> Mapping[str, Any]:
-    """Return the schema of all that a tool accepts, which may be more than models are shown."""
+    """Return the schema of everything that a tool accepts, which may be more than the model sees."""
     return spec.parameters if spec.spellings is None else spec.spellings.schema
 
 
 def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:
     shown = [spec.name for spec in tools.values() if spec.shown]
-    offered = ", ".join(shown[:_NAMED]) or "none"
-    if len(shown) > _NAMED:
-        offered += f" and {len(shown) - _NAMED} more"
+    offered = ", ".join(shown[:_MAX_NAMED_TOOLS]) or "none"
+    if len(shown) > _MAX_NAMED_TOOLS:
+        offered += f" and {len(shown) - _MAX_NAMED_TOOLS} more"
     meant = canonical(name)
     several = list(filter(tools.__contains__, meant))
     if several:
-        return f"Not run: {name[:_SHOWN]!r} could be any of {', '.join(several)}. Call the one you mean."
-    known = meant[0] if meant else name[:_SHOWN]
-    why = absent(known)
+        return (
+            f"Not run: {name[:_MAX_QUOTED_CHARACTERS]!r} could be any of {', '.join(several)}. Call the one you mean."
+        )
+    requested = meant[0] if meant else name[:_MAX_QUOTED_CHARACTERS]
+    why = absent(requested)
     if meant and not why:
         why = "your definition does not give it to you."
     if why:
-        return f"Not run: {known} is not among your tools: {why} The tools you have: {offered}."
-    return f"There is no tool named {name[:_SHOWN]!r}. The tools you have: {offered}."
+        return f"Not run: {requested} is not among your tools: {why} The tools you have: {offered}."
+    return f"There is no tool named {name[:_MAX_QUOTED_CHARACTERS]!r}. The tools you have: {offered}."
 
 
 def timed_out(seconds: float) -> str:
@@ -220,7 +81,7 @@ def timed_out(seconds: float) -> str:
     )
 
 
-def defect(name: str, why: str) -> str:
+def internal_failure(name: str, why: str) -> str:
     return f"The tool {name} failed inside, through no fault of yours ({why}). Try another way."
 
 
@@ -231,79 +92,88 @@ def _broken(call: ToolCall, stop: StopReason) -> str:
             "Do it again in smaller pieces, with less text per call."
         )
     shown = call.broken or ""
-    if len(shown) > _SHOWN:
-        shown = shown[:_SHOWN] + "…"
+    if len(shown) > _MAX_QUOTED_CHARACTERS:
+        shown = shown[:_MAX_QUOTED_CHARACTERS] + "…"
     return f"Not run: the arguments are not a JSON object: {shown!r}. Call {call.name} again with valid JSON."
 
 
-_STOPPING = frozenset({"killbash", "killshell", "taskstop"})
-"""Names under which other systems end a command in the background: here bash_output does."""
-_STAND_INS = {"list_subagents": "get_subagent_result", "get_search_content": "fetch_content"}
-"""Tools that are offered only where a file names them, and the tool that does the same."""
-_TRUE = frozenset({"true", "yes", "1", "on"})
-_FALSE = frozenset({"false", "no", "0", "off"})
-_PREFIXES = ("functions.", "default_api.", "tools.", "tool.")
-_RESTRAINTS = frozenset({"dryrun", "simulate", "preview", "checkonly", "readonly", "append", "insertline", "undo"})
-"""Names that would make a call do less or something else. Dropping one is not harmless, so a
-call that has one the tool does not know is refused."""
+_STOP_COMMAND_NAMES = frozenset({"killbash", "killshell", "taskstop"})
+"""Names of the tool with which other systems end a background command. Here `bash_output` does it."""
+_SUBSTITUTES = {"list_subagents": "get_subagent_result", "get_search_content": "fetch_content"}
+"""Tools that only agents whose file names them have, and the tool that does the same."""
+_TRUE_WORDS = frozenset({"true", "yes", "1", "on"})
+_FALSE_WORDS = frozenset({"false", "no", "0", "off"})
+_NAME_PREFIXES = ("functions.", "default_api.", "tools.", "tool.")
+_RESTRICTING_PARAMETERS = frozenset(
+    {"dryrun", "simulate", "preview", "checkonly", "readonly", "append", "insertline", "undo"}
+)
+"""Parameters that make a call do less, or something else. Ignoring one would do harm, so a call with one that the tool
+does not have is refused."""
 
 
-class Understood(Struct, frozen=True):
-    """A call in the form that runs, and what the model should know about how it was read."""
+class TranslatedCall(Struct, frozen=True):
+    """A call in the form that runs, and notes for the model about parameters that were ignored."""
 
     call: ToolCall
     notes: tuple[str, ...] = ()
 
 
-def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
-    """Return the tool of `specs` that `call` means, with arguments in the tool's own form. What is not
-    understood stays as it is: the check that follows says what is wrong with it."""
+def translate_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> TranslatedCall:
+    """Return `call` under the name of a tool in `specs`, with arguments in that tool's form.
+
+    Names and arguments that have no translation stay unchanged; the check that follows reports them.
+    """
     spec = specs.get(call.name)
     if spec is None:
-        found = _from_text_editor(call, specs) or replace(call, name=offered_name(call.name, specs) or call.name)
-        spec = specs.get(found.name)
+        translated = _translate_text_editor(call, specs) or replace(
+            call, name=offered_name(call.name, specs) or call.name
+        )
+        spec = specs.get(translated.name)
         if spec is None:
-            return Understood(call)
-        if call.name.casefold() in _STOPPING:
-            found = replace(found, arguments={**found.arguments, "stop": True})
-        call = found
-    # A result is judged by its schema as it was handed in.
+            return TranslatedCall(call)
+        if call.name.casefold() in _STOP_COMMAND_NAMES:
+            translated = replace(translated, arguments={**translated.arguments, "stop": True})
+        call = translated
+    # A submitted result is checked against its schema without changes.
     if call.broken is not None or spec.ends_run:
-        return Understood(call)
+        return TranslatedCall(call)
     notes: list[str] = []
     arguments = normalise(call.arguments, spec, notes)
     if arguments != call.arguments:
         call = replace(call, arguments=arguments)
-    return Understood(call, tuple(notes))
+    return TranslatedCall(call, tuple(notes))
 
 
 def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
-    """Return the one tool of `specs` that is also called `name`; None where none or several are."""
-    # Some models leave marks of their template behind.
+    """Return the one tool in `specs` that `name` stands for; None if there are none or several."""
+    # Some models append markers of their chat template.
     plain = name.strip().partition("<|")[0]
-    for prefix in _PREFIXES:
+    for prefix in _NAME_PREFIXES:
         plain = plain.removeprefix(prefix)
     if plain in specs:
         return plain
-    for candidates in (canonical(plain), [each for each in specs if each.casefold() == plain.casefold()]):
+    for candidates in (
+        canonical(plain),
+        [spec_name for spec_name in specs if spec_name.casefold() == plain.casefold()],
+    ):
         offered = list(filter(specs.__contains__, candidates))
         if len(offered) == 1:
             return offered[0]
-    for known in (plain.casefold(), *canonical(plain)):
-        if _STAND_INS.get(known) in specs:
-            return _STAND_INS[known]
+    for candidate in (plain.casefold(), *canonical(plain)):
+        if _SUBSTITUTES.get(candidate) in specs:
+            return _SUBSTITUTES[candidate]
     return None
 
 
-_EDITOR = frozenset({"str_replace_based_edit_tool", "str_replace_editor", "text_editor"})
-_EDITOR_TOOLS = {"view": "read", "create": "write", "str_replace": "edit"}
+_TEXT_EDITOR_NAMES = frozenset({"str_replace_based_edit_tool", "str_replace_editor", "text_editor"})
+_TEXT_EDITOR_COMMANDS = {"view": "read", "create": "write", "str_replace": "edit"}
 
 
-def _from_text_editor(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolCall | None:
-    """Return a call of Anthropic's text editor, one tool with a `command`, as a call of the tool for it."""
-    if call.name not in _EDITOR:
+def _translate_text_editor(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolCall | None:
+    """Translate a call of Anthropic's text editor (one tool with a `command`) into a call of the matching tool."""
+    if call.name not in _TEXT_EDITOR_NAMES:
         return None
-    name = _EDITOR_TOOLS.get(str(call.arguments.get("command")))
+    name = _TEXT_EDITOR_COMMANDS.get(str(call.arguments.get("command")))
     if name is None or name not in specs:
         return None
     arguments = dict(call.arguments)
@@ -312,19 +182,22 @@ def _from_text_editor(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolCall
 
 
 def normalise(arguments: Mapping[str, Any], spec: ToolSpec, notes: list[str]) -> Mapping[str, Any]:
-    """Return `arguments` in the form of `spec`. Tools with spellings lose names they do not know, with a
-    note; of others only the types of values are corrected."""
+    """Return `arguments` in the form of `spec`.
+
+    For a tool with spellings, unknown names are dropped with a note. For other tools only the types of values are
+    corrected.
+    """
     spellings = spec.spellings
     schema: Any = spec.parameters
     if spellings is not None:
         schema = spellings.schema
         if spellings.rewrite is not None:
             arguments = spellings.rewrite(dict(arguments))
-    return _Reader(spec, spellings, notes).object(arguments, schema, "", 0)
+    return _ArgumentReader(spec, spellings, notes).object(arguments, schema, "", 0)
 
 
-class _Reader:
-    """Reads the arguments of one call."""
+class _ArgumentReader:
+    """Converts the arguments of one call to the form of its tool."""
 
     def __init__(self, spec: ToolSpec, spellings: Spellings | None, notes: list[str]) -> None:
         self._spec = spec
@@ -332,53 +205,53 @@ class _Reader:
         self._notes = notes
 
     def object(self, value: Mapping[str, Any], schema: Any, position: str, depth: int) -> dict[str, Any]:
-        known = schema.get("properties") if isinstance(schema, Mapping) else None
-        if not isinstance(known, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        if not isinstance(properties, Mapping) or depth > MAX_DEPTH or not LEFT_TO_THE_TOOL.isdisjoint(schema):
             return dict(value)
         required = schema.get("required") or ()
         read: dict[str, Any] = {}
         for key, item in value.items():
-            name = self._name(key, known, position)
-            if name not in known:
+            name = self._name(key, properties, position)
+            if name not in properties:
                 if self._keeps(key, item, schema):
                     read[key] = item
                 elif key not in self._ignored:
                     self._notes.append(f'"{key}" was ignored: {self._spec.name} has no such parameter.')
             elif name != key and value.get(name) is not None:
                 self._notes.append(f'"{key}" was ignored, because "{name}" was given too.')
-            elif (item is None or item == "") and name not in required and not fits(item, known[name]):
+            elif (item is None or item == "") and name not in required and not fits(item, properties[name]):
                 continue
             elif name not in read:
-                read[name] = self._value(item, known[name], _join(position, name), depth + 1)
+                read[name] = self._value(item, properties[name], join(position, name), depth + 1)
         return read
 
     @property
     def _ignored(self) -> frozenset[str]:
         return self._spellings.ignored if self._spellings is not None else frozenset()
 
-    def _name(self, key: str, known: Mapping[str, Any], position: str) -> str:
+    def _name(self, key: str, properties: Mapping[str, Any], position: str) -> str:
         """Return the parameter that `key` stands for, or `key`."""
-        if key in known or self._spellings is None:
+        if key in properties or self._spellings is None:
             return key
         names = self._spellings.names
-        found = names.get(_join(position, key)) or names.get(_join(position, fold_name(key)))
-        if found is not None:
-            return found.rpartition(".")[2]
-        return next((name for name in known if fold_name(name) == fold_name(key)), key)
+        parameter = names.get(join(position, key)) or names.get(join(position, fold_name(key)))
+        if parameter is not None:
+            return parameter.rpartition(".")[2]
+        return next((name for name in properties if fold_name(name) == fold_name(key)), key)
 
     def _keeps(self, key: str, item: Any, schema: Mapping[str, Any]) -> bool:
-        """Return whether an unknown name stays, for the tool to use or the check to refuse."""
+        """Return whether an unknown name stays: for the tool to use, or for the check to refuse."""
         if self._spellings is None or schema.get("additionalProperties") is not False:
             return True
-        # It stays, so that the check can say why it is not there.
+        # It stays, so that the check can report why it is unavailable.
         if key in self._spec.unavailable and item:
             return True
-        # A reading call does no harm without the parameter, and an empty value asks for nothing.
+        # Without the parameter a reading call does no harm, and an empty value requests nothing.
         harmless = self._spec.effects <= READ_ONLY or not item
-        return not harmless and fold_name(key) in _RESTRAINTS
+        return not harmless and fold_name(key) in _RESTRICTING_PARAMETERS
 
     def _value(self, value: Any, schema: Any, position: str, depth: int) -> Any:
-        if not isinstance(schema, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or not LEFT_TO_THE_TOOL.isdisjoint(schema):
             return value
         if not fits(value, schema):
             value = _coerced(value, schema)
@@ -393,7 +266,7 @@ class _Reader:
         return value
 
     def _word(self, value: Any, schema: Mapping[str, Any], position: str) -> Any:
-        """Return one of the words of an enum for a word in another case, or another word for it."""
+        """Return the enum value that `value` means: a synonym, or the same word in another case."""
         options = schema.get("enum")
         if not isinstance(value, str) or not isinstance(options, (list, tuple)) or value in options:
             return value
@@ -405,14 +278,14 @@ class _Reader:
 
 
 def _coerced(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return `value` as one of the types that `schema` wants, where there is one way to see it so."""
-    wanted = schema.get("type")
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    for kind in wanted or ():
-        found = _as(value, kind, schema)
-        if found is not None:
-            return found
+    """Return `value` converted to a type that `schema` allows, if the conversion is unambiguous."""
+    types = schema.get("type")
+    if isinstance(types, str):
+        types = [types]
+    for kind in types or ():
+        coerced = _as(value, kind, schema)
+        if coerced is not None:
+            return coerced
     return value
 
 
@@ -425,8 +298,8 @@ def _as(value: Any, kind: str, schema: Mapping[str, Any]) -> Any:
         case "array":
             return _list(value, schema.get("items"))
         case "object":
-            found = _json(value)
-            return found if isinstance(found, Mapping) else None
+            decoded = _json(value)
+            return decoded if isinstance(decoded, Mapping) else None
     return None
 
 
@@ -447,18 +320,18 @@ def _number(value: Any, kind: str) -> int | float | None:
 def _flag(value: Any) -> bool | None:
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         word = str(value).strip().casefold()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
+        if word in _TRUE_WORDS or word in _FALSE_WORDS:
+            return word in _TRUE_WORDS
     return None
 
 
 def _list(value: Any, items: Any) -> list[Any] | None:
-    """Return the list that a JSON string holds; a lone item is a list of one."""
-    found = _json(value)
-    if isinstance(found, list):
-        return found
-    if isinstance(found, Mapping):
-        return [found]
+    """Return the list in a JSON string; a single item becomes a list of one."""
+    decoded = _json(value)
+    if isinstance(decoded, list):
+        return decoded
+    if isinstance(decoded, Mapping):
+        return [decoded]
     if isinstance(value, str) and value.strip() and fits(value, items):
         return [value]
     return None

@@ -19,18 +19,17 @@ from retinue.core.events import Body, ToolEnded, ToolProgress, ToolStarted, Warn
 from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.loop import arguments as refusals
-from retinue.loop.arguments import understand
+from retinue.loop import arguments
 from retinue.loop.job import Interrupt, Job
 from retinue.loop.limits import Countdown, Watch
 from retinue.loop.shrink import cut
 
-_PROGRESS_KEPT = 64_000
-_REASON_KEPT = 1_000
+_MAX_PROGRESS_CHARACTERS = 64_000
+_MAX_REASON_CHARACTERS = 1_000
 
 
-class _Running(Struct):
-    """A call at work. `cut` says why it was cancelled, once it was."""
+class _RunningCall(Struct):
+    """A call that has started. `cut` is the reason of its cancellation, once it was cancelled."""
 
     call: ToolCall
     task: asyncio.Task[ToolOutput]
@@ -40,9 +39,10 @@ class _Running(Struct):
 
 
 class Dispatch:
-    """Runs the calls of one assistant message. `next` returns the events and then None: from there on
-    `message` holds the results, `answer` the output that ends the run if one does, and `warnings`
-    what to report. Call `close` whatever happens."""
+    """Runs the calls of one assistant message.
+
+    `next` returns the events and then None. After that, `message` has the results, `answer` the output that ends the
+    run (if there is one), and `warnings` the events to report. `close` must be called in every case."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Dispatch:
         self._watch = watch
         self._calls = calls
         self._sent = {call.id: call.name for call in calls}
-        self._understood = {call.id: understand(call, specs) for call in calls}
+        self._translated = {call.id: arguments.translate_call(call, specs) for call in calls}
         self._stop = stop
         self._allowed = allowed
-        self._queue = deque(understood.call for understood in self._understood.values())
+        self._queue = deque(translated.call for translated in self._translated.values())
         self._announced: ToolCall | None = None
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningCall] = {}
         self._outbox: deque[Body] = deque()
         self._results: dict[str, ToolResult] = {}
         self.effects: list[tuple[ToolCall, ToolEffect]] = []
@@ -84,8 +84,8 @@ class Dispatch:
         return ToolMessage(tuple(self._results[call.id] for call in self._calls))
 
     async def next(self) -> Body | None:
-        """Return the next event. A call begins once the event that announces it has been dealt with, that
-        is, when the next one is wanted."""
+        """Return the next event. A call starts when the caller asks for the event after its announcement, so the
+        announcement is in the log by then."""
         if self._announced is not None:
             call, self._announced = self._announced, None
             self._start(call)
@@ -106,7 +106,7 @@ class Dispatch:
         return None
 
     def waiting(self, call_id: str, begins: bool) -> None:
-        """The call waits for a person or another run: its clock stands still meanwhile."""
+        """Pause or resume the clock of a call that waits for a person or another run."""
         running = self._running.get(call_id)
         if running is not None and not running.cut:
             if begins:
@@ -133,31 +133,31 @@ class Dispatch:
         return spec is not None and spec.ends_run
 
     def _is_over_the_limit(self, call: ToolCall) -> bool:
-        """Refuse a call that the run may no longer make. Handing in the result always may."""
+        """Refuse a call beyond the limit of tool calls. Submitting the result is always allowed."""
         if self._ends_run(call):
             return False
         if self._allowed is not None and self.counted >= self._allowed:
             self.refused += 1
-            self._results[call.id] = self._result(call, failed(refusals.LIMIT))
+            self._results[call.id] = self._result(call, failed(arguments.LIMIT_REACHED))
             return True
         self.counted += 1
         return False
 
     def _start(self, call: ToolCall) -> None:
-        refusal = refusals.reason(call, self._stop, self._specs, self._job.absent)
+        refusal = arguments.refusal_reason(call, self._stop, self._specs, self._job.absent)
         if refusal is not None:
             self._finish(call, failed(refusal), 0.0)
         elif self._interrupt.ending is not None:
-            self._finish(call, failed(refusals.NOT_RUN), 0.0)
+            self._finish(call, failed(arguments.NOT_RUN), 0.0)
         else:
             task = asyncio.create_task(_run(self._tools[call.name], call, self._context))
             countdown = self._watch.start(self._job.limits.tool_seconds, lambda: self._timed_out(call.id))
-            self._running[call.id] = _Running(call, task, countdown, self._job.clock.monotonic())
+            self._running[call.id] = _RunningCall(call, task, countdown, self._job.clock.monotonic())
             task.add_done_callback(lambda done: self._done(call.id, done))
 
     def _done(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
         running = self._running.pop(call_id, None)
-        # It was left behind earlier. Its error is fetched, or asyncio would report it as forgotten.
+        # The call was left behind earlier. Without this look at its error asyncio would report it as never retrieved.
         if running is None:
             if not task.cancelled():
                 task.exception()
@@ -165,9 +165,9 @@ class Dispatch:
         running.countdown.stop()
         self._finish(running.call, self._output(running, task), self._job.clock.monotonic() - running.since)
 
-    def _output(self, running: _Running, task: asyncio.Task[ToolOutput]) -> ToolOutput:
+    def _output(self, running: _RunningCall, task: asyncio.Task[ToolOutput]) -> ToolOutput:
         if task.cancelled():
-            return failed(running.cut or refusals.CANCELLED, ToolEffect("unknown"))
+            return failed(running.cut or arguments.CANCELLED, ToolEffect("unknown"))
         error = task.exception()
         if error is not None:
             reason = f"{type(error).__name__}: {error}"
@@ -175,11 +175,11 @@ class Dispatch:
             output: object = task.result()
             if isinstance(output, ToolOutput):
                 return output
-            # A tool of someone's own may return anything.
+            # A user's tool may return anything.
             reason = f"it returned {type(output).__name__}"
-        reason = cut(reason, _REASON_KEPT)
+        reason = cut(reason, _MAX_REASON_CHARACTERS)
         self.warnings.append(Warned("internal", f"The tool {running.call.name} is defective: {reason}"))
-        return failed(refusals.defect(running.call.name, reason), ToolEffect("unknown"))
+        return failed(arguments.internal_failure(running.call.name, reason), ToolEffect("unknown"))
 
     def _finish(self, call: ToolCall, output: ToolOutput, seconds: float) -> None:
         result = self._result(call, output)
@@ -194,27 +194,27 @@ class Dispatch:
         running = self._running[call_id]
         seconds = self._job.limits.tool_seconds or 0.0
         self.warnings.append(Warned("tool_time", f"{running.call.name} was stopped after {seconds:g} s."))
-        self._cancel(running, refusals.timed_out(seconds))
+        self._cancel(running, arguments.timed_out(seconds))
 
     def _give_up(self) -> None:
-        """Start nothing more; what runs is cancelled, unless it may finish beside the answer."""
-        text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
+        """Start no other call. Cancel the running ones, unless they may finish beside the answer."""
+        text = arguments.NOT_RUN if self.answer is None else arguments.AFTER_ANSWER
         for call in self._queue:
             self._results[call.id] = self._result(call, failed(text))
         self._queue.clear()
         if self._interrupt.ending is not None:
             for running in list(self._running.values()):
                 if not running.cut:
-                    self._cancel(running, refusals.STOPPED)
+                    self._cancel(running, arguments.STOPPED)
 
-    def _cancel(self, running: _Running, why: str) -> None:
+    def _cancel(self, running: _RunningCall, why: str) -> None:
         running.cut = why
         running.countdown.stop()
         running.countdown = self._watch.start(self._job.cancel_seconds, lambda: self._leave(running))
         running.task.cancel()
 
-    def _leave(self, running: _Running) -> None:
-        """A tool that ignores its cancellation does not hold up the run."""
+    def _leave(self, running: _RunningCall) -> None:
+        """Leave behind a tool that ignores its cancellation, so that it does not delay the run."""
         del self._running[running.call.id]
         self.warnings.append(Warned("tool_stuck", f"{running.call.name} did not stop when it was cancelled."))
         seconds = self._job.clock.monotonic() - running.since
@@ -223,31 +223,31 @@ class Dispatch:
     def progress(self, call_id: str, text: str) -> None:
         if call_id not in self._running:
             return
-        # A slow consumer gets one longer piece instead of many: the outbox stays bounded.
+        # A slow consumer gets one longer piece instead of many, so the outbox stays bounded.
         if self._outbox:
             last = self._outbox[-1]
             if isinstance(last, ToolProgress) and last.call_id == call_id:
                 self._outbox.pop()
-                text = (last.text + text)[-_PROGRESS_KEPT:]
+                text = (last.text + text)[-_MAX_PROGRESS_CHARACTERS:]
         self._outbox.append(ToolProgress(call_id, text))
         self._interrupt.wake()
 
     def _result(self, call: ToolCall, output: ToolOutput) -> ToolResult:
-        """The result under the name the model used, with what was noted about its arguments."""
-        understood = self._understood[call.id]
+        """Return the result under the name that the model used, with the notes about its arguments."""
+        translated = self._translated[call.id]
         content = output.content
-        if understood.notes:
-            content = (*content, Text("\n".join(f"[Note: {note}]" for note in understood.notes)))
+        if translated.notes:
+            content = (*content, Text("\n".join(f"[Note: {note}]" for note in translated.notes)))
         return ToolResult(call.id, self._sent[call.id], content, output.is_error)
 
     async def close(self) -> None:
-        """If the run was closed or cancelled in the middle, nothing it started goes on."""
+        """Cancel the calls that are still running, after the run was closed or cancelled."""
         if self._running:
             tasks = [running.task for running in self._running.values()]
             self._running.clear()
             for task in tasks:
                 task.cancel()
-            # A tool that ignores its cancellation is left behind.
+            # A tool that ignores its cancellation is left behind after this time.
             await asyncio.wait(tasks, timeout=self._job.cancel_seconds)
 
 

@@ -1,15 +1,16 @@
-"""What one run of the loop needs, frozen before it starts, and the controls by which other tasks steer and stop it.
+"""The inputs of one run of the loop, frozen before it starts, and the controls with which other tasks steer and stop
+it.
 
 The loop charges every request to a `LoopAccount` and asks it before the next one; the supervisor gives each run the
 account of its position in the tree.
 
-Every method of `Controls` is called from other tasks of the same event loop, returns at once, and its return value says
-whether the run can still take the order. Steering is delivered in order and exactly once; a run that has ended accepts
-nothing, so nobody is told "delivered" when it was not.
+Other tasks of the same event loop call the methods of `Controls`. Each returns at once and reports whether the run
+still accepts the order. Messages are delivered in order and exactly once. A run that has ended accepts none, so no
+message is reported as delivered that was not.
 
-While a run waits for its model it is one task, suspended in the model's stream. A limit that fires or a person who
-stops the run cancels exactly that wait, as `asyncio.timeout` does: the cancellation is taken back when it arrives
-here, unless someone else cancelled as well.
+While a run waits for its model it is one task, suspended in the model's stream. A limit or a person that stops the run
+cancels exactly this wait, as `asyncio.timeout` does: the cancellation is undone when it arrives here, unless another
+task cancelled the run as well.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from retinue.core.tool import Tool, ToolContext
 from retinue.core.usage import LimitName, Limits, Usage
 from retinue.errors import LaunchError
 from retinue.log.replay import Conversation
-from retinue.loop.finish import SUBMIT, Ending
+from retinue.loop.ending import Ending
+from retinue.loop.submission import SUBMIT
 
 
 class Verdict(NamedTuple):
-    """Why there may be no ordinary request. With `wrap_up` there may be one more, in which the
-    agent is asked to come to its end; without, none."""
+    """Why no ordinary request is allowed. With `wrap_up`, one more is allowed, which asks the agent to finish."""
 
     limit: LimitName
     text: str
@@ -41,20 +42,20 @@ class Verdict(NamedTuple):
 
 class LoopAccount(Protocol):
     def charge(self, usage: Usage, *, turns: int = 0, tool_calls: int = 0) -> None:
-        """Record what was spent. Never refuses: it has happened."""
+        """Record usage. It is never refused, because it has already happened."""
         ...
 
     def verdict(self) -> Verdict | None:
-        """Asked before each request; None: go on."""
+        """Return why the next request is not allowed; None if it is. Called before each request."""
         ...
 
     def calls_left(self) -> int | None:
-        """Return how many tool calls may still be made; None: any number."""
+        """Return how many tool calls are left; None if they are not limited."""
         ...
 
 
 class Unlimited:
-    """The account of a run that shares nothing."""
+    """The account of a run without a shared budget."""
 
     def charge(self, usage: Usage, *, turns: int = 0, tool_calls: int = 0) -> None:
         return None
@@ -70,22 +71,24 @@ UNLIMITED = Unlimited()
 
 
 class Compaction(Struct, frozen=True):
-    """When and how the conversation is shortened. `at` is the share of the model's window that
-    may be full before a request; None leaves it to overflow errors and people. The newest
-    `keep_turns` turns stay as they are."""
+    """When and how the conversation is shortened.
+
+    `at` is the share of the model's window that may be full before a request. With None, only overflow errors and
+    people start a compaction. The newest `keep_turns` turns stay unchanged."""
 
     at: float | None = 0.85
     keep_turns: int = 3
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """`past` is what the log has of the run: its usage continues, while turns, tool calls and time are granted anew.
-    `messages` is new (the task, or the prompt of a resume) and is announced first. `system` and `tools` never change
-    during the run; `late_tools` is called before every request, and what it returns is added after them for good.
+    """The inputs of one run.
 
-    Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
-    for them. `remind` returns text that must survive a compaction, such as the live children.
-    """
+    `past` is the conversation in the log: its usage continues, while turns, tool calls and time start from zero.
+    `messages` are new (the task, or the prompt of a resume) and are announced first. `system` and `tools` never change
+    during the run. `late_tools` is called before every request, and the tools that it returns are added permanently.
+
+    Permission checks, hooks and audits are wrappers around the tools; the loop has no options for them. `remind`
+    returns text that must survive a compaction, such as the running children."""
 
     system: str
     messages: tuple[UserMessage, ...]
@@ -94,28 +97,28 @@ class Job(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     limits: Limits = field(default_factory=Limits)
     account: LoopAccount = UNLIMITED
-    """What the run shares with its tree: charged after every request, asked before the next."""
+    """The budget that the run shares with its tree: charged after every request, checked before the next."""
     thinking: str | None = None
     temperature: float | None = None
     max_output: int | None = None
     schema: Mapping[str, Any] | bool | None = None
     accept: Callable[[Any], object] | None = None
-    """Raises ValueError for a result that matches the schema and is wrong all the same."""
+    """Raises ValueError for a result that matches the schema and is wrong for another reason."""
     compaction: Compaction = field(default_factory=Compaction)
     parallel_calls: int = 16
     cancel_seconds: float = 5.0
-    """How long a cancelled tool may take to clean up before it is left behind."""
+    """The time that a cancelled tool has for cleaning up before it is left behind."""
     remind: Callable[[], str] = str
     absent: Callable[[str], str] = lambda name: ""
-    """Why the run lacks a tool that exists, as a sentence for its model; empty if it is not known."""
+    """Returns why the run lacks an existing tool, as a sentence for the model; empty if the reason is not known."""
     late_tools: Callable[[], tuple[Tool, ...]] = tuple
-    """Tools that became available since: a server that was slow, or what the run searched for."""
+    """Returns tools that have become available: of a server that was slow, or by a tool search."""
     request_headers: Callable[[], Mapping[str, str]] = dict
-    """Further headers of the next request to the model."""
+    """Returns additional headers for the next request to the model."""
     before_end: Callable[[], Awaitable[str | None]] | None = None
-    """Asked when the run would end well: a text is its next instruction."""
+    """Called when the run would end with success. A returned text is its next instruction."""
     before_compact: Callable[[str], Awaitable[str | None]] | None = None
-    """Asked with the reason before the conversation is shortened; a text says why not to."""
+    """Called with the reason before a compaction. A returned text is the reason not to compact."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -133,15 +136,15 @@ class Job(Struct, frozen=True, kw_only=True):
             raise LaunchError("There is nothing to do.", remedy="Give the run a task.")
 
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class Interrupted(Exception):  # noqa: N818 - it is a signal between two functions, not an error
-    """The wait was cut short; `Interrupt.ending` says why."""
+    """The wait was interrupted; `Interrupt.ending` has the reason."""
 
 
 class Interrupt:
-    """The first reason wins and stays."""
+    """Interrupts the waits of a run. The first `ending` stays; later ones are ignored."""
 
     __slots__ = ("_cancelled", "_task", "_waker", "ending", "loop")
 
@@ -154,7 +157,7 @@ class Interrupt:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the run waits for its model at this moment."""
+        """Return whether the run is waiting for its model."""
         return self._task is not None
 
     def fire(self, ending: Ending) -> None:
@@ -166,8 +169,8 @@ class Interrupt:
         if self._task is None:
             return
         if self._task is asyncio.current_task():
-            # Called by the model itself, in the middle of its step: a cancellation now could
-            # strike anywhere later. It may still end this step by itself; look again then.
+            # The model itself called this in the middle of its step. A cancellation now could take effect
+            # anywhere later, so it waits until the step has ended or is suspended.
             self.loop.call_soon(self._cut)
         else:
             self._cut()
@@ -177,8 +180,8 @@ class Interrupt:
             self._cancelled = True
             self._task.cancel()
 
-    async def part(self, stream: AsyncGenerator[T, None]) -> T:
-        """The next part of `stream`. Raise Interrupted, or StopAsyncIteration at its end."""
+    async def next_item(self, stream: AsyncGenerator[Item, None]) -> Item:
+        """Return the next item of `stream`. Raise Interrupted, or StopAsyncIteration at its end."""
         if self.ending is not None:
             raise Interrupted
         task = asyncio.current_task()
@@ -189,7 +192,7 @@ class Interrupt:
         try:
             return await anext(stream)
         except asyncio.CancelledError:
-            # Someone else may have cancelled the task as well: then that counts.
+            # If another task cancelled it as well, that cancellation continues.
             if self._cancelled and task.cancelling() - 1 <= others:
                 raise Interrupted from None
             raise
@@ -199,9 +202,8 @@ class Interrupt:
                 self._cancelled = False
                 task.uncancel()
 
-    async def unless(self, work: Awaitable[T]) -> T | None:
-        """Return the result of `work`; None if the run is interrupted first: then it is cancelled, and
-        waited for."""
+    async def unless(self, work: Awaitable[Item]) -> Item | None:
+        """Return the result of `work`. If the run is interrupted first, cancel `work`, wait for it and return None."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done() and self.ending is None:
@@ -218,7 +220,7 @@ class Interrupt:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def woken(self) -> None:
-        """Wait for `wake`; return at once if it came since the last wait."""
+        """Wait for `wake`. Return at once if it was called since the last wait."""
         if self._waker is None:
             self._waker = self.loop.create_future()
         try:
@@ -234,9 +236,9 @@ class Interrupt:
 
 
 class Listener(Protocol):
-    """The running loop, as its mailbox sees it."""
+    """The running loop, as seen by its controls."""
 
-    def mail(self) -> None: ...
+    def wake(self) -> None: ...
 
     def stop(self, reason: str) -> None: ...
 
@@ -244,7 +246,7 @@ class Listener(Protocol):
 
 
 class Controls:
-    """Made before the run starts: what arrives early waits for it."""
+    """The mailbox of a run. It exists before the run starts, so early messages wait for it."""
 
     __slots__ = (
         "_at_rest",
@@ -263,45 +265,45 @@ class Controls:
         # Lists, although taken from the front: an empty deque costs 0.7 kB in each of thousands of waiting runs.
         self._steers: list[UserMessage] = []
         self._follow_ups: list[UserMessage] = []
-        # What a summary should keep, once shortening was asked for: often nothing in particular.
+        # The wish of the person who asked for a compaction: empty if they gave none, None if nobody asked.
         self._compact: str | None = None
         self._stop: str | None = None
         self._waits: list[str | None] = []
         self._held = 0
         self._at_rest = False
         self.rested: Callable[[], None] = _nothing
-        """Called when the agent has nothing left to do but to wait for runs of its own."""
+        """Called when the agent only waits for its own runs."""
         self._listener: Listener | None = None
         self._ended = False
 
-    # What others do
+    # Orders from outside
 
     def steer(self, text: str, origin: Origin = "steer", images: Sequence[Image] = ()) -> bool:
-        """Say `text` to the agent after its current tool calls, before the next request."""
+        """Send `text` to the agent after its current tool calls, before the next request."""
         return self.tell(text, origin, images) is not None
 
     def tell(self, text: str, origin: Origin = "steer", images: Sequence[Image] = ()) -> UserMessage | None:
-        """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
-        None when it cannot be told."""
+        """Do the same as `steer`. Return the message, which can be withdrawn until it is delivered, or None if the run
+        accepts none."""
         message = user(text, origin, images)
         return message if self.deliver(message) else None
 
     def deliver(self, message: UserMessage) -> bool:
-        """Queue a message as `steer` does. Return False when the run takes none any more."""
+        """Queue a message as `steer` does. Return False if the run accepts no more messages."""
         return self._put(self._steers, message)
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
-        """Say `text` when the agent would otherwise be done."""
+        """Send `text` when the agent would otherwise be done."""
         return self._put(self._follow_ups, user(text, origin))
 
     def withdraw(self, message: UserMessage) -> bool:
-        """Take back what was said with `steer`. False when the agent has heard it already."""
+        """Withdraw a message of `steer`. Return False if it has been delivered."""
         before = len(self._steers)
-        self._steers = [each for each in self._steers if each is not message]
+        self._steers = [queued for queued in self._steers if queued is not message]
         return len(self._steers) < before
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
-        """End the run as `stopped`, keeping what it has said so far."""
+        """End the run as `stopped`. Its text so far is kept."""
         if self._ended:
             return False
         if self._stop is None:
@@ -311,7 +313,7 @@ class Controls:
         return True
 
     def compact(self, wish: str = "") -> bool:
-        """Shorten the conversation before the next request. `wish` says what its summary should keep."""
+        """Shorten the conversation before the next request. The summary keeps the content named in `wish`."""
         if self._ended:
             return False
         self._compact = wish
@@ -319,8 +321,8 @@ class Controls:
 
     @contextmanager
     def waiting(self, call_id: str | None = None) -> Iterator[None]:
-        """While a person or another run is waited for. Stops the idle clock, and the clock of
-        the tool call `call_id` if the wait happens inside one."""
+        """Stop the idle clock while a person or another run is waited for, and the clock of the tool call `call_id` if
+        the wait happens inside one."""
         self._wait(call_id, begins=True)
         try:
             yield
@@ -329,17 +331,17 @@ class Controls:
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
-        """The run does not end in here: instead it waits for steering or follow-ups. For
-        children in the background whose results are still to come."""
+        """Keep the run from ending: it waits for messages instead. Used while results of background children are
+        missing."""
         self._held += 1
         try:
             yield
         finally:
             self._held -= 1
             if self._listener is not None:
-                self._listener.mail()
+                self._listener.wake()
 
-    # What others may ask
+    # Queries from outside
 
     @property
     def pending_steer(self) -> bool:
@@ -347,12 +349,12 @@ class Controls:
 
     @property
     def pending(self) -> tuple[UserMessage, ...]:
-        """Return what has not been delivered, in the order it would be."""
+        """Return the messages that have not been delivered, in order of delivery."""
         return (*self._steers, *self._follow_ups)
 
     @property
     def stopping(self) -> bool:
-        """Someone has asked the run to stop."""
+        """Return whether the run has been asked to stop."""
         return self._stop is not None
 
     @property
@@ -361,23 +363,23 @@ class Controls:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether the agent only waits for runs of its own: it reads nothing meanwhile."""
+        """Return whether the agent only waits for its own runs."""
         return self._at_rest
 
     @property
     def ended(self) -> bool:
         return self._ended
 
-    # What the loop does
+    # Methods for the loop
 
     def attach(self, listener: Listener) -> None:
-        """The loop begins to listen. Raise if another run does, or did."""
+        """Connect the loop. Raise RuntimeError if another run is or was connected."""
         if self._listener is not None or self._ended:
             raise RuntimeError("Controls belong to one run: make new ones for the next.")
         self._listener = listener
 
     def catch_up(self) -> None:
-        """Tell the loop what came before it listened."""
+        """Pass on the orders that came before the loop was connected."""
         if self._listener is not None:
             for call_id in self._waits:
                 self._listener.waiting(call_id, True)
@@ -385,7 +387,7 @@ class Controls:
                 self._listener.stop(self._stop)
 
     def close(self) -> None:
-        """From here on nothing is accepted."""
+        """Accept no more orders."""
         self._ended = True
         self._listener = None
 
@@ -395,7 +397,7 @@ class Controls:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """While the agent has answered and only others hold its run open."""
+        """Mark the agent as at rest: it has answered, and only its children keep the run open."""
         self._at_rest = True
         try:
             with self.waiting():
@@ -413,17 +415,17 @@ class Controls:
         return taken
 
     def take_compact(self) -> str | None:
-        """Return the wish of who asked for shortening; None when nobody did."""
+        """Return the wish of the person who asked for a compaction; None if nobody did."""
         wish, self._compact = self._compact, None
         return wish
 
     def _put(self, box: list[UserMessage], message: UserMessage) -> bool:
-        # A run that is being stopped reads nothing more: saying "delivered" would be a lie.
+        # A run that is being stopped reads no more messages, so none may be reported as delivered.
         if self._ended or self._stop is not None:
             return False
         box.append(message)
         if self._listener is not None:
-            self._listener.mail()
+            self._listener.wake()
         return True
 
     def _wait(self, call_id: str | None, *, begins: bool) -> None:

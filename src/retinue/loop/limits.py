@@ -1,8 +1,7 @@
 """The limits of a run: its clocks, which share one timer, and turns, tool calls, repeated calls, budgets.
 
-A clock counts only time that the process was awake to see. After a host slept, or an event loop stood
-still, the next tick comes far too late; the excess is not counted, so that closing a laptop does not
-end every run at once.
+A clock counts only the time during which the process was awake. After the host slept or the event loop was blocked, the
+next tick comes far too late. The excess is not counted, so closing a laptop does not end every run.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from retinue.core.clock import Clock, Timer
 from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.core.outcome import Failure
 from retinue.core.usage import LimitName, Limits
-from retinue.loop.finish import SUBMIT, Ending
+from retinue.loop.ending import Ending
 from retinue.loop.job import Verdict
 from retinue.loop.prompts import prompt
+from retinue.loop.submission import SUBMIT
 
-_LONGEST_TICK = 30.0
+_MAX_TICK_SECONDS = 30.0
 _TICKS_PER_LIMIT = 4
-_TOLERANCE = 1.0
-_ROUNDING = 1e-6
+_TICK_TOLERANCE_SECONDS = 1.0
+_ROUNDING_SECONDS = 1e-6
 
 
 def _nothing() -> None:
@@ -32,9 +32,9 @@ def _nothing() -> None:
 
 
 class Countdown:
-    """Calls `expire` once when `limit` seconds were spent, unless fed, paused or stopped.
+    """Calls `expire` once after `limit` seconds, unless it is fed, paused or stopped.
 
-    Pauses nest: two reasons to wait need two resumes.
+    Pauses nest: after two calls of `pause`, two calls of `resume` are needed.
     """
 
     __slots__ = ("_expire", "_fed", "_pauses", "_watch", "limit", "spent")
@@ -49,11 +49,11 @@ class Countdown:
 
     @property
     def expired(self) -> bool:
-        return not self._pauses and self.spent >= self.limit - _ROUNDING
+        return not self._pauses and self.spent >= self.limit - _ROUNDING_SECONDS
 
     def feed(self, now: float) -> None:
-        """A sign of life at `now`, or silence expected until then: what was spent is forgotten.
-        Called for every delta, so it does nothing else."""
+        """Start counting again from `now`, which may be in the future for announced silence. Runs for every delta, so
+        it does nothing else."""
         self.spent = 0.0
         self._fed = now
 
@@ -67,7 +67,7 @@ class Countdown:
         self._watch.schedule()
 
     def stop(self) -> None:
-        """Stop for good, and release the callback."""
+        """Stop permanently, and release the callback."""
         self._watch.forget(self)
         self._expire = _nothing
 
@@ -77,7 +77,7 @@ class Countdown:
 
 
 class Watch:
-    """Counts down every countdown of a run with at most one timer pending."""
+    """Runs all countdowns of a run with at most one pending timer."""
 
     __slots__ = ("_active", "_clock", "_due", "_last", "_timer")
 
@@ -89,7 +89,7 @@ class Watch:
         self._last = clock.monotonic()
 
     def start(self, limit: float | None, expire: Callable[[], None]) -> Countdown:
-        """A new countdown; with no limit one that never expires."""
+        """Return a new countdown. Without a limit it never expires."""
         countdown = Countdown(self, limit or 0.0, expire)
         if limit is not None:
             self.add(countdown)
@@ -113,21 +113,21 @@ class Watch:
             self._timer = None
 
     def settle(self) -> None:
-        """Count the time since the last look, as far as it was seen."""
+        """Count the time since the last call, as far as the process was awake."""
         now = self._clock.monotonic()
         passed = now - self._last
         if self._timer is not None:
             planned = max(self._due - self._last, 0.0)
-            # A tick that came much too late means that the process did not run.
-            passed = min(passed, 2 * planned + _TOLERANCE)
+            # A tick that comes much too late means that the process did not run.
+            passed = min(passed, 2 * planned + _TICK_TOLERANCE_SECONDS)
         for countdown in self._active:
             if not countdown._pauses:
                 countdown.spent += max(min(passed, now - countdown._fed), 0.0)
         self._last = now
 
     def schedule(self) -> None:
-        """Make sure a tick comes early enough; a tick that comes too early does no harm."""
-        delay = _LONGEST_TICK
+        """Ensure that a tick comes early enough. A tick that comes too early does no harm."""
+        delay = _MAX_TICK_SECONDS
         running = False
         for countdown in self._active:
             if not countdown._pauses:
@@ -148,19 +148,19 @@ class Watch:
     def _tick(self) -> None:
         self.settle()
         self._timer = None
-        for countdown in [each for each in self._active if each.expired]:
+        for countdown in [active for active in self._active if active.expired]:
             self.forget(countdown)
             countdown._expire()
         self.schedule()
 
 
-_SAME_RESULT = 2
-"""How much more often a call may return the same result than fail: a command that waits for something
-elsewhere is asked again and again for good reason."""
+_SAME_RESULT_FACTOR = 2
+"""A call may return the same result this many times as often as it may fail: repeating a command that waits for
+something is legitimate."""
 
 
 class WrapUp(NamedTuple):
-    """The one message that asks a run to come to its end."""
+    """The message that asks a run to finish, sent once."""
 
     limit: LimitName
     message: UserMessage
@@ -168,11 +168,10 @@ class WrapUp(NamedTuple):
 
 
 class Turns:
-    """Counts the turns of this attempt of a run, and the grace after the wrap-up.
+    """Counts the turns of this attempt of a run, and the grace turns after the wrap-up message.
 
-    The wrap-up is asked for only when there would be another turn, so a run that is done on
-    its last turn is simply completed. Whichever limit asks first, it is asked once.
-    """
+    The wrap-up message is sent only if there would be another turn, so a run that finishes on its last turn is
+    completed. It is sent once, for the limit that is reached first."""
 
     def __init__(self, limits: Limits, *, hands_in: bool = False) -> None:
         self._limits = limits
@@ -191,9 +190,11 @@ class Turns:
 
     @property
     def tool_choice(self) -> Literal["auto", "none"]:
-        """Return whether the next request may be answered with calls. Once all of them would be
-        refused, and on the last turn, it may not, so that an answer comes. The tools themselves stay in
-        the request: providers cache them, and refuse a conversation with calls that lists none."""
+        """Return whether the model may answer the next request with calls.
+
+        On the last turn, and once all calls would be refused, it may not, so that it answers. The tools stay in the
+        request: providers cache them, and refuse a conversation that contains calls but lists no tools.
+        """
         if self.wrapped is None or self._hands_in:
             return "auto"
         is_last = self._last is not None and self._taken >= self._last - 1
@@ -201,12 +202,13 @@ class Turns:
 
     @property
     def allows_another(self) -> bool:
-        """Return whether there may be another turn before any limit asks for the wrap-up."""
+        """Return whether another turn is allowed before a limit requires the wrap-up message."""
         most = self._limits.max_turns
         return self.wrapped is None and (not most or self._taken < most)
 
     def before_next(self, calls_refused: bool, verdict: Verdict | None = None) -> WrapUp | Ending | None:
-        """Return what the limits say to another turn. A `verdict` of the run's account allows one more."""
+        """Return the wrap-up message or the end that the limits require before another turn; None if it is allowed. A
+        `verdict` of the run's account allows one more turn."""
         most = self._limits.max_turns
         if verdict is not None:
             due = self._last_on_account(verdict)
@@ -241,22 +243,22 @@ class Turns:
 
     def _abort(self) -> Ending:
         limit = self.wrapped or "turns"
-        what = "turn limit" if limit == "turns" else "tool-call limit"
-        message = f"The run hit its {what} and did not come to an end within {self._grace} more turns."
+        limit_name = "turn limit" if limit == "turns" else "tool-call limit"
+        message = f"The run hit its {limit_name} and did not finish within {self._grace} more turns."
         return Ending("aborted", Failure("limit", message, "Raise the limit, or give it a smaller task."), limit)
 
 
 def overdrawn(verdict: Verdict) -> Ending:
-    """Return the end of a run whose account allows no other request."""
+    """Return the end of a run whose account allows no further request."""
     return Ending("over-budget", Failure("budget", verdict.text, "Raise the budget and resume."), verdict.limit)
 
 
 class Repeats:
-    """Notices a model that makes the same call again and again, to no avail: it fails each time,
-    or returns the same result each time, which is allowed twice as often.
+    """Detects a model that repeats the same call without effect: the call fails each time, or returns the same result
+    each time, which is allowed twice as often.
 
-    Equal calls of one turn count once: the model had not seen the result of the first one. The
-    refused submissions of a structured result have their own, smaller count.
+    Equal calls of one turn are one attempt, because the model has not seen the result of the first. Refused submissions
+    of a structured result have their own, smaller count.
     """
 
     def __init__(self, most: int | None) -> None:
@@ -267,19 +269,19 @@ class Repeats:
         self._times = 0
 
     def judge(self, calls: Sequence[ToolCall], message: ToolMessage) -> tuple[ToolMessage, Ending | None]:
-        """Return the results, with a warning where one more such call would be the last."""
+        """Return the results, with a warning where one more repetition would end the run."""
         if self._most is None:
             return message, None
         results = list(message.results)
         this_turn: set[str] = set()
         for index, (call, result) in enumerate(zip(calls, message.results, strict=True)):
             key = _key(call)
-            # Submissions have their own count, and equal calls of a turn were made without seeing a result.
+            # Submissions have their own count; equal calls of a turn were made before any result.
             if call.name == SUBMIT or key in this_turn:
                 continue
             this_turn.add(key)
             self._count(key, result)
-            most = self._most if result.is_error else _SAME_RESULT * self._most
+            most = self._most if result.is_error else _SAME_RESULT_FACTOR * self._most
             if self._times >= most:
                 return ToolMessage(tuple(results)), self._ending(call, result)
             if self._times == most - 1:
@@ -287,10 +289,10 @@ class Repeats:
         return ToolMessage(tuple(results)), None
 
     def _count(self, key: str, result: ToolResult) -> None:
-        given = None if result.is_error else result.content
-        same = key == self._key and given == self._given
+        content = None if result.is_error else result.content
+        same = key == self._key and content == self._given
         self._times = self._times + 1 if same else 1
-        self._key, self._given = key, given
+        self._key, self._given = key, content
 
     def _ending(self, call: ToolCall, result: ToolResult) -> Ending:
         message = f"The agent made the same failing call of {call.name} {self._times} times in a row."

@@ -1,15 +1,13 @@
-"""The loop of one run: turn, model, tools, turn. A pure async generator, and the steps that it puts in order: they
-decide whether there is another turn, what is said before it, and how the run ends.
+"""The loop of one run: ask the model, run its tool calls, repeat. `run_loop` is a pure async generator; `Steps` has the
+decisions in between: whether there is another turn, which messages precede it, and how the run ends.
 
-In: a job, a model, a mailbox. Out: the events of `retinue.core.events` from the first
-MessageAdded to exactly one RunEnded. The consumer writes each event down before it asks for
-the next; nothing happens in between, so what was yielded is what was done. Nothing is raised
-for a failing model or tool: how it ended is in the outcome.
+It takes a job, a model and controls, and yields events of `retinue.core.events` from the first MessageAdded to exactly
+one RunEnded. The consumer records each event before it asks for the next one, and the loop does nothing in between, so
+the record matches the actions. A failing model or tool raises no exception: the outcome has the failure.
 
-Iterate it inside `contextlib.aclosing`. Closing it or cancelling the task that iterates it is
-safe at every point: running tools are cancelled and waited for, the model's stream is closed.
-That yields no RunEnded; to end a run with an outcome, call `Controls.stop`.
-"""
+Iterate it inside `contextlib.aclosing`. It may be closed, or its task cancelled, at any point: running tools are
+cancelled and waited for, and the stream of the model is closed. In that case there is no RunEnded; call
+`Controls.stop` to end a run with an outcome."""
 
 from __future__ import annotations
 
@@ -35,24 +33,27 @@ from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput, shown_specs
 from retinue.core.usage import NOTHING
 from retinue.loop.answer import ModelTurn, PastMessages, Tally, aside, failure_of, read_past, settle_message
-from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
+from retinue.loop.compact import MAX_OVERFLOWS, Compactor, Reason
 from retinue.loop.dispatch import Dispatch
-from retinue.loop.finish import Ending, Submission, as_text, error_in_disguise, gone_quiet, out_of_time, stopped
+from retinue.loop.ending import Ending, error_in_disguise, gone_quiet, out_of_time, stopped
 from retinue.loop.job import Controls, Interrupt, Job
 from retinue.loop.limits import Repeats, Turns, Watch, overdrawn
 from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
+from retinue.loop.submission import Submission, as_text
 from retinue.models.protocol import MeasuredConversation, Model, ModelRequest, overhead
 
-_LATE = "It ended before it heard the last news of its agents; what they found is told when it is resumed."
+_UNDELIVERED_NOTIFICATION = (
+    "It ended before the last notification about its agents was delivered; it gets their results when it is resumed."
+)
 
 
 class Steps:
-    """The state of one run between its steps. `ending` is set once it is decided; `calls` are
-    those of the newest message; `is_final` says that the model considers itself done."""
+    """The state of one run between its steps. `ending` is set once the run is to end, `calls` are the calls of the
+    newest message, and `is_final` is true when the model has finished."""
 
     def __init__(self, job: Job, model: Model, controls: Controls, past: PastMessages) -> None:
-        # These two may raise; nothing has been started yet when they do.
+        # These two may raise, so they come before anything is started.
         self._submission = Submission(job.schema, job.accept) if job.schema is not None else None
         controls.attach(self)
         limits = job.limits
@@ -70,8 +71,8 @@ class Steps:
         self._repeats = Repeats(limits.repeated_calls)
         self._interrupt = Interrupt()
         self._watch = Watch(job.clock)
-        self._idle = self._watch.start(limits.idle_seconds, self._quiet)
-        self._watch.start(limits.seconds, self._late)
+        self._idle = self._watch.start(limits.idle_seconds, self._idle_expired)
+        self._watch.start(limits.seconds, self._out_of_time)
         self._compactor = Compactor(job, model, self._interrupt, self._idle, self._tally.evidence.files)
         timeout = job.context.tool_timeout or limits.tool_seconds
         self._context = replace(job.context, progress=self._progress, tool_timeout=timeout)
@@ -81,7 +82,7 @@ class Steps:
         self._calls = 0
         self._refused = False
         self._continued = False
-        """Whether the newest answer is one that went on where an answer was cut off."""
+        """Whether the newest answer continues one that was cut off."""
         self._noted: list[Warned] = []
         self.number = job.past.turn + 1
         self.ending: Ending | None = None
@@ -89,9 +90,9 @@ class Steps:
         self.calls: tuple[ToolCall, ...] = ()
         controls.catch_up()
 
-    # Heard from outside, at any time
+    # Signals from outside, at any time
 
-    def mail(self) -> None:
+    def wake(self) -> None:
         self._interrupt.wake()
 
     def stop(self, reason: str) -> None:
@@ -106,9 +107,9 @@ class Steps:
             self._dispatch.waiting(call_id, begins)
 
     def _progress(self, call_id: str, text: str) -> None:
-        # A tool that works in a thread of its own.
+        # The tool runs in its own thread.
         if threading.get_ident() != self._thread:
-            # The event loop is gone, and with it every reader.
+            # Without the event loop there is no reader.
             with suppress(RuntimeError):
                 self._interrupt.loop.call_soon_threadsafe(self._progress, call_id, text)
             return
@@ -116,37 +117,37 @@ class Steps:
         if self._dispatch is not None:
             self._dispatch.progress(call_id, text)
 
-    def _late(self) -> None:
+    def _out_of_time(self) -> None:
         self._interrupt.fire(out_of_time(self._job.limits.seconds or 0.0))
 
-    def _quiet(self) -> None:
+    def _idle_expired(self) -> None:
         if self._interrupt.is_waiting:
             self._interrupt.fire(gone_quiet(self._job.limits.idle_seconds or 0.0))
-        else:  # a tool or the consumer is at work, not the model
+        else:  # a tool or the consumer is active, not the model
             self._idle.again()
 
     # Before a turn
 
-    def say(self, message: UserMessage) -> MessageAdded:
+    def add_message(self, message: UserMessage) -> MessageAdded:
         self._conversation.add(message)
         return MessageAdded(message)
 
     def before_turn(self) -> Iterator[Body]:
-        """Decide whether there may be another turn, and yield what is said to the model before it."""
-        if self._cannot_go_on():
+        """Decide whether another turn is allowed, and yield the messages that precede it."""
+        if self._must_end():
             return
         due = self._turns.before_next(self._refused, self._job.account.verdict())
         if isinstance(due, Ending):
             self.ending = due
             return
         for message in self._controls.take_steers():
-            yield self.say(message)
+            yield self.add_message(message)
         if due is not None:
             yield LimitReached(due.limit, "wrap-up", due.detail)
-            yield self.say(due.message)
+            yield self.add_message(due.message)
 
-    async def make_room(self) -> list[Body]:
-        """Compact the conversation if it has to be, or if someone asked for it."""
+    async def compact_if_due(self) -> list[Body]:
+        """Compact the conversation if that is necessary or a person asked for it."""
         reason = self._reason_to_compact()
         if self.ending is not None or reason is None:
             return []
@@ -158,7 +159,7 @@ class Steps:
         used = self._compactor.take_usage()
         self._tally.usage += used
         self._job.account.charge(used)
-        stopping = self._cannot_go_on()
+        stopping = self._must_end()
         if compacted is not None:
             self._tally.compactions += 1
             return [compacted]
@@ -175,7 +176,7 @@ class Steps:
             return "manual"
         return "threshold" if self._compactor.is_due(self._conversation) else None
 
-    def _cannot_go_on(self) -> bool:
+    def _must_end(self) -> bool:
         self.ending = self.ending or self._interrupt.ending
         if self.ending is None:
             verdict = self._job.account.verdict()
@@ -184,7 +185,7 @@ class Steps:
 
     # The turn
 
-    def ask(self) -> ModelTurn:
+    def request_answer(self) -> ModelTurn:
         job = self._job
         self._add_late_tools()
         request = ModelRequest(
@@ -200,8 +201,8 @@ class Steps:
         return ModelTurn(self._model, request, self._interrupt, self._idle, job.clock)
 
     def _add_late_tools(self) -> None:
-        """Offer tools that came since the last request. They go to the end, in the order they came, so
-        that what providers have cached of the others stays good."""
+        """Offer tools that became available since the last request. They are appended in order, so that the providers'
+        caches of the others stay valid."""
         for tool in self._job.late_tools():
             spec = tool.spec
             if spec.name not in self._specs:
@@ -209,8 +210,8 @@ class Steps:
                 if spec.shown:
                     self._offered = (*self._offered, spec)
 
-    def answered(self, ask: ModelTurn) -> AssistantMessage:
-        message = settle_message(ask.message, self._used)
+    def answered(self, turn: ModelTurn) -> AssistantMessage:
+        message = settle_message(turn.message, self._used)
         self.calls = message.tool_calls
         self._failure = failure_of(message)
         if self._failure is None and not self.calls:
@@ -220,16 +221,16 @@ class Steps:
         # After an overflow the conversation is shortened and the turn is tried again.
         if self._failure is None or self._failure.kind != "context_overflow":
             self._conversation.answered(message)
-        self._tally.answered(message, ask.shown)
-        self._note(ask)
+        self._tally.answered(message, turn.shown)
+        self._note(turn)
         self._job.account.charge(message.usage, turns=1)
-        if message.stop == "aborted" and ask.sent:
+        if message.stop == "aborted" and turn.sent:
             self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
 
-    def _note(self, ask: ModelTurn) -> None:
-        """Put what the model's side had to change into the outcome, once."""
-        for note in ask.notes:
+    def _note(self, turn: ModelTurn) -> None:
+        """Add the remarks of the model's provider to the outcome, each once."""
+        for note in turn.notes:
             if note.text not in self._tally.notes:
                 self._tally.notes.append(note.text)
                 self._noted.append(Warned(note.code, note.text))
@@ -249,14 +250,14 @@ class Steps:
         return self._dispatch
 
     def _calls_left(self) -> int | None:
-        most, shared = self._job.limits.max_tool_calls, self._job.account.calls_left()
-        if most is None:
+        limit, shared = self._job.limits.max_tool_calls, self._job.account.calls_left()
+        if limit is None:
             return shared
-        own = max(most - self._calls, 0)
+        own = max(limit - self._calls, 0)
         return own if shared is None else min(own, shared)
 
     def dispatched(self, dispatch: Dispatch) -> ToolMessage:
-        """Return the results as they enter the conversation, and draw conclusions from them."""
+        """Return the results as they enter the conversation, and decide whether they end the run."""
         self._calls += dispatch.counted
         self._job.account.charge(NOTHING, tool_calls=dispatch.counted)
         self._tally.tool_uses += len(dispatch.effects)
@@ -281,7 +282,7 @@ class Steps:
     # After a turn
 
     def after_turn(self) -> Iterator[Body]:
-        """Decide whether the run is done, and yield what people should know."""
+        """Decide whether the run has finished, and yield warnings for people."""
         if self._dispatch is not None:
             yield from self._dispatch.warnings
             self._dispatch = None
@@ -300,16 +301,18 @@ class Steps:
         elif self._may_continue():
             self._continued = True
             self._tally.continues()
-            yield self.say(user(prompt("continue"), "correction"))
+            yield self.add_message(user(prompt("continue"), "correction"))
             return
-        else:  # a limit that fires when the answer is there comes too late to matter
+        else:  # a limit that is reached after the answer has no effect
             self.is_final = True
         self._continued = False
 
     def _may_continue(self) -> bool:
-        """Return whether an answer that was cut off at the output limit is asked for the rest: once, and
-        not where a limit or a person ends the run. A result that is handed in has reminders
-        of its own."""
+        """Return whether the model is asked to continue an answer that was cut off at the output limit.
+
+        That happens once, and not if a limit or a person ends the run. Runs with an output schema have their own
+        reminders.
+        """
         if not self._tally.truncated or self._continued or self._submission is not None:
             return False
         if self._interrupt.ending is not None or self._controls.pending or not self._turns.allows_another:
@@ -319,23 +322,25 @@ class Steps:
     def _failed(self, failure: Failure) -> None:
         if self._interrupt.ending is not None:
             self.ending = self._interrupt.ending
-        elif failure.kind == "context_overflow" and self._compactor.overflows < MOST_OVERFLOWS:
+        elif failure.kind == "context_overflow" and self._compactor.overflows < MAX_OVERFLOWS:
             self._compactor.overflows += 1
-        elif self._continued:  # what there is of the answer is worth more than the error
+        elif self._continued:  # the beginning of the answer is more useful than the error
             self._tally.not_continued(failure)
             self._continued, self.is_final = False, True
         else:
             self.ending = Ending("refused" if failure.kind == "no-model" else "error", failure)
 
     def finish(self) -> Iterator[Body]:
-        """End the run because the model is done, unless messages are pending or a result is due.
-        Leaves `is_final` set if others still hold the run open."""
+        """End the run because the model has finished, unless messages are pending or a result is missing.
+
+        `is_final` stays set if children still keep the run open.
+        """
         follow_ups = [] if self._controls.pending_steer else self._controls.take_follow_ups()
         if not follow_ups and not self._controls.pending_steer and self._controls.held:
             return
         self.is_final = False
         for message in follow_ups:
-            yield self.say(message)
+            yield self.add_message(message)
         if follow_ups or self._controls.pending_steer:
             return
         if self._submission is None:
@@ -343,32 +348,33 @@ class Steps:
             return
         answer = self._submission.take(self._tally.text)
         if isinstance(answer, UserMessage):
-            yield self.say(answer)
+            yield self.add_message(answer)
         else:
             self.ending = answer if isinstance(answer, Ending) else self._done(answer)
 
-    async def consult(self) -> None:
-        """Ask `before_end` whether a run that would end well is to go on, unless messages are
-        pending. Not asked after the wrap-up, which a limit made the end. A person's stop cuts
-        the question short and counts."""
+    async def ask_before_end(self) -> None:
+        """Ask `before_end` whether a run that would end with success continues, unless messages are pending.
+
+        After the wrap-up message it is not asked, because a limit ends the run. A person's stop interrupts the
+        question and takes effect."""
         ask, controls = self._job.before_end, self._controls
         handed_in = self.ending is not None and self.ending.ended in SUCCESS
         if ask is None or self._turns.wrapped or not (handed_in or (self.is_final and self._submission is None)):
             return
         if not handed_in and (controls.pending or controls.held):
             return
-        more = await self._interrupt.unless(ask())
+        instruction = await self._interrupt.unless(ask())
         interrupted = self._interrupt.ending
         if interrupted is not None and interrupted.limit is None:
             self.ending, self.is_final = interrupted, False
-        elif more and interrupted is None and handed_in:
+        elif instruction and interrupted is None and handed_in:
             self.ending = None
-            controls.steer(more, "follow-up")
-        elif more and interrupted is None:
-            controls.follow_up(more)
+            controls.steer(instruction, "follow-up")
+        elif instruction and interrupted is None:
+            controls.follow_up(instruction)
 
-    async def hold(self) -> None:
-        """Wait until there is a message, nothing holds the run open any more, or it is interrupted."""
+    async def wait_for_children(self) -> None:
+        """Wait until there is a message, nothing keeps the run open, or the run is interrupted."""
         with self._controls.resting():
             while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
                 await self._interrupt.woken()
@@ -391,19 +397,19 @@ class Steps:
             yield LimitReached(ending.limit, "end", ending.failure.message)
 
     def end(self) -> Outcome:
-        """Return the outcome. From here on the mailbox takes nothing more."""
+        """Return the outcome. The controls accept no more orders."""
         self._controls.close()
         for message in self._controls.pending:
             note = f"Not delivered, the run had ended: {cut(message.text, 200)}"
             if message.origin == "notification":
-                note = _LATE
+                note = _UNDELIVERED_NOTIFICATION
             if note not in self._tally.notes:
                 self._tally.notes.append(note)
         return self._tally.outcome(self.ending or Ending("completed"))
 
     def release(self) -> None:
-        """Leave no circle of references behind: a conversation that is over goes at once, not
-        when the garbage collector runs."""
+        """Break all reference cycles, so that the conversation is freed at once and not when the garbage collector
+        runs."""
         self._controls.close()
         self._idle.stop()
         self._watch.close()
@@ -416,41 +422,41 @@ async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator
     steps = Steps(job, model, controls, past)
     try:
         for opening in job.messages:
-            yield steps.say(opening)
+            yield steps.add_message(opening)
         while True:
             for body in steps.before_turn():
                 yield body
-            for body in await steps.make_room():
+            for body in await steps.compact_if_due():
                 yield body
             if steps.ending is not None:
                 break
             yield TurnStarted(steps.number)
-            ask = steps.ask()
+            turn = steps.request_answer()
             try:
-                while (said := await ask.next()) is not None:
-                    yield said
+                while (answer_event := await turn.next()) is not None:
+                    yield answer_event
             finally:
-                await ask.close()
-            message = steps.answered(ask)
+                await turn.close()
+            message = steps.answered(turn)
             yield AssistantEnded(steps.number, message)
             if steps.calls:
                 dispatch = steps.dispatch(message.stop)
                 try:
-                    while (done := await dispatch.next()) is not None:
-                        yield done
+                    while (tool_event := await dispatch.next()) is not None:
+                        yield tool_event
                 finally:
                     await dispatch.close()
                 yield ToolsEnded(steps.dispatched(dispatch))
             yield steps.turn_ended(message)
             for body in steps.after_turn():
                 yield body
-            await steps.consult()
+            await steps.ask_before_end()
             while steps.is_final:
                 for body in steps.finish():
                     yield body
                 if steps.is_final:
-                    await steps.hold()
-                    await steps.consult()
+                    await steps.wait_for_children()
+                    await steps.ask_before_end()
         for body in steps.limit_reached():
             yield body
         yield RunEnded(steps.end())

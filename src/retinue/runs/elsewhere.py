@@ -72,7 +72,7 @@ async def attend_elsewhere(node: Run, elsewhere: Elsewhere) -> None:
     try:
         controls.attach(line)
         controls.catch_up()
-        line.mail()
+        line.wake()
         outcome = await _end_of(ended, node, elsewhere, line)
     except asyncio.CancelledError:
         node.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
@@ -126,7 +126,7 @@ class CommandLine:
         self._task = asyncio.create_task(self._work(), name=f"commands for {node.id}")
         self.stopped = asyncio.Event()
 
-    def mail(self) -> None:
+    def wake(self) -> None:
         controls = self._node.controls
         for message in (*controls.take_steers(), *controls.take_follow_ups()):
             self._put("steer", message.text)

@@ -21,7 +21,7 @@ from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool, Wrap
 from retinue.core.tool_names import BUILT_IN_SEVEN, BY_NAME_ONLY, canonical
 from retinue.guard.redact import sanitise
-from retinue.loop.finish import display_items
+from retinue.loop.result import display_items
 from retinue.models.efforts import version_of
 from retinue.runs.capability import Rules
 from retinue.runs.guard import STARTING
@@ -34,7 +34,7 @@ from retinue.tools.delegation.describe import Wording, find_template, type_lines
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
-    from retinue.loop.finish import DisplayItem
+    from retinue.loop.result import DisplayItem
     from retinue.runs.project import Project
     from retinue.runs.run import Run
     from retinue.settings.table import Settings

@@ -27,7 +27,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
-from retinue.loop.finish import check_schema
+from retinue.loop.submission import check_schema
 from retinue.models.efforts import LEVELS, level_of
 from retinue.runs.budget import BUDGETED
 from retinue.settings.places import private_folder

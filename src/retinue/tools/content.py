@@ -5,7 +5,7 @@ a cut always says how much is missing. Memory stays constant however much a comm
 is made only when the output does not fit the result, and has a cap of its own.
 
 `head_and_tail` is for tool output, where the end matters as much as the start. The answer of a
-whole run keeps its beginning under a marker line instead: see `retinue.loop.finish`.
+whole run keeps its beginning under a marker line instead: see `retinue.loop.result`.
 
 The content of files: images, binary data, text in some form, replacements in it, cells of a notebook; their hash.
 

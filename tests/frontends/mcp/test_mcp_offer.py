@@ -80,7 +80,7 @@ async def test_a_schema_of_the_call_is_what_the_value_follows(serve: Any, host: 
         bad = await client.call_tool("run_agent", {"agent": "Explore", "task": "Count", "schema": {"type": "odd"}})
     assert good.structured_content["results"][0]["value"] == {"lines": 3}
     assert bad.is_error
-    assert "keyword. Correct it: a JSON Schema is wanted" in bad.content[0].text
+    assert "keyword. Correct it: it must be a JSON Schema" in bad.content[0].text
 
 
 async def test_runs_and_agents_are_resources(project: Project, serve: Any, host: Connect) -> None:

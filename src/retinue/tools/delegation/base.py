@@ -20,7 +20,7 @@ from msgspec import Struct
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.tool import Tool, ToolContext, ToolSpec
 from retinue.core.tool_names import TOOLS
-from retinue.loop.finish import DisplayItem
+from retinue.loop.result import DisplayItem
 from retinue.tools.base import Arguments, BuiltinTool, Properties, parameters_of, read_prompt
 from retinue.tools.content import head_and_tail
 from retinue.tools.delegation.describe import Wording
@@ -30,7 +30,7 @@ from retinue.tools.processes import in_thread
 ID_NAMES = ("id", "agentId", "task_id", "taskId", "run_id", "to", "name")
 
 Items = Callable[[str], tuple[DisplayItem, ...]]
-"""Returns what a run said and called, for people to look at (`loop.finish.display_items`)."""
+"""Returns what a run said and called, for people to look at (`loop.result.display_items`)."""
 
 
 class Live(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
-from retinue.loop.finish import (
+from retinue.loop.result import (
     DisplayItem,
     ErrorCode,
     ResultDetails,
