@@ -35,8 +35,9 @@ from retinue.log.query import LogReader
 from retinue.log.store import Log
 from retinue.models.keys import environment as process_environment
 from retinue.recordings.case_file import read_test_file
+from retinue.recordings.case_run import SuiteOptions
 from retinue.recordings.cassette import export_cassette, parse_cassette
-from retinue.recordings.suite import Suite, SuiteOptions
+from retinue.recordings.suite import Suite
 
 AGENTS = Path(__file__).parent.parent / "tests" / "builtin" / "agents"
 EVENTS_OF_TURN = 7

@@ -183,9 +183,9 @@ def test_a_broken_test_file_is_named_with_line_reason_and_remedy(
     ("change", "said"),
     [
         (lambda text: text.replace('"version":1', '"version":0', 1), ":1: It is a cassette of version 0"),
-        (lambda text: text.replace('"type":"cassette"', '"type":"tape"', 1), ":1: This is no cassette"),
-        (lambda text: text[: len(text) // 2], "This line is no event"),
-        (lambda text: "", ":1: This is no cassette"),
+        (lambda text: text.replace('"type":"cassette"', '"type":"tape"', 1), ":1: This is not a cassette"),
+        (lambda text: text[: len(text) // 2], "This line is not an event"),
+        (lambda text: "", ":1: This is not a cassette"),
         (lambda text: text.splitlines()[0] + "\n", "The cassette has no events"),
     ],
 )

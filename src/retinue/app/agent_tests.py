@@ -11,27 +11,18 @@ from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.models.keys import environment
 from retinue.recordings.case_file import SUFFIX, AgentTests, CaseFileError, find_test_files, read_test_file
+from retinue.recordings.case_run import SuiteOptions as SuiteOptions
 from retinue.recordings.case_run import Trial as Trial
-from retinue.recordings.case_run import TrialOptions as TrialOptions
 from retinue.recordings.draft import draft_test as draft
-from retinue.recordings.expect import Unmet as Unmet
+from retinue.recordings.expect import UnmetExpectation as UnmetExpectation
 from retinue.recordings.suite import AgentScore as AgentScore
 from retinue.recordings.suite import CaseResult as CaseResult
 from retinue.recordings.suite import Evaluation as Evaluation
 from retinue.recordings.suite import IntervalEstimate as IntervalEstimate
 from retinue.recordings.suite import Suite, choose_cases, evaluate, quote_suite
-from retinue.recordings.suite import SuiteOptions as SuiteOptions
 from retinue.recordings.suite import SuiteQuote as SuiteQuote
 
 ChosenCases = list[tuple[AgentTests, int]]
-
-
-class UnmetView(Struct, frozen=True):
-    """An expectation that was not met, with the lines of the ledger about it."""
-
-    assertion: str
-    reason: str
-    ledger: Sequence[str]
 
 
 class TrialView(Struct, frozen=True, kw_only=True):
@@ -43,7 +34,7 @@ class TrialView(Struct, frozen=True, kw_only=True):
     usd: float | None
     turns: int
     notes: Sequence[str]
-    unmet: list[UnmetView]
+    unmet: Sequence[UnmetExpectation]
 
 
 class CaseView(Struct, frozen=True, kw_only=True):
@@ -107,7 +98,7 @@ def _case(result: CaseResult) -> CaseView:
         case=result.case.name,
         verdict=result.verdict,
         policy=result.case.policy,
-        wanted=result.wanted,
+        wanted=result.repeats,
         problem=result.problem,
         usd=result.usd,
         trials=[_trial(trial) for trial in result.trials],
@@ -122,7 +113,7 @@ def _trial(trial: Trial) -> TrialView:
         usd=trial.usd,
         turns=trial.record.outcome.turns if trial.record is not None else 0,
         notes=trial.notes,
-        unmet=[UnmetView(unmet.name, unmet.reason, unmet.ledger) for unmet in trial.unmet],
+        unmet=trial.unmet,
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from retinue.app.places import locate_run
 from retinue.app.snapshot import take_tree
@@ -25,8 +24,9 @@ from retinue.log.replay import replay
 from retinue.models.keys import environment
 from retinue.recordings.cassette import SUFFIX, Cassette, export_cassette, parse_cassette, read_cassette
 from retinue.recordings.compare import CallPair as CallPair
-from retinue.recordings.compare import Comparison, RunDifference, compare
+from retinue.recordings.compare import Comparison as Comparison
 from retinue.recordings.compare import RecordingFacts as RecordingFacts
+from retinue.recordings.compare import compare
 from retinue.recordings.replay import play_again
 from retinue.settings.places import home
 
@@ -34,21 +34,10 @@ if TYPE_CHECKING:
     from retinue.capabilities.telemetry.attach import SentTrace
 
 
-class ComparisonReport(Struct, frozen=True, kw_only=True):
-    """Two recordings. `notes` are differences of the machines and not of the runs, such as another system prompt."""
-
-    same: bool
-    left: RecordingFacts
-    right: RecordingFacts
-    calls: Sequence[CallPair]
-    differences: Sequence[RunDifference]
-    notes: Sequence[str]
-
-
 class ReplayReport(Struct, frozen=True):
     """A recording that was played again, beside the new run."""
 
-    comparison: ComparisonReport
+    comparison: Comparison
     notes: Sequence[str]
     same: bool
 
@@ -88,9 +77,9 @@ def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace
     return sent, len(runs)
 
 
-def compare_recordings(left: str, right: str, cwd: Path) -> ComparisonReport:
+def compare_recordings(left: str, right: str, cwd: Path) -> Comparison:
     """Compare two recordings: each is a cassette file, or a run by its id, the beginning of it, or `@name`."""
-    return _report(compare(_recording(left, cwd), _recording(right, cwd)))
+    return compare(_recording(left, cwd), _recording(right, cwd))
 
 
 def _recording(name: str, cwd: Path) -> Cassette:
@@ -99,19 +88,15 @@ def _recording(name: str, cwd: Path) -> Cassette:
     return parse_cassette(_export(*locate_run(name, cwd)), name)
 
 
-def _report(comparison: Comparison) -> ComparisonReport:
-    return ComparisonReport(same=comparison.same, **asdict(comparison))
-
-
 async def replay_cassette(path: Path, cwd: Path, tools: Literal["recorded", "live"]) -> ReplayReport:
     """Play a cassette again with the same answers of the model. `cwd` is where its project is looked for."""
     comparison, notes = await play_again(read_cassette(path), cwd, tools, environment())
-    return ReplayReport(_report(comparison), notes, comparison.same)
+    return ReplayReport(comparison, notes, comparison.same)
 
 
-def compare_cassettes(left: Path, right: Path) -> ComparisonReport:
+def compare_cassettes(left: Path, right: Path) -> Comparison:
     """Compare two cassette files."""
-    return _report(compare(read_cassette(left), read_cassette(right)))
+    return compare(read_cassette(left), read_cassette(right))
 
 
 def recorded_moment(path: Path, seq: int) -> tuple[RecordedMoment, int, int]:

@@ -1,4 +1,4 @@
-"""`NAME.test.yaml`: the tests of an agent, beside its file. Every error names its line.
+"""`NAME.test.yaml`: the tests of an agent, beside the agent's file. Every error names the line.
 
 cases:
   - name: finds the unchecked error
@@ -31,8 +31,8 @@ from retinue.runs.record import slug
 
 SUFFIX = ".test.yaml"
 Policy = Literal["always", "usually", "tracked"]
-_MAX_BYTES = 2_000_000
-_SKIPPED = frozenset({".git", "node_modules", ".venv"})
+_MAX_CASE_FILE_BYTES = 2_000_000
+_SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv"})
 
 
 class CaseFileError(ConfigurationError):
@@ -46,12 +46,12 @@ class _Rules(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bounds(_Rules, frozen=True):
-    """A number with a lowest and a highest value, both included."""
+    """The lowest and the highest allowed value of a number, both included."""
 
     min: float | None = None
     max: float | None = None
 
-    def hold(self, value: float) -> bool:
+    def includes(self, value: float) -> bool:
         return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class TextRules(_Rules, frozen=True):
 
 
 class FileRules(_Rules, frozen=True):
-    """Patterns of paths. `written` names all files that may and must change; with None any file may."""
+    """Patterns of paths. `written` names all files that must change, and no others may; None allows all changes."""
 
     written: list[str] | None = None
     read: list[str] = field(default_factory=list)
@@ -100,7 +100,8 @@ class CostRules(_Rules, frozen=True):
 
 
 class JudgeRules(_Rules, frozen=True, rename={"at_least": "pass"}):
-    """Asked of a live model only. `at_least` (`pass` in the file) is the lowest score, from 0 to 1."""
+    """A rubric by which a live model judges the answer. `at_least` (`pass` in the file) is the lowest score that
+    passes, from 0 to 1."""
 
     rubric: str
     model: str | None = None
@@ -108,7 +109,7 @@ class JudgeRules(_Rules, frozen=True, rename={"at_least": "pass"}):
 
 
 class Expectations(_Rules, frozen=True):
-    """The expectations of the record of a run. Absent keys expect nothing."""
+    """The assertions about the record of a run. A missing key asserts nothing."""
 
     ended: Ended | list[Ended] | None = None
     text: TextRules | None = None
@@ -127,19 +128,19 @@ class Expectations(_Rules, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The keys that expect something."""
+        """The keys that the file sets."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
 
 class InboxAnswers(_Rules, frozen=True):
-    """What is answered when a run asks: one answer for all, or a list that is used up in order."""
+    """The answers to approvals and questions of a run: one for all, or a list that is used in order."""
 
     approval: str | list[str] | None = None
     question: str | list[str] | None = None
 
 
 class ModelRules(_Rules, frozen=True):
-    """`scenario` is the cassette that plays offline, `live` the model that is asked with `--live`."""
+    """`scenario` is the cassette for offline runs, `live` the model for runs with `--live`."""
 
     scenario: str | None = None
     live: str | None = None
@@ -152,7 +153,7 @@ class CaseLimits(_Rules, frozen=True):
 
 
 class CaseDefaults(_Rules, frozen=True, kw_only=True):
-    """Keys of a case that may also be beside `cases`, for each of them that has no other value."""
+    """Keys of a case that may also stand beside `cases`, as defaults of all cases."""
 
     fixture: str | RepositoryFixture | None = None
     answers: InboxAnswers | None = None
@@ -161,7 +162,7 @@ class CaseDefaults(_Rules, frozen=True, kw_only=True):
 
 
 class Case(CaseDefaults, frozen=True, kw_only=True):
-    """One test. `routing` instead of `task`: the main agent gets these words and must choose the file's agent."""
+    """One test. With `routing` in place of `task`, the main agent gets this prompt and must start the file's agent."""
 
     name: str
     task: str | None = None
@@ -180,7 +181,7 @@ class CaseFile(CaseDefaults, frozen=True, kw_only=True):
 
 
 class AgentTests(Struct, frozen=True):
-    """A test file that can be used. `lines` has the line of each value, by its path in the file."""
+    """A valid test file. `lines` has the line number of each value, by its path in the file."""
 
     path: Path
     agent: str
@@ -188,15 +189,15 @@ class AgentTests(Struct, frozen=True):
     lines: dict[str, int]
 
     def line_of(self, number: int, key: str = "") -> int:
-        """Return the line of a case, or of a key of it such as `expect.files`: of the file's own key if the case has
-        none."""
+        """Return the line of a case, or of one of its keys such as `expect.files`. If the case lacks the key, return
+        the line of the file's default."""
         case = f"$.cases[{number}]"
         paths = (f"{case}.{key}", f"$.{key}", case)
         return next((self.lines[path] for path in paths if path in self.lines), 1)
 
 
 def scenario_path(tests: AgentTests, case: Case) -> Path:
-    """Return where the cassette of a case is, or would be written."""
+    """Return the path of the cassette of a case, which may not exist yet."""
     if case.model.scenario is not None:
         return tests.path.parent / case.model.scenario
     stem = tests.path.name.removesuffix(SUFFIX)
@@ -204,13 +205,13 @@ def scenario_path(tests: AgentTests, case: Case) -> Path:
 
 
 def find_test_files(paths: list[Path]) -> list[Path]:
-    """Return the test files that these paths name, or that are below them. Raise CaseFileError for one that does not
-    exist."""
+    """Return the test files among these paths and below the folders among them. Raise CaseFileError for a path that
+    does not exist or is not a test file."""
     files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
             below = sorted(path.rglob(f"*{SUFFIX}"))
-            files |= dict.fromkeys(file for file in below if _SKIPPED.isdisjoint(file.relative_to(path).parts))
+            files |= dict.fromkeys(file for file in below if _SKIPPED_FOLDERS.isdisjoint(file.relative_to(path).parts))
         elif path.is_file() and path.name.endswith(SUFFIX):
             files[path] = None
         elif path.is_file():
@@ -223,7 +224,7 @@ def find_test_files(paths: list[Path]) -> list[Path]:
 def read_test_file(path: Path) -> AgentTests:
     """Return the tests of a file. Raise CaseFileError with file, line, reason and remedy."""
     try:
-        text = read_text(path, _MAX_BYTES)
+        text = read_text(path, _MAX_CASE_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CaseFileError(f"{path}: The file cannot be read: {reason}.") from error
@@ -258,8 +259,7 @@ def _check(tests: AgentTests) -> None:
 
 
 def _faults(case: Case, names: Collection[str], folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the key of each thing that is wrong with a case, the reason and the remedy. `names` are those of the cases
-    before it."""
+    """Yield key, reason and remedy of each mistake in a case. `names` are the names of the cases before it."""
     expect = case.expect
     if (case.task is None) == (case.routing is None):
         yield "", "A case has either a `task` or a `routing`.", ""
@@ -268,7 +268,7 @@ def _faults(case: Case, names: Collection[str], folder: Path) -> Iterator[tuple[
     if case.repeat < 1:
         yield "", "`repeat` must be 1 or more.", ""
     if expect.names == ["judge"]:
-        remedy = "Say also what must hold of the record, such as `ended` or `files`."
+        remedy = "Add an assertion about the record, such as `ended` or `files`."
         yield "expect.judge", "`judge` is the only assertion of this case.", remedy
     if case.routing is None and not expect.names:
         yield "", "This case expects nothing, so it could not fail.", "Add `expect:`."
@@ -281,7 +281,7 @@ def _faults(case: Case, names: Collection[str], folder: Path) -> Iterator[tuple[
             yield "expect.text.matches", f"`matches` is no regular expression: {error}.", ""
 
 
-_CHOICES = {"ended": Ended, "policy": Policy, "permission_mode": PermissionMode}
+_CHOICES_BY_KEY = {"ended": Ended, "policy": Policy, "permission_mode": PermissionMode}
 _WHERE = re.compile(r" - at `([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
@@ -297,7 +297,7 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
     if unknown is not None:
         key = unknown[1]
         meant = nearest(key, _known_keys())
-        # A key that is right elsewhere is no misspelling.
+        # A key that is valid elsewhere is not misspelled.
         if meant == key:
             meant = None
         remedy = f"Did you mean `{meant}`?" if meant is not None else "docs/testing-agents.md lists the keys."
@@ -305,9 +305,9 @@ def _explain(path: Path, message: str, lines: dict[str, int]) -> CaseFileError:
         return CaseFileError(f"{path}:{line}: There is no key `{key}` here.", remedy=remedy)
     name = where.rpartition(".")[2]
     reason = _WHERE.sub("", message).replace("Object", "The mapping")
-    remedy = "docs/testing-agents.md says what it takes."
-    if "Invalid enum" in message and name in _CHOICES:
-        remedy = f"One of: {', '.join(get_args(_CHOICES[name]))}."
+    remedy = "docs/testing-agents.md lists its values."
+    if "Invalid enum" in message and name in _CHOICES_BY_KEY:
+        remedy = f"One of: {', '.join(get_args(_CHOICES_BY_KEY[name]))}."
     return CaseFileError(f"{path}:{line}: `{name}`: {reason[:1].lower()}{reason[1:]}.", remedy=remedy)
 
 

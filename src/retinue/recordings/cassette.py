@@ -1,12 +1,12 @@
-"""Cassettes: a run and its whole tree in one file that can be reviewed, shared and played again.
+"""Cassettes: a run and its whole tree in one file that people can review, share and replay.
 
     {"type":"cassette","version":1,"agent":"reviewer","task":"Review src/io.py",…}
     {"run":1,"seq":1,"type":"run.created",…}
 
-One event a line, run by run, parents before their children: the order of runs at the same time does not change the
-file. The text is portable (`portable.py`) and without secrets. Data that only a provider can use (signatures of
-thinking, the data of images) is left out; system prompts are reduced to a digest, because they may hold the user's own
-instructions.
+Each event is a line. Events are grouped by run, and parents precede their children, so that the order in which parallel
+runs worked does not change the file. The text is portable (`portable.py`) and without secrets. It leaves out data that
+only a provider can use (signatures of thinking, the data of images). A system prompt is reduced to a digest, because it
+may hold the user's own instructions.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ from retinue.log.query import LogReader
 from retinue.recordings.portable import MachineFolders, PortableText
 from retinue.runs.system_prompt import restored
 
-VERSION = 1
+CASSETTE_VERSION = 1
 SUFFIX = ".cassette.jsonl"
-_MAX_BYTES = 200_000_000
+_MAX_CASSETTE_BYTES = 200_000_000
 _RECORD_AGAIN = "Export the run again: retinue runs export RUN --cassette FILE"
 
 
 class CassetteError(ConfigurationError):
-    """A file that is no cassette, or one of another version."""
+    """A file that is not a cassette, or has another version."""
 
     code = "BAD_CASSETTE"
 
 
 class CassetteHead(Struct, frozen=True, kw_only=True):
-    """The first line. `commit` was checked out when the first run began; `usd` is the cost of the tree."""
+    """The first line. `commit` is the checkout at the start of the first run, `usd` the cost of the tree."""
 
     type: str = "cassette"
-    version: int = VERSION
+    version: int = CASSETTE_VERSION
     retinue: str = __version__
     agent: str
     task: str
@@ -85,8 +85,8 @@ class CassetteHead(Struct, frozen=True, kw_only=True):
 
 
 class RequestMark(Struct, frozen=True):
-    """A short mark of the request of one turn, in three parts, so that a difference names its part. Marks are made
-    from portable events, of a past run and of its replay alike: equal marks, an equal request."""
+    """Digests of the three parts of one turn's request, so that a difference can be attributed to a part. Both the
+    recording and its replay compute them from portable events, so equal requests have equal marks."""
 
     system: str
     tools: str
@@ -98,7 +98,7 @@ class RequestMark(Struct, frozen=True):
 
 
 class RecordedEvent(Struct, frozen=True):
-    """An event of a cassette. `mark` is there for the start of a turn."""
+    """An event of a cassette. Only the start of a turn has a `mark`."""
 
     seq: int
     body: Body
@@ -128,13 +128,13 @@ class RecordedRun(Struct, frozen=True):
 
     @property
     def summaries(self) -> list[str]:
-        """The summaries by which the conversation was shortened; an empty one where it is not known."""
+        """The summaries that replaced older parts of the conversation; empty text for an unknown one."""
         compactions = [body for body in self.bodies if isinstance(body, Compacted) and body.method == "summarised"]
         return [_summary_of(body) for body in compactions]
 
 
 class Cassette(Struct, frozen=True):
-    """A recording. The first run is the one that was exported."""
+    """A recording. Its first run is the exported one; the others are below it."""
 
     head: CassetteHead
     runs: tuple[RecordedRun, ...]
@@ -156,15 +156,15 @@ def _summary_of(body: Compacted) -> str:
 
 
 def export_cassette(reader: LogReader, row: RunState, home: Path, redact: Redactor) -> bytes:
-    """Return the cassette of a run and all below it. `home` is the home of the user who ran it. Raise StateError for
-    a run that has no beginning in the log."""
+    """Return the cassette of a run and all runs below it. `home` is the home of the user who ran it. Raise StateError
+    if the log lacks the run's first event."""
     tree = _tree(reader, row)
     events = {run.id: reader.events(run.id) for run in tree}
     first = events[row.id][0].body if events[row.id] else None
     if not isinstance(first, RunCreated):
         raise StateError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be exported.")
-    places = MachineFolders(first.cwd, str(reader.path.parent), str(home))
-    text = PortableText(places, [run.id for run in tree])
+    folders = MachineFolders(first.cwd, str(reader.path.parent), str(home))
+    text = PortableText(folders, [run.id for run in tree])
     for run in tree:
         for event in events[run.id]:
             if isinstance(event.body, AssistantEnded):
@@ -191,7 +191,7 @@ def export_cassette(reader: LogReader, row: RunState, home: Path, redact: Redact
 
 
 def _tree(reader: LogReader, row: RunState) -> list[RunState]:
-    """Return the run and all below it, each before those that it has started, in the order they were started."""
+    """Return the run and all runs below it in the order in which they were started, parents before their children."""
     tree = [row]
     for child in reversed(reader.list_runs(parent_id=row.id)):
         tree += _tree(reader, child)
@@ -218,24 +218,24 @@ def _run_lines(
 
 _DIGEST_CHARACTERS = 12
 _SURROUNDINGS = re.compile(r"^(?:Git repository: |Not a git repository|Branch: |Platform: |Date: ).*\n?", re.MULTILINE)
-"""Lines of a system prompt that tell the machine and the day."""
+"""Lines of a system prompt that depend on the machine or the day."""
 
 
 def _mark_after(mark: RequestMark, body: Body, portable: bytes) -> RequestMark:
-    """Return the mark of the next request. `portable` is the portable JSON of the body before it."""
+    """Return the mark of the next request. `portable` is the portable JSON of `body`."""
     match body:
         case RunStarted():
             return replace(mark, tools=_digest("\n".join(body.tools).encode()))
         case MessageAdded() | ToolsEnded() | Rewound():
-            spoken = mark.messages.encode() + portable
+            messages = mark.messages.encode() + portable
         case AssistantEnded():
-            # The usage of an answer is not sent again.
-            spoken = mark.messages.encode() + portable.replace(b',"usage":' + dump(body.message.usage), b"", 1)
+            # Requests do not contain the usage of earlier answers.
+            messages = mark.messages.encode() + portable.replace(b',"usage":' + dump(body.message.usage), b"", 1)
         case Compacted():
-            spoken = portable
+            messages = portable
         case _:
             return mark
-    return replace(mark, messages=_digest(spoken))
+    return replace(mark, messages=_digest(messages))
 
 
 def _digest(data: bytes) -> str:
@@ -243,8 +243,8 @@ def _digest(data: bytes) -> str:
 
 
 def _in_call_order(events: list[Event]) -> list[Event]:
-    """Return the events with the ends of calls that ended one after the other in the order of their calls: which of
-    two was quicker differs from run to run."""
+    """Return the events with consecutive ends of calls in the order of the calls. Parallel calls may end in another
+    order in every run."""
     ordered: list[Event] = []
     order: dict[str, int] = {}
     for is_end, neighbours in groupby(events, lambda event: isinstance(event.body, ToolEnded)):
@@ -266,11 +266,11 @@ _CONTENT_FIELDS = ("call", "message", "messages", "result")
 def _without_provider_data(body: Body) -> Body:
     plain = {name: _plain(getattr(body, name)) for name in _CONTENT_FIELDS if hasattr(body, name)}
     if isinstance(body, RunCreated):
-        plain["options"] = replace(body.options, system=_digest_of(body.options.system))
+        plain["options"] = replace(body.options, system=_describe_system(body.options.system))
     return replace(body, **plain)
 
 
-def _digest_of(system: Any) -> dict[str, object]:
+def _describe_system(system: Any) -> dict[str, object]:
     if not isinstance(system, dict):
         return {}
     return {"characters": len(str(system.get("text", ""))), "inherits": system.get("inherits", 0)}
@@ -291,7 +291,7 @@ def _plain(value: Any) -> Any:
             return value if value.signature is None else replace(value, signature=None)
         case Thinking():
             return replace(value, signature=None, redacted=None)
-        # A replay is recorded as well, and its images are digests already.
+        # The images of an exported replay are digests already.
         case Image() | Document() if not value.data.startswith(_DIGEST):
             return replace(value, data=f"{_DIGEST}{hashlib.sha256(value.data.encode()).hexdigest()}")
         case _:
@@ -301,7 +301,7 @@ def _plain(value: Any) -> Any:
 # From a file to values
 
 
-class _Line(Struct):
+class _EventHeader(Struct):
     run: int
     seq: int
     parent: int | None = None
@@ -309,9 +309,9 @@ class _Line(Struct):
 
 
 def read_cassette(path: Path) -> Cassette:
-    """Return the recording in a file. Raise CassetteError with the file, the line, the reason and the remedy."""
+    """Read a cassette. Raise CassetteError with file, line, reason and remedy."""
     try:
-        data = read_file(path, _MAX_BYTES)
+        data = read_file(path, _MAX_CASSETTE_BYTES)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CassetteError(f"{path}: The cassette cannot be read: {reason}.", remedy=_RECORD_AGAIN) from error
@@ -319,7 +319,7 @@ def read_cassette(path: Path) -> Cassette:
 
 
 def parse_cassette(data: bytes, path: str) -> Cassette:
-    """Return the recording in the text of a cassette. `path` names it in errors."""
+    """Parse the text of a cassette. Errors name it by `path`."""
     lines = data.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -328,10 +328,12 @@ def parse_cassette(data: bytes, path: str) -> Cassette:
     parents: dict[int, int | None] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
-            header = msgspec.json.decode(line, type=_Line)
+            header = msgspec.json.decode(line, type=_EventHeader)
             body = decode(line)
         except ValueError as error:
-            raise CassetteError(f"{path}:{number}: This line is no event: {error}.", remedy=_RECORD_AGAIN) from error
+            raise CassetteError(
+                f"{path}:{number}: This line is not an event: {error}.", remedy=_RECORD_AGAIN
+            ) from error
         if header.run not in grouped:
             if not isinstance(body, RunCreated):
                 reason = f"Run {header.run} does not begin with its creation."
@@ -348,11 +350,11 @@ def _read_head(path: str, line: bytes) -> CassetteHead:
     try:
         raw = msgspec.json.decode(line)
     except ValueError as error:
-        raise CassetteError(f"{path}:1: This is no cassette: {error}.", remedy=_RECORD_AGAIN) from error
+        raise CassetteError(f"{path}:1: This is not a cassette: {error}.", remedy=_RECORD_AGAIN) from error
     if not isinstance(raw, dict) or raw.get("type") != "cassette":
-        raise CassetteError(f"{path}:1: This is no cassette: its first line does not say so.", remedy=_RECORD_AGAIN)
-    if raw.get("version") != VERSION:
-        reason = f"It is a cassette of version {raw.get('version')!r}; this program reads version {VERSION}."
+        raise CassetteError(f"{path}:1: This is not a cassette: its first line is another one.", remedy=_RECORD_AGAIN)
+    if raw.get("version") != CASSETTE_VERSION:
+        reason = f"It is a cassette of version {raw.get('version')!r}; this program reads version {CASSETTE_VERSION}."
         raise CassetteError(f"{path}:1: {reason}", remedy=_RECORD_AGAIN)
     try:
         return msgspec.convert(raw, CassetteHead)

@@ -15,35 +15,26 @@ from msgspec import Struct, field
 
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Outcome
-from retinue.core.permission import ToolEffect
+from retinue.core.story import Entry
 from retinue.log.replay import describe_call
 from retinue.recordings.cassette import Cassette, RecordedRun, RequestMark
 from retinue.recordings.record import call_entries, one_line
 
-Kind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
-_MAX_TEXT_CHARACTERS = 160
+DifferenceKind = Literal["tree", "request", "call", "result", "file", "ending", "answer"]
+_MAX_EXCERPT_CHARACTERS = 160
 
 
 class RunDifference(Struct, frozen=True):
     """One difference, in a turn of an agent."""
 
-    kind: Kind
+    kind: DifferenceKind
     agent: str
     turn: int
     text: str
 
 
-class RecordedCall(Struct, frozen=True):
-    """One call of a recorded run. `result` is None for one that never reported."""
-
-    turn: int
-    text: str
-    result: str | None
-    effect: ToolEffect
-
-
 class CallPair(Struct, frozen=True):
-    """A call of each recording; None where one of them has none in this place."""
+    """One call of each recording. None: that recording has no call at this position."""
 
     agent: str
     left: str | None
@@ -68,29 +59,26 @@ class RecordingFacts(Struct, frozen=True, kw_only=True):
     tokens: int
     answer: str
     files: dict[str, str | None] = field(default_factory=dict)
-    """The files that were changed, each with the hash of its content afterwards; None if it was removed."""
+    """The changed files, each with the hash of its content afterwards; None for a removed file."""
 
 
 class Comparison(Struct, frozen=True):
     """Two recordings. `notes` are differences of the machines and not of the runs, such as another system prompt."""
 
+    same: bool
     left: RecordingFacts
     right: RecordingFacts
     calls: tuple[CallPair, ...]
     differences: tuple[RunDifference, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return not self.differences
+    notes: tuple[str, ...]
 
 
-def compare(left: Cassette, right: Cassette) -> Comparison:
+def compare(first: Cassette, second: Cassette) -> Comparison:
     """Return how two recordings differ."""
     differences: list[RunDifference] = []
     notes: list[str] = []
     pairs: list[CallPair] = []
-    for one, other in zip_longest(left.runs, right.runs):
+    for one, other in zip_longest(first.runs, second.runs):
         if one is None or other is None:
             run = one or other
             side = "only the first has" if other is None else "only the second has"
@@ -99,9 +87,9 @@ def compare(left: Cassette, right: Cassette) -> Comparison:
             )
             continue
         differences += _compare_runs(one, other, notes, pairs)
-    facts = facts_of(left), facts_of(right)
+    facts = facts_of(first), facts_of(second)
     differences += _compare_files(*facts)
-    return Comparison(*facts, tuple(pairs), tuple(differences), tuple(dict.fromkeys(notes)))
+    return Comparison(not differences, *facts, tuple(pairs), tuple(differences), tuple(dict.fromkeys(notes)))
 
 
 def _compare_runs(
@@ -113,10 +101,9 @@ def _compare_runs(
         yield RunDifference("tree", agent, 0, text)
         return
     yield from _compare_requests(agent, marks_of(one), marks_of(other), notes)
-    for left, right in _paired(calls_of(one), calls_of(other)):
-        texts = [None if call is None else call.text for call in (left, right)]
-        pairs.append(CallPair(agent, *texts))
-        yield from _compare_calls(agent, left, right)
+    for call, other_call in _pair_calls(calls_of(one), calls_of(other)):
+        pairs.append(CallPair(agent, _describe(call), _describe(other_call)))
+        yield from _compare_calls(agent, call, other_call)
     yield from _compare_endings(agent, outcome_of_run(one), outcome_of_run(other))
 
 
@@ -125,41 +112,49 @@ def _compare_requests(
 ) -> Iterator[RunDifference]:
     reported: set[str] = {"system"}
     for turn, (one, other) in enumerate(zip(mine, theirs, strict=False), 1):
-        parts = one.differences(other)
-        if "system" in parts:
+        changed = one.differences(other)
+        if "system" in changed:
             notes.append(f"{agent}: the system prompt is another one (its file, instructions or version changed)")
-        # The conversation differs from its first difference on: it is reported once.
-        new = [part for part in parts if part not in reported]
-        reported.update(new)
-        if new:
+        # Once the conversation differs, it differs in every later request: report it once.
+        unreported = [section for section in changed if section not in reported]
+        reported.update(unreported)
+        if unreported:
             words = {"tools": "other tools are offered", "messages": "another conversation is sent"}
-            yield RunDifference("request", agent, turn, " and ".join(words[part] for part in new))
+            yield RunDifference("request", agent, turn, " and ".join(words[section] for section in unreported))
     if len(mine) != len(theirs):
         yield RunDifference("request", agent, 0, f"{len(mine)} requests against {len(theirs)}")
 
 
-def _paired(
-    mine: Sequence[RecordedCall], theirs: Sequence[RecordedCall]
-) -> list[tuple[RecordedCall | None, RecordedCall | None]]:
-    """Return the calls of both in order, those that are equal beside one another."""
-    pairs: list[tuple[RecordedCall | None, RecordedCall | None]] = []
-    texts = [call.text for call in mine], [call.text for call in theirs]
-    for _, start, end, start_other, end_other in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+def _pair_calls(mine: Sequence[Entry], theirs: Sequence[Entry]) -> list[tuple[Entry | None, Entry | None]]:
+    """Return the calls of both runs in order, with equal calls beside one another."""
+    pairs: list[tuple[Entry | None, Entry | None]] = []
+    matcher = SequenceMatcher(None, list(map(_describe, mine)), list(map(_describe, theirs)), autojunk=False)
+    for _, start, end, start_other, end_other in matcher.get_opcodes():
         pairs += zip_longest(mine[start:end], theirs[start_other:end_other])
     return pairs
 
 
-def _compare_calls(agent: str, one: RecordedCall | None, other: RecordedCall | None) -> Iterator[RunDifference]:
-    if one is None or other is None:
-        call = one or other
-        assert call is not None, "a pair has one call at least"
-        side = "only the first calls" if other is None else "only the second calls"
-        yield RunDifference("call", agent, call.turn, f"{side} {_short(call.text)}")
-    elif one.text != other.text:
-        yield RunDifference("call", agent, one.turn, f"{_short(one.text)} against {_short(other.text)}")
-    elif one.result != other.result:
-        text = f"{_short(one.text)}: {_first_difference(one.result or '', other.result or '')}"
-        yield RunDifference("result", agent, one.turn, text)
+def _describe(entry: Entry | None) -> str | None:
+    return None if entry is None or entry.call is None else describe_call(entry.call)
+
+
+def _compare_calls(agent: str, one: Entry | None, other: Entry | None) -> Iterator[RunDifference]:
+    text, other_text = _short(_describe(one) or ""), _short(_describe(other) or "")
+    if one is None:
+        assert other is not None, "a pair has at least one call"
+        yield RunDifference("call", agent, other.turn, f"only the second calls {other_text}")
+    elif other is None:
+        yield RunDifference("call", agent, one.turn, f"only the first calls {text}")
+    elif _describe(one) != _describe(other):
+        yield RunDifference("call", agent, one.turn, f"{text} against {other_text}")
+    elif _output(one) != _output(other):
+        difference = _first_difference(_output(one) or "", _output(other) or "")
+        yield RunDifference("result", agent, one.turn, f"{text}: {difference}")
+
+
+def _output(entry: Entry) -> str | None:
+    """Return the output of a call; None for a call that never reported."""
+    return None if entry.result is None else entry.result.text
 
 
 def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> Iterator[RunDifference]:
@@ -173,14 +168,14 @@ def _compare_endings(agent: str, one: Outcome | None, other: Outcome | None) -> 
         yield RunDifference("answer", agent, one.turns, _first_difference(one.text, other.text))
 
 
-def _compare_files(left: RecordingFacts, right: RecordingFacts) -> Iterator[RunDifference]:
-    for path in sorted(left.files.keys() | right.files.keys()):
-        if path not in right.files:
-            yield RunDifference("file", left.agent, 0, f"only the first changes {path}")
-        elif path not in left.files:
-            yield RunDifference("file", left.agent, 0, f"only the second changes {path}")
-        elif left.files[path] != right.files[path]:
-            yield RunDifference("file", left.agent, 0, f"{path} is another one afterwards")
+def _compare_files(first: RecordingFacts, second: RecordingFacts) -> Iterator[RunDifference]:
+    for path in sorted(first.files.keys() | second.files.keys()):
+        if path not in second.files:
+            yield RunDifference("file", first.agent, 0, f"only the first changes {path}")
+        elif path not in first.files:
+            yield RunDifference("file", first.agent, 0, f"only the second changes {path}")
+        elif first.files[path] != second.files[path]:
+            yield RunDifference("file", first.agent, 0, f"{path} has other content afterwards")
 
 
 def facts_of(cassette: Cassette) -> RecordingFacts:
@@ -190,11 +185,11 @@ def facts_of(cassette: Cassette) -> RecordingFacts:
     files: dict[str, str | None] = {}
     tokens = 0
     for run in cassette.runs:
-        for call in calls_of(run):
+        for entry in calls_of(run):
             calls += 1
-            for touched in call.effect.writes:
-                if touched.before != touched.after:
-                    files[touched.path] = touched.after
+            for write in entry.effect.writes:
+                if write.before != write.after:
+                    files[write.path] = write.after
         ended = outcome_of_run(run)
         tokens += ended.usage.total_tokens if ended is not None else 0
     return RecordingFacts(
@@ -212,13 +207,9 @@ def facts_of(cassette: Cassette) -> RecordingFacts:
     )
 
 
-def calls_of(run: RecordedRun) -> list[RecordedCall]:
+def calls_of(run: RecordedRun) -> list[Entry]:
     """Return the calls of a recorded run, in the order in which its model made them."""
-    calls = []
-    for call, entry in call_entries(run.bodies):
-        result = None if entry.result is None else entry.result.text
-        calls.append(RecordedCall(entry.turn, describe_call(call), result, entry.effect))
-    return calls
+    return [entry for _, entry in call_entries(run.bodies)]
 
 
 def marks_of(run: RecordedRun) -> list[RequestMark]:
@@ -226,7 +217,7 @@ def marks_of(run: RecordedRun) -> list[RequestMark]:
 
 
 def outcome_of_run(run: RecordedRun) -> Outcome | None:
-    """Return how a recorded run ended at last."""
+    """Return the last outcome of a recorded run."""
     for body in reversed(run.bodies):
         if isinstance(body, RunEnded):
             return body.outcome
@@ -242,4 +233,4 @@ def _first_difference(one: str, other: str) -> str:
 
 
 def _short(text: str) -> str:
-    return one_line(text, _MAX_TEXT_CHARACTERS)
+    return one_line(text, _MAX_EXCERPT_CHARACTERS)

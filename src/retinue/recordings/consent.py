@@ -1,13 +1,14 @@
 """Rights that test files and recordings bring: wide permission modes, answers to approvals, check commands.
 
-A test file and its cassettes come with a project. Whatever lets a case do more than a run that nobody watches needs the
-user's consent to the content of the test file and of the cassette that plays.
+A test file and its cassettes belong to a project that someone else may have written. A case with more rights than an
+unattended run needs the user's consent to the content of the test file and of the cassette.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from retinue.core.files import read_file
@@ -34,14 +35,12 @@ def case_rights(case: Case, cassette: Cassette | None) -> Iterator[str]:
 
 
 def require_consent(tests: AgentTests, case: Case, cassette: Cassette | None, scenario: Path, trust: Trust) -> None:
-    """Raise CaseFileError for a case that needs consent which nobody has given."""
+    """Raise CaseFileError if a case needs consent that the user has not given."""
     rights = list(case_rights(case, cassette))
     if not rights:
         return
-    contents = [tests.path]
-    if cassette is not None:
-        contents.append(scenario)
-    if all(_permits(trust, tests.path, path) for path in contents):
+    files = [tests.path] if cassette is None else [tests.path, scenario]
+    if all(trust.permits("permissions", "recording", tests.path, partial(read_file, file)) for file in files):
         return
     raise CaseFileError(
         f"{tests.path}: {'; '.join(rights)}: it is not trusted.",
@@ -49,14 +48,10 @@ def require_consent(tests: AgentTests, case: Case, cassette: Cassette | None, sc
     )
 
 
-def _permits(trust: Trust, path: Path, content: Path) -> bool:
-    return trust.permits("permissions", "recording", path, lambda: read_file(content))
-
-
 @contextmanager
 def consent_kept(path: Path, trust: Trust) -> Iterator[None]:
-    """Consent to the changes of a test file or its cassettes by the user's own command meanwhile, unless the file
-    brought rights before that nobody had consented to."""
+    """Within this context the user's own command changes a test file or its cassettes. Consent to the new content,
+    unless the old content had rights without consent."""
     before = _subject_at(path)
     agreed = before is None or before.answer(trust) == "trusted"
     yield
@@ -66,7 +61,7 @@ def consent_kept(path: Path, trust: Trust) -> Iterator[None]:
 
 
 def case_subjects(folder: Path) -> list[TrustSubject]:
-    """Return the test files below a folder that bring rights, with their cassettes, for `retinue trust`."""
+    """Return the test files below a folder that need consent, with their cassettes, for `retinue trust`."""
     return [subject for path in find_test_files([folder]) if (subject := _subject_at(path)) is not None]
 
 
@@ -78,7 +73,7 @@ def _subject_at(path: Path) -> TrustSubject | None:
 
 
 def _subject(tests: AgentTests) -> TrustSubject | None:
-    what: list[str] = []
+    lines: list[str] = []
     contents = [read_file(tests.path)]
     for case in tests.file.cases:
         scenario = scenario_path(tests, case)
@@ -86,7 +81,7 @@ def _subject(tests: AgentTests) -> TrustSubject | None:
         rights = list(case_rights(case, cassette))
         if rights and cassette is not None:
             contents.append(read_file(scenario))
-        what += rights
+        lines += rights
         if case.expect.check is not None:
-            what.append(f"case {case.name}: runs {case.expect.check}")
-    return TrustSubject(tests.path, tuple(contents), tuple(what)) if what else None
+            lines.append(f"case {case.name}: runs {case.expect.check}")
+    return TrustSubject(tests.path, tuple(contents), tuple(lines)) if lines else None

@@ -1,4 +1,4 @@
-"""The first draft of a test: the actions of a past run, written down as expectations of the next one."""
+"""The first draft of a test: it expects the next run to do what a past run did."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from retinue.runs.record import slug
 from retinue.settings.load import load_settings
 from retinue.settings.places import home, retinue_home
 
-_MAX_NAME_CHARACTERS = 60
+_MAX_CASE_NAME_CHARACTERS = 60
 
 
 def draft_test(
     state: Path, row: RunState, agent: str, cwd: Path, target: Path | None, environment: Mapping[str, str]
 ) -> tuple[Path, Path]:
-    """Write a cassette of the run and a test that plays it, and return both. Add the case to a test file that exists.
-    Raise UsageError for a run of another agent, for one that has not ended, and where the agent has no file."""
+    """Write a cassette of the run and a test that plays it, and return both paths. An existing test file gets one more
+    case. Raise UsageError if the run belongs to another agent or has not ended, or if the agent has no file."""
     if row.agent != agent:
         raise UsageError(
             f"Run {row.id} is a run of {row.agent}, not of {agent}.", remedy=f"retinue test new {row.agent}"
         )
-    path = target or _beside(agent, cwd, environment)
+    path = target or _default_test_file(agent, cwd, environment)
     with LogReader.open(state) as reader:
         record = read_record(reader, row.id, row.cwd)
         first = reader.events(row.id, limit=1)[0].body
         data = export_cassette(reader, row, home(environment), Redactor(environment))
     if record is None or not isinstance(first, RunCreated):
         raise UsageError(f"Run {row.id} has not ended.", remedy="Draft from one that has.")
-    name = " ".join(first.task.split())[:_MAX_NAME_CHARACTERS]
+    name = " ".join(first.task.split())[:_MAX_CASE_NAME_CHARACTERS]
     if path.is_file():
         read_test_file(path)
     stem = path.name.removesuffix(SUFFIX)
     cassette = path.parent / "cassettes" / f"{stem}-{slug(name)}{CASSETTE_SUFFIX}"
     mode = first.options.permission_mode
     if mode is None:
-        # A test does not see the settings that decided about the run.
+        # Tests do not use the settings that determined the mode of the run.
         mode = load_settings(cwd, environment=environment).settings.permissions_default_mode
-    case = _case(name, first, record, f"cassettes/{cassette.name}", mode)
+    case = _draft_case(name, first, record, f"cassettes/{cassette.name}", mode)
     with consent_kept(path, Trust(retinue_home(environment))):
         cassette.parent.mkdir(parents=True, exist_ok=True)
         cassette.write_bytes(data)
@@ -59,7 +59,7 @@ def draft_test(
     return path, cassette
 
 
-def _beside(agent: str, cwd: Path, environment: Mapping[str, str]) -> Path:
+def _default_test_file(agent: str, cwd: Path, environment: Mapping[str, str]) -> Path:
     entry = Catalog.load(cwd, environment=environment).find(agent)
     if entry.source == "builtin":
         folder = cwd / ".retinue" / "agents"
@@ -68,7 +68,7 @@ def _beside(agent: str, cwd: Path, environment: Mapping[str, str]) -> Path:
     return file.with_name(f"{file.name.partition('.')[0]}{SUFFIX}")
 
 
-def _case(name: str, first: RunCreated, record: RunRecord, cassette: str, mode: str | None) -> dict[str, Any]:
+def _draft_case(name: str, first: RunCreated, record: RunRecord, cassette: str, mode: str | None) -> dict[str, Any]:
     tools: list[str] = []
     written: list[str] = []
     for entry in record.entries:

@@ -1,8 +1,8 @@
-"""Forks: a new run that begins with the past of another one, up to a chosen moment.
+"""Forks: new runs that begin with the past of another run, up to a chosen event.
 
-The events up to there are copied under a new id, so that both runs live on by themselves: the old one can be pruned,
-and the new one resumed, exported and forked like any other. The usage of the old run is not counted again. Files go
-back to that moment where checkpoints have them and nobody else has changed them since.
+The events up to that one are copied under a new id, so that the two runs are independent: the old one can be pruned,
+and the new one resumed, exported and forked like any other. The usage of the old run is not counted again. Files are
+restored to that moment if checkpoints have them and nobody else has changed them since.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from retinue.runs.system_prompt import restored
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-_LEFT_BEHIND = (InboxOpened, InboxClosed, ResultRead, Retrying, Undone, Rewound)
-"""Events about the inbox, agents and files of the old run, which the new one does not have."""
+_UNCOPIED_EVENTS = (InboxOpened, InboxClosed, ResultRead, Retrying, Undone, Rewound)
+"""Events about inbox items, agents and files of the old run, which the new one does not have."""
 
 
 class Fork(Struct, frozen=True):
-    """A new run that nobody has taken up yet. `at` is the last event of the old run that it knows; `prompt` is the
+    """A new run that has not been resumed yet. `at` is the last event it shares with the old run; `prompt` is the
     message with which it continues, if there is one."""
 
     run_id: str
@@ -68,20 +68,20 @@ class Fork(Struct, frozen=True):
 async def fork_run(
     project: Project, run_id: str, at: int, *, edit: str | None = None, keep_files: bool = False, by: str = ""
 ) -> Fork:
-    """Make a new run of the past of `run_id` up to its event `at`, or to the end of the turn or message before it.
-    `edit` is said next; at a message of a person it takes the place of that message. `by` is who asked.
+    """Create a run with the past of `run_id` up to its event `at`, or up to the end of the turn or message before it.
+    `edit` is the next message; if `at` is a message of a person, `edit` replaces it. `by` names who asked.
 
-    Raise UsageError for a moment at which nothing was said yet, and StateError while the old run or an agent of it is
-    at work, whose files cannot go back."""
+    Raise UsageError if the run had not begun at that event, and StateError if files should be restored while the old
+    run or an agent of it is at work."""
     log = project.log
     await log.flush()
     reader = log.reader
     row = reader.run(run_id)
     past = current_branch([event for event in reader.events(row.id) if event.seq <= at])
     cut = _last_moment(past)
-    spoken = past[cut].body if cut >= 0 else None
-    if isinstance(spoken, MessageAdded) and edit is not None:
-        # The words are replaced: the past ends before them.
+    last_body = past[cut].body if cut >= 0 else None
+    if isinstance(last_body, MessageAdded) and edit is not None:
+        # The edit replaces this message: the past ends before it.
         cut -= 1
     if cut < 1 or not any(isinstance(event.body, RunStarted) for event in past[: cut + 1]):
         raise UsageError(
@@ -90,13 +90,13 @@ async def fork_run(
     copied = past[: cut + 1]
     conversation = replay(copied)
     turn = conversation.turn
-    # Without any message the words are the task itself.
+    # Without any message, the edit is the task itself.
     task = edit if edit is not None and not conversation.messages else None
     files: list[UndoneFile] = []
     if not keep_files:
-        files = await _put_back_files(project, row, turn + 1, copied[-1].at)
+        files = await _restore_files(project, row, turn + 1, copied[-1].at)
     new_id = new_run_id()
-    place = RunPlace(new_id)
+    new_run = RunPlace(new_id)
     transcript = transcript_path(project.state, new_id)
     for body in _copied(copied, row, transcript):
         if isinstance(body, RunCreated):
@@ -111,14 +111,15 @@ async def fork_run(
                 asked={"by": by} if by else old.asked,
             )
             body = replace(body, task=task or body.task, options=options)
-        log.append(place, body)
-    log.append(place, RunEnded(_ending(copied[-1], row)))
+        log.append(new_run, body)
+    log.append(new_run, RunEnded(_ending(copied[-1], row)))
     await log.flush()
     return Fork(new_id, row.id, copied[-1].seq, turn, edit, tuple(files))
 
 
 def _ending(last: Event, row: RunState) -> Outcome:
-    """Return the outcome of the new run before it is resumed: that of the old one, if that had ended just then."""
+    """Return the outcome of the new run before it is resumed: that of the old run if it ended with the last copied
+    event."""
     note = f"Forked from run {row.id} at event {last.seq}."
     if isinstance(last.body, RunEnded):
         outcome = last.body.outcome
@@ -127,16 +128,16 @@ def _ending(last: Event, row: RunState) -> Outcome:
 
 
 def _last_moment(past: Sequence[Event]) -> int:
-    """Return the index of the last event after which a conversation can continue: not in the middle of a turn, of which
-    some calls have run and others have not. -1 when there is none."""
+    """Return the index of the last event after which a conversation can continue, which is never in the middle of a
+    turn; -1 if there is none."""
     moments = (MessageAdded, TurnEnded, Compacted, RunEnded)
     return max((number for number, event in enumerate(past) if isinstance(event.body, moments)), default=-1)
 
 
 def _copied(past: Sequence[Event], row: RunState, transcript: str) -> Iterator[Body]:
     """Yield the events of the new run."""
-    bodies = [event.body for event in past if not isinstance(event.body, _LEFT_BEHIND)]
-    # The fork gets an own ending.
+    bodies = [event.body for event in past if not isinstance(event.body, _UNCOPIED_EVENTS)]
+    # The fork gets its own ending.
     while isinstance(bodies[-1], RunEnded):
         bodies.pop()
     is_noted = False
@@ -157,9 +158,9 @@ def _copied(past: Sequence[Event], row: RunState, transcript: str) -> Iterator[B
                 yield body
 
 
-async def _put_back_files(project: Project, row: RunState, turn: int, since: float) -> list[UndoneFile]:
-    """Put back the files that the run and its agents have changed from `turn` on, and return the fate of each file that
-    had another content."""
+async def _restore_files(project: Project, row: RunState, turn: int, since: float) -> list[UndoneFile]:
+    """Restore the files that the run and its agents have changed from `turn` on. Return the result for each file whose
+    content had changed."""
     if not (project.state / "checkpoints" / "ledger.db").is_file():
         return []
     tree = project.log.reader.tree(row)

@@ -1,8 +1,8 @@
-"""Text of a run without the traces of one machine and one moment, and the way back.
+"""Text of a run without the traces of its machine and its time, and the reverse.
 
-A recording must read the same wherever it was made, or nobody could review a change of it. Folders become names
+A recording must be the same wherever it was made, or nobody could review a change of it. Folders become names
 (`$CWD`), ids of runs, calls and inbox items become numbers in the order in which they appear, and durations become 0.
-Text that already looks like such a name gets one more `$`, so that no text of a command is lost.
+Text that already looks like such a name gets one more `$`, so that the conversion can be reversed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from msgspec import Struct
 
 from retinue.core.encode import dump
 
-T = TypeVar("T")
+RecordedT = TypeVar("RecordedT")
 PACKAGE = Path(__file__).parent.parent
-_NAMES = ("CWD", "STATE", "USER_HOME", "PACKAGE")
+_FOLDER_NAMES = ("CWD", "STATE", "USER_HOME", "PACKAGE")
 _SHORT_ID_CHARACTERS = 8
-"""How many characters of a run's id people and models use for it."""
-_PLACEHOLDER = re.compile(rb"\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w)")
+"""The length of the abbreviated run ids that people and models use."""
+_FOLDER_OR_RUN_PLACEHOLDER = re.compile(rb"\$+(?:CWD|STATE|USER_HOME|PACKAGE|RUN\d+)(?!\w)")
 _NO_BOUNDARY = rb"(?![\w-]|\.\w)"
-"""The path of a folder does not end before these: `/work/app` is no part of `/work/app2`."""
+"""The path of a folder does not end before these: `/work/app` is not a prefix folder of `/work/app2`."""
 _DURATION = rb"(?:\d+h(?: \d+m)?|\d+m(?: \d+s)?|[\d.]+s|\d+)"
-"""How our own results tell how long an agent took."""
+"""The forms in which our own results state the duration of an agent."""
 
 
 class MachineFolders(Struct, frozen=True):
@@ -40,20 +40,21 @@ class MachineFolders(Struct, frozen=True):
     package: str = str(PACKAGE)
 
     def by_name(self) -> dict[str, str]:
-        return dict(zip(_NAMES, (self.cwd, self.state, self.home, self.package), strict=True))
+        return dict(zip(_FOLDER_NAMES, (self.cwd, self.state, self.home, self.package), strict=True))
 
 
 class PortableText:
-    """Makes the JSON of a tree's events portable. Use one for all events of a tree: numbers count up through it."""
+    """Makes the JSON of a tree's events portable. Use one object for all events of a tree: it numbers ids
+    consecutively."""
 
-    def __init__(self, places: MachineFolders, runs: Sequence[str]) -> None:
+    def __init__(self, folders: MachineFolders, runs: Sequence[str]) -> None:
         self._runs: dict[bytes, bytes] = {}
         for number, run_id in enumerate(runs, 1):
             self._runs[run_id.encode()] = b"$RUN%d" % number
             self._runs.setdefault(run_id[:_SHORT_ID_CHARACTERS].encode(), b"$RUN%d" % number)
         self._calls: dict[bytes, bytes] = {}
         self._items: dict[bytes, bytes] = {}
-        self._folders = _folders(places)
+        self._folders = _spellings(folders)
         self._pattern = self._compile()
 
     def add_call(self, call_id: str) -> None:
@@ -98,11 +99,11 @@ class PortableText:
                 return self._runs.get(text, text)
 
 
-def _folders(places: MachineFolders) -> dict[bytes, bytes]:
+def _spellings(folders: MachineFolders) -> dict[bytes, bytes]:
     """Return the name of each folder by the spellings of its path in JSON."""
     names: dict[bytes, bytes] = {}
-    # The working folder comes last: where it is the user's home as well, it is meant.
-    for name, path in reversed(places.by_name().items()):
+    # The working folder comes last: if it is the user's home as well, its name wins.
+    for name, path in reversed(folders.by_name().items()):
         for spelling in (path, os.path.realpath(path)):
             if len(spelling) > 1:
                 encoded = json.dumps(spelling, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
@@ -110,10 +111,12 @@ def _folders(places: MachineFolders) -> dict[bytes, bytes]:
     return names
 
 
-def localize(value: T, places: MachineFolders, run_id: Callable[[int], str | None] = lambda _: None) -> T:
-    """Return a value of a cassette with the folders of this machine. `run_id` returns the id of the run with a number
-    here; the name stays where there is none."""
-    folders: Mapping[str, str] = places.by_name()
+def localize(
+    value: RecordedT, folders: MachineFolders, run_id: Callable[[int], str | None] = lambda _: None
+) -> RecordedT:
+    """Return a value of a cassette with the folders of this machine. `run_id` returns the local id of a numbered run;
+    the placeholder stays if it returns None."""
+    paths: Mapping[str, str] = folders.by_name()
 
     def replace(match: re.Match[bytes]) -> bytes:
         placeholder = match[0]
@@ -123,6 +126,6 @@ def localize(value: T, places: MachineFolders, run_id: Callable[[int], str | Non
         if name.startswith("RUN"):
             here = run_id(int(name[3:]))
             return placeholder if here is None else here.encode()
-        return json.dumps(folders[name], ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+        return json.dumps(paths[name], ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
 
-    return msgspec.json.decode(_PLACEHOLDER.sub(replace, dump(value)), type=type(value))
+    return msgspec.json.decode(_FOLDER_OR_RUN_PLACEHOLDER.sub(replace, dump(value)), type=type(value))

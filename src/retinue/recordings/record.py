@@ -1,7 +1,7 @@
-"""The actions of a run and all below it, read from the log and the working folder. Tests are judged on this record.
+"""The actions of a run and all runs below it, read from the log and the working folder. Assertions check this record.
 
-Files are compared by hash before and after, so that a change made by a command counts like any other. The ledger has
-one line for each call, which failed assertions quote.
+Files are compared by their hashes before and after the run, so that changes by commands are included. The ledger has
+one line for each call, and failed assertions quote it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from retinue.core.usage import Usage
 from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 
-MAX_LINE_CHARACTERS = 200
+MAX_LEDGER_LINE_CHARACTERS = 200
 
 
 class LedgerEntry(Struct, frozen=True):
-    """One call of the tree, in the order in which calls began within each run."""
+    """One call of the tree. Calls of a run are in the order in which they began."""
 
     agent: str
     turn: int
     call: str
     effect: CallEffect
     error: str = ""
-    """The result of a call that failed."""
+    """The output of a failed call."""
 
     @property
     def line(self) -> str:
@@ -52,7 +52,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     entries: tuple[LedgerEntry, ...]
     children: tuple[str, ...]
-    """The agents that were started, at any depth, in order."""
+    """The started agents of all depths, in order."""
     usage: Usage
     changed: tuple[str, ...] = ()
     diff: str = ""
@@ -63,7 +63,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def commands(self) -> list[LedgerEntry]:
-        """The commands that ran; one that was denied did not."""
+        """The commands that ran, without denied ones."""
         return [entry for entry in self.entries if entry.effect.command and entry.effect.status != "denied"]
 
     @property
@@ -76,7 +76,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
 
 def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
-    """Return the record of a run without the changes in its folder; None for one that has not ended."""
+    """Return the record of a run without the changes in its folder; None if the run has not ended."""
     outcome = reader.outcome(run_id)
     if outcome is None:
         return None
@@ -91,9 +91,9 @@ def read_record(reader: LogReader, run_id: str, cwd: str) -> RunRecord | None:
 
 
 def call_entries(bodies: Iterable[Body]) -> Iterator[tuple[ToolCall, Entry]]:
-    """Yield the calls of a run in the order in which its model made them, each with all that is known of it."""
+    """Yield the calls of a run, each with its entry, in the order in which its model made them."""
     story = Story()
-    # Not from the beginning of a call: one that is refused never begins.
+    # The story has an entry for every call, also for refused calls, which never begin.
     entries = [step.entry for body in bodies for step in story.take(body) if step.change == "added"]
     return ((entry.call, entry) for entry in entries if entry.call is not None)
 
@@ -119,24 +119,24 @@ def _relative(effect: CallEffect, cwd: str) -> CallEffect:
 
 
 def match_path(path: str, pattern: str) -> bool:
-    """Return whether a path is meant by a pattern: `*` is any text without `/`, `**` any text."""
+    """Return whether a path matches a pattern: `*` is any text without `/`, `**` any text."""
     if pattern in ("**", "**/*"):
         return True
     return bool(_path_pattern(pattern).fullmatch(path))
 
 
 def _path_pattern(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    words = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
-    return re.compile("".join(words.get(part, re.escape(part)) for part in parts))
+    tokens = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    wildcards = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+    return re.compile("".join(wildcards.get(token, re.escape(token)) for token in tokens))
 
 
 def match_text(text: str, pattern: str) -> bool:
-    """Return whether a command, host or denial is meant by a pattern, in which `*` is any text."""
+    """Return whether a command, host or denial matches a pattern, in which `*` is any text."""
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def one_line(text: str, max_characters: int = MAX_LINE_CHARACTERS) -> str:
-    """Return a text as one line, with a mark where its end is left out."""
+def one_line(text: str, max_characters: int = MAX_LEDGER_LINE_CHARACTERS) -> str:
+    """Return a text as one line; `…` marks a cut end."""
     line = " ".join(text.split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

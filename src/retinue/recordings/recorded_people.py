@@ -1,4 +1,4 @@
-"""The people of a cassette: their answers come from the recorded run, or from a test file that writes them."""
+"""The people of a cassette: their answers come from the recorded run or from the test file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from retinue.recordings.cassette import Cassette
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-BY = "test"
+ANSWERED_BY = "test"
 
 
 def recorded_answers(cassette: Cassette) -> InboxAnswers | None:
-    """Return the answers of a recording, in order; None where nobody was asked."""
+    """Return the answers of a recording, in order; None if nobody was asked."""
     choices: dict[str, list[str]] = {"approval": [], "question": []}
     kinds: dict[str, str] = {}
     for run in cassette.runs:
@@ -32,17 +32,17 @@ def recorded_answers(cassette: Cassette) -> InboxAnswers | None:
 
 
 def answer_inbox(project: Project, answers: InboxAnswers | None) -> None:
-    """Answer the items of a project's runs; without `answers` leave them to others. A list that is used up denies, and
-    answers questions with nothing."""
+    """Answer the inbox items of a project's runs; without `answers`, do nothing. After the end of a list, approvals are
+    denied and questions get an empty answer."""
     if answers is None:
         return
-    approvals, questions = _supply(answers.approval, "deny"), _supply(answers.question, "")
+    approvals, questions = _answer_stream(answers.approval, "deny"), _answer_stream(answers.question, "")
 
     async def answer(item: InboxItem) -> InboxAnswer | None:
-        return InboxAnswer(next(questions if item.kind == "question" else approvals), by=BY)
+        return InboxAnswer(next(questions if item.kind == "question" else approvals), by=ANSWERED_BY)
 
     project.approvers.append(answer)
 
 
-def _supply(answers: str | list[str] | None, default: str) -> Iterator[str]:
+def _answer_stream(answers: str | list[str] | None, default: str) -> Iterator[str]:
     return repeat(answers) if isinstance(answers, str) else chain(answers or (), repeat(default))

@@ -1,10 +1,10 @@
-"""A cassette played again and compared: exact where a test is tolerant.
+"""Replay: a cassette is played again and compared exactly.
 
-The first run has its recorded definition, task and limits; the answers are the recorded ones. With recorded tools
-nothing is executed: each call gets the result that was recorded for it, inside the permission gate, so that a replay
-asks the same questions and is refused the same calls. Tools that start agents or only write into the log work for
-real. With live tools they work in a temporary copy of the project at the recorded commit, and what they return
-shows how the world has changed. The new run is exported like the old one, and both are compared.
+The first run has its recorded definition, task and limits, and the model gives the recorded answers. With recorded
+tools nothing is executed: each call gets its recorded result inside the permission gate, so that a replay asks the same
+questions and is refused the same calls. Tools that start agents or only write to the log really run. With live tools
+all calls run in a temporary copy of the project at the recorded commit, and their results show what has changed since.
+The new run is exported like the old one, and both are compared.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 
-_DONE_FOR_REAL = frozenset(
+_ALWAYS_LIVE_TOOLS = frozenset(
     {"todo", "ask_user", "ask_parent", "exit_plan", "get_subagent_result", "list_subagents", "clear_subagents"}
 )
 
 
 class RecordedToolsCapability(Capability):
-    """Puts recorded results in the place of tools, for all runs of a project that plays `models`."""
+    """Replaces tools by their recorded results in all runs of a project that plays `models`."""
 
     def __init__(self, models: RecordedModels) -> None:
         self._models = models
 
     def running(self, node: Run, *, resumed: bool) -> RunPart:
-        def replaced(tool: Tool) -> Tool:
-            if "spawn" in tool.spec.effects or tool.spec.name in _DONE_FOR_REAL:
+        def replace_tool(tool: Tool) -> Tool:
+            if "spawn" in tool.spec.effects or tool.spec.name in _ALWAYS_LIVE_TOOLS:
                 return tool
             return _RecordedTool(tool, node.id, self._models)
 
         def wrap(inner: Wrap) -> Wrap:
-            return lambda tools: tuple(map(replaced, inner(tools)))
+            return lambda tools: tuple(map(replace_tool, inner(tools)))
 
         return RunPart(wrap=wrap)
 
@@ -77,16 +77,16 @@ class _RecordedTool:
         return failed("The recording has no result of this call.")
 
 
-Tools = Literal["recorded", "live"]
+ToolMode = Literal["recorded", "live"]
 _REPLAY_SECONDS = 600.0
 
 
 async def play_again(
-    cassette: Cassette, cwd: Path, tools: Tools, environment: Mapping[str, str]
+    cassette: Cassette, cwd: Path, tools: ToolMode, environment: Mapping[str, str]
 ) -> tuple[Comparison, tuple[str, ...]]:
-    """Play a cassette. Return how the new run differs from the recorded one, and notes on the parts that could not be
-    compared. `cwd` is where the project is looked for. Raise FixtureError for live tools without the recorded commit,
-    and the errors of a launch."""
+    """Play a cassette. Return how the new run differs from the recorded one, and notes on what could not be compared.
+    The project is in `cwd`. Raise FixtureError for live tools without the recorded commit, and the errors of a
+    launch."""
     await asyncio.to_thread(clear_leftovers)
     with tempfile.TemporaryDirectory(prefix="retinue-replay-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
@@ -98,8 +98,8 @@ async def play_again(
     return compare(cassette, again), (*notes, *problems)
 
 
-def _prepare(cassette: Cassette, cwd: Path, work: Path, tools: Tools, environment: Mapping[str, str]) -> list[str]:
-    """Make the working folder, and return notes on it."""
+def _prepare(cassette: Cassette, cwd: Path, work: Path, tools: ToolMode, environment: Mapping[str, str]) -> list[str]:
+    """Create the working folder, and return notes about it."""
     commit = cassette.head.commit
     if commit is None and tools == "live":
         reason = "The recording does not say at which commit it began, so its tools cannot work again."
@@ -116,9 +116,9 @@ def _prepare(cassette: Cassette, cwd: Path, work: Path, tools: Tools, environmen
 
 
 async def _play(
-    cassette: Cassette, folder: Path, tools: Tools, environment: Mapping[str, str]
+    cassette: Cassette, folder: Path, tools: ToolMode, environment: Mapping[str, str]
 ) -> tuple[Cassette, list[str]]:
-    """Return the recording of the new run, and the requests that the old one could not answer."""
+    """Return the recording of the new run, and the requests that the old recording could not answer."""
     work, state = folder / "work", folder / "state"
     folders = MachineFolders(str(work), str(state), str(home(environment)))
     models = RecordedModels(cassette, folders)
@@ -142,7 +142,7 @@ def attached_images(run: RecordedRun) -> tuple[Image, ...]:
     """Return the images that a person attached to the task of a recorded run, as the cassette has them."""
     for event in run.events:
         if isinstance(event.body, MessageAdded) and event.body.message.origin == "task":
-            return tuple(part for part in event.body.message.content if isinstance(part, Image))
+            return tuple(content for content in event.body.message.content if isinstance(content, Image))
     return ()
 
 
@@ -155,7 +155,7 @@ def request_of(created: RunCreated, work: Path) -> RunRequest:
         reason = f"The recorded agent was written by a version that this one cannot read ({error})."
         raise CassetteError(reason, remedy="Export the run again.") from error
     return RunRequest(
-        # The copy of the project has no consent of its own; the recorded definition was consented to or had no effect.
+        # The copy of the project has no consent. The recorded run used only rights that had consent.
         spec=replace(spec, path=None),
         task=created.task,
         cwd=work,

@@ -1,8 +1,8 @@
-"""Many cases: their choice, the repetitions of each until its verdict is certain, and the cost limit of all.
+"""Suites of cases: their selection, the repetitions of each until its verdict is certain, and the total cost limit.
 
-`evaluate` asks a live model which of two agents is better: the same cases for both, several times, with intervals. Pass
-rates have Wilson intervals, means of cost and turns have bootstrap intervals of fixed seed, and the difference of the
-pass rates is taken case by case, because both agents had the same cases.
+`evaluate` compares two agents on a live model: both run the same cases several times. Pass rates have Wilson intervals,
+means of cost and turns have bootstrap intervals with a fixed seed. The difference of the pass rates is computed case by
+case, because both agents had the same cases.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from retinue.core.usage import Usage
 from retinue.errors import ConfigurationError, UsageError
 from retinue.models.select import select_model
 from retinue.recordings.case_file import AgentTests, Case, Policy, scenario_path
-from retinue.recordings.case_run import RunCase, Trial, TrialOptions
+from retinue.recordings.case_run import RunCase, SuiteOptions, Trial
 from retinue.recordings.cassette import CassetteError, read_cassette
 from retinue.recordings.workspace import clear_leftovers
 from retinue.settings.load import load_settings
 
-USUALLY = 0.8
-"""The share of repetitions of a case with the policy `usually` that must pass."""
+USUALLY_PASS_SHARE = 0.8
+"""The share of repetitions that must pass under the policy `usually`."""
 
 Verdict = Literal["passed", "failed", "skipped", "tracked", "unusable"]
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """A case with all its repetitions. `tracked` never fails: its pass rate is only reported. `unusable`: a file of it
-    cannot be used, for the reason in `problem`."""
+    """A case with all its repetitions. The verdict `tracked` never fails: only the pass rate is reported. `unusable`
+    means that a file of the case cannot be used, for the reason in `problem`."""
 
     tests: AgentTests
     number: int
     verdict: Verdict
     trials: tuple[Trial, ...] = ()
-    wanted: int = 1
+    repeats: int = 1
     problem: str = ""
     live: bool = False
 
@@ -57,25 +57,13 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def usd(self) -> float | None:
-        """The cost of its runs; None if it is not known."""
+        """The cost of its runs; None if unknown."""
         usages = (trial.record.usage for trial in self.trials if trial.record is not None)
         return sum(usages, Usage()).cost_usd
 
 
-class SuiteOptions(Struct, frozen=True, kw_only=True):
-    """`max_usd` bounds all live runs together; `repeat` overrides the file. Without `decide_early` all
-    repetitions are run, also when the verdict is certain."""
-
-    trial: TrialOptions = TrialOptions()
-    jobs: int = 2
-    repeat: int | None = None
-    chosen: str = ""
-    max_usd: float | None = None
-    decide_early: bool = True
-
-
 class SuiteQuote(Struct, frozen=True):
-    """The expected cost of live runs. `unknown` counts the runs without any estimate."""
+    """The expected cost of live runs. `unknown` is the number of runs without an estimate."""
 
     runs: int
     usd: float
@@ -83,14 +71,14 @@ class SuiteQuote(Struct, frozen=True):
     model: str
 
     def text(self, times: int = 1) -> str:
-        """Return the expectation in words, for so many times these runs."""
+        """Return the estimate in words for `times` times as many runs."""
         priced = self.runs - self.unknown
-        parts = []
+        phrases = []
         if priced:
-            parts.append(f"about ${self.usd * times:.4f} for {priced * times} by their recordings and limits")
+            phrases.append(f"about ${self.usd * times:.4f} for {priced * times} by their recordings and limits")
         if self.unknown:
-            parts.append(f"nothing is known of the cost of {self.unknown * times}")
-        return ", ".join(parts)
+            phrases.append(f"the cost of {self.unknown * times} is unknown")
+        return ", ".join(phrases)
 
 
 def choose_cases(files: Sequence[AgentTests], expression: str) -> list[tuple[AgentTests, int]]:
@@ -104,24 +92,24 @@ def choose_cases(files: Sequence[AgentTests], expression: str) -> list[tuple[Age
 
 
 def _matches(expression: str, text: str) -> bool:
-    def holds(term: str) -> bool:
+    def is_true(term: str) -> bool:
         word = term.removeprefix("not ")
         return (word.strip() in text) is (word == term)
 
-    return any(all(holds(term.strip()) for term in choice.split(" and ")) for choice in expression.split(" or "))
+    return any(all(is_true(term.strip()) for term in choice.split(" and ")) for choice in expression.split(" or "))
 
 
 async def quote_suite(
     chosen: Sequence[tuple[AgentTests, int]], options: SuiteOptions, environment: Mapping[str, str]
 ) -> SuiteQuote:
-    """Estimate the cost of live runs of these cases by the cost of their recordings. Raise UsageError for a model whose
-    price is not known: no limit could stop it."""
+    """Estimate the cost of live runs of these cases from the cost of their recordings. Raise UsageError for a model
+    whose price is unknown: no limit could stop it."""
     folder = chosen[0][0].path.parent
     settings = load_settings(folder, environment=environment).settings
-    selection = await select_model(options.trial.live, settings=settings, environment=environment)
+    selection = await select_model(options.live, settings=settings, environment=environment)
     if selection.info.prices is None:
         raise UsageError(
-            f"The price of {selection.info.full_name} is not known, so --max-usd could not stop it.",
+            f"The price of {selection.info.full_name} is unknown, so --max-usd could not stop it.",
             remedy="Describe its price under `models` in the settings.",
         )
     runs, usd, unknown = 0, 0.0, 0
@@ -145,7 +133,7 @@ def _expected_cost(tests: AgentTests, case: Case) -> float | None:
 
 
 class Suite:
-    """Runs cases, several at a time. `on_result` gets the result of each."""
+    """Runs cases, several at a time. `on_result` receives each result."""
 
     def __init__(
         self,
@@ -175,24 +163,24 @@ class Suite:
 
     async def _repeat(self, tests: AgentTests, number: int) -> CaseResult:
         case = tests.file.cases[number]
-        live = self._options.trial.live is not None
+        live = self._options.live is not None
         repeats = (self._options.repeat or case.repeat) if live else 1
         trials: list[Trial] = []
         policy = case.policy if self._options.decide_early else "tracked"
         while not decided(policy, trials, repeats):
             trials.append(await self._try(tests, number))
         verdict = verdict_of(case.policy, trials, repeats)
-        return CaseResult(tests=tests, number=number, verdict=verdict, trials=tuple(trials), wanted=repeats, live=live)
+        return CaseResult(tests=tests, number=number, verdict=verdict, trials=tuple(trials), repeats=repeats, live=live)
 
     async def _try(self, tests: AgentTests, number: int) -> Trial:
-        options = self._options.trial
-        limit = self._options.max_usd
+        options = self._options
+        limit = options.max_usd
         if options.live is not None and limit is not None:
             remaining = limit - self._spent
             if remaining <= 0:
                 name = tests.file.cases[number].name
                 return Trial(case=name, status="skipped", notes=(f"the limit of ${limit:g} is reached",))
-            options = replace(options, usd=remaining)
+            options = replace(options, max_usd=remaining)
         trial = await RunCase(tests, number, options, self._environment).run()
         if options.live is not None:
             self._spent += trial.usd or 0.0
@@ -200,7 +188,7 @@ class Suite:
 
 
 def decided(policy: Policy, trials: Sequence[Trial], repeats: int) -> bool:
-    """Return whether more repetitions could not change the verdict, or none are left."""
+    """Return whether no repetition is left, or none could change the verdict."""
     if len(trials) >= repeats or any(trial.status == "skipped" for trial in trials):
         return True
     if policy == "tracked":
@@ -214,7 +202,7 @@ def decided(policy: Policy, trials: Sequence[Trial], repeats: int) -> bool:
 def needed_passes(policy: Policy, repeats: int) -> int:
     """Return how many repetitions must pass."""
     if policy == "usually":
-        return math.ceil(USUALLY * repeats)
+        return math.ceil(USUALLY_PASS_SHARE * repeats)
     return repeats
 
 
@@ -229,15 +217,15 @@ def verdict_of(policy: Policy, trials: Sequence[Trial], repeats: int) -> Verdict
     return "passed" if passes >= needed_passes(policy, repeats) else "failed"
 
 
-# Which of two agents is better
+# Comparison of agents
 
 _Z_95_PERCENT = 1.96
 _BOOTSTRAP_SAMPLES = 2000
-_SEED = 20
+_BOOTSTRAP_SEED = 20
 
 
 class IntervalEstimate(Struct, frozen=True):
-    """A value with its interval of 95 %."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -245,7 +233,7 @@ class IntervalEstimate(Struct, frozen=True):
 
 
 class AgentScore(Struct, frozen=True, kw_only=True):
-    """One agent over all its runs. `usd` is None where a price is not known, or nothing ran."""
+    """The figures of one agent over all its runs. `usd` is None if a price is unknown or nothing ran."""
 
     agent: str
     runs: int
@@ -257,7 +245,7 @@ class AgentScore(Struct, frozen=True, kw_only=True):
 
 
 class CaseScore(Struct, frozen=True):
-    """One case: how often each agent passed it, out of how many runs."""
+    """The passes and runs of each agent in one case."""
 
     case: str
     passes: tuple[int, ...]
@@ -265,8 +253,8 @@ class CaseScore(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True):
-    """`difference` is the pass rate of the second agent minus that of the first, over the cases that both have run;
-    None for one agent alone."""
+    """The figures of all agents. `difference` is the pass rate of the second agent minus that of the first, over the
+    cases that both have run; None for a single agent."""
 
     agents: tuple[AgentScore, ...]
     cases: tuple[CaseScore, ...]
@@ -281,15 +269,15 @@ async def evaluate(
     environment: Mapping[str, str],
     on_result: Callable[[str, CaseResult], None] = lambda name, result: None,
 ) -> Evaluation:
-    """Run the chosen cases with the agent of the test file and with each of `others`. Each agent may spend its share of
-    the price limit."""
+    """Run the chosen cases with the agent of the test file and with each of `others`. Each agent may spend an equal
+    share of the cost limit."""
     names = [tests.agent, *(path.name for path in others)]
-    # Half of the price limit for each of two: the second must not get the unspent part of the first.
+    # A fixed share for each: no agent may spend what another one left.
     share = None if options.max_usd is None else options.max_usd / len(names)
     results: list[list[CaseResult]] = []
     for name, file in zip(names, (None, *others), strict=True):
-        trial = replace(options.trial, agent_file=file)
-        suite = Suite(replace(options, trial=trial, max_usd=share), environment, partial(on_result, name))
+        agent_options = replace(options, agent_file=file, max_usd=share)
+        suite = Suite(agent_options, environment, partial(on_result, name))
         results.append(await suite.run([(tests, number) for number in chosen]))
     scores = tuple(map(score, names, results))
     cases = tuple(map(_case_score, zip(*results, strict=True)))
@@ -319,7 +307,7 @@ def _case_score(results: Sequence[CaseResult]) -> CaseScore:
 
 
 def wilson(passes: int, runs: int) -> IntervalEstimate:
-    """Return a pass rate with its Wilson score interval; from 0 to 1 where nothing ran."""
+    """Return a pass rate with its Wilson score interval, which is 0 to 1 if nothing ran."""
     if runs == 0:
         return IntervalEstimate(0.0, 0.0, 1.0)
     rate = passes / runs
@@ -330,16 +318,16 @@ def wilson(passes: int, runs: int) -> IntervalEstimate:
 
 
 def mean_interval(values: Sequence[float]) -> IntervalEstimate:
-    """Return a mean with its bootstrap interval; the same values always give the same interval."""
-    chance = random.Random(_SEED)  # noqa: S311 - repeatable, not secret
-    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(_BOOTSTRAP_SAMPLES))
+    """Return a mean with its bootstrap interval. The same values always give the same interval."""
+    generator = random.Random(_BOOTSTRAP_SEED)  # noqa: S311 - repeatable, not secret
+    means = sorted(fmean(generator.choices(values, k=len(values))) for _ in range(_BOOTSTRAP_SAMPLES))
     return IntervalEstimate(
         fmean(values), means[int(0.025 * _BOOTSTRAP_SAMPLES)], means[int(0.975 * _BOOTSTRAP_SAMPLES) - 1]
     )
 
 
 def paired_difference(cases: Sequence[CaseScore]) -> IntervalEstimate | None:
-    """Return the mean difference of the pass rates, case by case; None where no case has run for both."""
+    """Return the mean difference of the pass rates, case by case; None if no case ran for both agents."""
     differences = []
     for case in cases:
         if all(case.runs):

@@ -1,11 +1,11 @@
 """The folder that a test works in: a temporary copy of its fixture, and the changes in it.
 
-A fixture is a folder, a git bundle, or a commit of a repository; without one it is the project at the commit at which
-the run was recorded, or as it is now where its repository has no commit. The project itself is never written to.
+A fixture is a folder, a git bundle, or a commit of a repository. The default is the project at the commit at which the
+run was recorded, or its present files if its repository has no commit. The project itself is never written to.
 
-A test or replay whose process is killed leaves its temporary folder, and commands that still run. Each folder has a log
-of its own, which knows the process that wrote it; the next test or replay of the same user ends and removes what dead
-ones have left.
+A test or replay whose process is killed leaves its temporary folder, and commands that still run. The log in each
+folder names the process that wrote it. The next test or replay of the same user ends those commands and removes the
+folders of dead processes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from retinue.runs.cleanup import end_leftovers
 from retinue.settings.places import repository_root
 
 _MAX_COMPARED_BYTES = 4_000_000
-"""Files above this size are compared by size and time of change, and have no diff."""
-_SKIPPED = frozenset({".git"})
+"""Larger files are compared by size and modification time, and have no diff."""
 
 
 class FixtureError(ConfigurationError):
@@ -55,8 +54,8 @@ def copy_fixture(
     environment: Mapping[str, str],
     commit: str | None,
 ) -> None:
-    """Make `target` a copy of the fixture that a test file in the folder `base` names. `commit` is the recorded one,
-    for a test without a fixture. Raise FixtureError."""
+    """Make `target` a copy of the fixture that a test file in the folder `base` names. Without a fixture it is the
+    project at `commit`, which is the recorded one. Raise FixtureError."""
     if isinstance(fixture, str):
         _copy_path((base / fixture).resolve(), target, environment)
         return
@@ -77,7 +76,7 @@ def copy_fixture(
 
 
 def _copy_uncommitted(root: Path, target: Path, environment: Mapping[str, str]) -> None:
-    """Copy the files of a repository that has no commit yet, without those that it ignores."""
+    """Copy the files of a repository that has no commit yet, except those it ignores."""
     try:
         listed = Git(root, environment)("ls-files", "-z", "--cached", "--others", "--exclude-standard")
         target.mkdir(parents=True)
@@ -93,7 +92,7 @@ def _copy_uncommitted(root: Path, target: Path, environment: Mapping[str, str]) 
 
 def _copy_path(source: Path, target: Path, environment: Mapping[str, str]) -> None:
     if source.is_dir():
-        # A link stays a link: one that leads out of the fixture is not followed into the copy.
+        # Links are copied as links, so that nothing outside of the fixture gets into the copy.
         shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(".git"))
         return
     if not source.is_file():
@@ -110,7 +109,7 @@ def _clone(source: Path, ref: str, target: Path, environment: Mapping[str, str])
         git("clone", "--quiet", "--no-checkout", "--no-tags", str(source), str(target))
         here = Git(target, environment)
         here("checkout", "--quiet", "--detach", ref)
-        # An agent under test must not reach the repository that it was copied from.
+        # An agent under test must not reach the original repository.
         here("remote", "remove", "origin")
     except GitError as error:
         reason = f"{source} cannot be copied at {ref}: {error.why}."
@@ -118,49 +117,50 @@ def _clone(source: Path, ref: str, target: Path, environment: Mapping[str, str])
 
 
 class FileState(Struct, frozen=True):
-    """One file: a digest of its content, and the content itself where it is small text."""
+    """One file: a digest of its content, and the content itself if it was asked for and the file is small."""
 
     digest: str
     content: bytes | None = None
 
 
-class WorkspaceSnapshot(Struct, frozen=True):
-    """All files of a folder at one moment, by their paths in it."""
-
-    files: Mapping[str, FileState]
-
-    def changes_to(self, later: WorkspaceSnapshot) -> list[str]:
-        """Return the paths that were made, changed or removed, in order."""
-        changed = []
-        for path in sorted(self.files.keys() | later.files.keys()):
-            before, after = self.files.get(path), later.files.get(path)
-            if before is None or after is None or before.digest != after.digest:
-                changed.append(path)
-        return changed
-
-    def diff_to(self, later: WorkspaceSnapshot) -> str:
-        """Return a unified diff of the changes, with the paths of git's diffs."""
-        lines: list[str] = []
-        for path in self.changes_to(later):
-            old, new = _lines(self.files.get(path)), _lines(later.files.get(path))
-            if old is None or new is None:
-                lines.append(f"Binary files a/{path} and b/{path} differ\n")
-                continue
-            name_before = f"a/{path}" if path in self.files else "/dev/null"
-            name_after = f"b/{path}" if path in later.files else "/dev/null"
-            lines += unified_diff(old, new, name_before, name_after)
-        return "".join(lines)
+Snapshot = Mapping[str, FileState]
+"""All files of a folder at one moment, by their paths below it."""
 
 
-def take_snapshot(folder: Path, *, content: bool = False) -> WorkspaceSnapshot:
-    """Return the files of a folder by their hashes, without git's own. With `content` small files are kept whole."""
+def take_snapshot(folder: Path, *, content: bool = False) -> Snapshot:
+    """Return the files of a folder by their hashes, without those of git. With `content`, small files are kept in
+    full."""
     files: dict[str, FileState] = {}
     for base, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - _SKIPPED)
+        folders[:] = sorted(set(folders) - {".git"})
         for name in names:
             path = os.path.join(base, name)  # noqa: PTH118 - a large tree
             files[os.path.relpath(path, folder)] = _state(path, content)
-    return WorkspaceSnapshot(files)
+    return files
+
+
+def changed_paths(before: Snapshot, after: Snapshot) -> list[str]:
+    """Return the paths that were created, changed or removed, in order."""
+    changed = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old is None or new is None or old.digest != new.digest:
+            changed.append(path)
+    return changed
+
+
+def diff_snapshots(before: Snapshot, after: Snapshot) -> str:
+    """Return a unified diff of the changes, with the paths of git's diffs."""
+    lines: list[str] = []
+    for path in changed_paths(before, after):
+        old, new = _lines(before.get(path)), _lines(after.get(path))
+        if old is None or new is None:
+            lines.append(f"Binary files a/{path} and b/{path} differ\n")
+            continue
+        name_before = f"a/{path}" if path in before else "/dev/null"
+        name_after = f"b/{path}" if path in after else "/dev/null"
+        lines += unified_diff(old, new, name_before, name_after)
+    return "".join(lines)
 
 
 def _state(path: str, content: bool) -> FileState:
@@ -178,7 +178,7 @@ def _state(path: str, content: bool) -> FileState:
 
 
 def _lines(state: FileState | None) -> list[str] | None:
-    """Return the lines of a file, none for one that is not there, and None for one that has no text."""
+    """Return the lines of a file, no lines for a missing one, and None for a binary one."""
     if state is None:
         return []
     if state.content is None or b"\0" in state.content:
@@ -189,19 +189,20 @@ def _lines(state: FileState | None) -> list[str] | None:
     return lines
 
 
-# What killed processes leave behind
+# Folders of killed processes
 
-PREFIXES = ("retinue-test-", "retinue-replay-")
-_OLD_SECONDS = 3600.0
+WORKSPACE_PREFIXES = ("retinue-test-", "retinue-replay-")
+_MAX_UNOWNED_SECONDS = 3600.0
+"""The age at which a folder without a readable owner is removed."""
 
 
 def clear_leftovers(folder: Path | None = None) -> list[str]:
-    """End and remove the leftovers of dead processes of this user in the folder for temporary files. Return their
-    folders. Never raises for one that cannot be removed."""
+    """Remove the temporary folders of dead processes of this user, and end the commands that still run in them. Return
+    the folders. Never raises for a folder that cannot be removed."""
     base = folder or Path(tempfile.gettempdir())
     removed: list[str] = []
     for path in base.iterdir():
-        if path.name.startswith(PREFIXES) and _is_ours(path) and _is_dead(path):
+        if path.name.startswith(WORKSPACE_PREFIXES) and _is_ours(path) and _is_dead(path):
             shutil.rmtree(path, ignore_errors=True)
             removed.append(str(path))
     return removed
@@ -212,23 +213,23 @@ def _is_ours(path: Path) -> bool:
         status = path.lstat()
     except OSError:
         return False
-    # Another user may have made a folder of this name, or a link, to have something of ours removed.
+    # Another user may have made a folder or link of this name so that we remove something of our own.
     mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
     return mine and path.is_dir() and not path.is_symlink()
 
 
 def _is_dead(path: Path) -> bool:
-    """Return whether no process works in a folder any more; its commands are ended then."""
+    """Return whether no process works in a folder any more. If so, its commands are ended."""
     if not (path / "state" / "log.db").is_file():
-        return time.time() - path.stat().st_mtime > _OLD_SECONDS
+        return time.time() - path.stat().st_mtime > _MAX_UNOWNED_SECONDS
     try:
         with LogReader.open(path / "state") as reader:
             rows = reader.list_runs()
             if not rows or any(row.state in LIVE for row in rows):
                 return False
-            # All of a folder whose process works on end before it is removed by that process itself.
+            # A living process removes its own folder after its runs have ended.
             if not any(row.state == "interrupted" for row in rows):
-                return time.time() - path.stat().st_mtime > _OLD_SECONDS
+                return time.time() - path.stat().st_mtime > _MAX_UNOWNED_SECONDS
             end_leftovers(reader)
     except (RetinueError, OSError):
         return False

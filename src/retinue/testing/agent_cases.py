@@ -14,7 +14,7 @@ from retinue.core.files import read_head
 from retinue.errors import ConfigurationError
 from retinue.models.keys import environment as process_environment
 from retinue.recordings.case_file import SUFFIX, AgentTests, read_test_file
-from retinue.recordings.case_run import RunCase, Trial, TrialOptions
+from retinue.recordings.case_run import RunCase, SuiteOptions, Trial
 
 
 def is_test_file(path: Path) -> bool:
@@ -54,7 +54,7 @@ class AgentCase(pytest.Item):
         self._number = number
 
     def runtest(self) -> None:
-        options = TrialOptions(trust=self.config.getoption("--retinue-trust"))
+        options = SuiteOptions(trust=self.config.getoption("--retinue-trust"))
         run = RunCase(self._tests, self._number, options, process_environment())
         trial = asyncio.run(run.run())
         if trial.status == "skipped":
@@ -74,6 +74,6 @@ class AgentCase(pytest.Item):
 def _describe(trial: Trial) -> str:
     lines = []
     for unmet in trial.unmet:
-        lines.append(f"{unmet.name}: {unmet.reason}")
+        lines.append(f"{unmet.assertion}: {unmet.reason}")
         lines += [f"  ledger: {line}" for line in unmet.ledger]
     return "\n".join(lines)

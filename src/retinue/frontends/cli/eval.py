@@ -20,7 +20,6 @@ from retinue.app.agent_tests import (
     IntervalEstimate,
     SuiteOptions,
     SuiteQuote,
-    TrialOptions,
     compare_agents,
     find_agent_tests,
 )
@@ -52,7 +51,8 @@ def execute(args: argparse.Namespace) -> int:
     tests = find_agent_tests(args.agent, folder(args.cwd), args.cases)
     others = [_other(args.compare)] if args.compare else []
     options = SuiteOptions(
-        trial=TrialOptions(live=args.live, trust=args.trust),
+        live=args.live,
+        trust=args.trust,
         jobs=min(args.j, 16),
         repeat=args.repeat,
         max_usd=args.max_usd,

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from retinue.app.recordings import ComparisonReport, compare_cassettes, describe_call, recorded_moment, replay_cassette
+from retinue.app.recordings import Comparison, compare_cassettes, describe_call, recorded_moment, replay_cassette
 from retinue.app.text import plural
 from retinue.core.controls import in_line, visible
 from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     return int(not played.same)
 
 
-def _print(report: ComparisonReport, args: argparse.Namespace) -> int:
+def _print(report: Comparison, args: argparse.Namespace) -> int:
     if args.json:
         write_json(report)
     else:

@@ -13,7 +13,6 @@ from retinue.app.agent_tests import (
     CaseResult,
     ChosenCases,
     SuiteOptions,
-    TrialOptions,
     draft_test,
     find_tests,
     quote_tests,
@@ -71,7 +70,10 @@ def execute_run(args: argparse.Namespace) -> int:
     for problem in problems:
         say(visible(problem))
     options = SuiteOptions(
-        trial=TrialOptions(live=args.live, trust=args.trust, record=args.record, update=args.update),
+        live=args.live,
+        trust=args.trust,
+        record=args.record,
+        update=args.update,
         jobs=min(args.j, _MAX_JOBS),
         repeat=args.repeat,
         max_usd=args.max_usd,
@@ -98,7 +100,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 async def _run(chosen: ChosenCases, options: SuiteOptions, args: argparse.Namespace) -> list[CaseResult]:
-    if options.trial.live is not None:
+    if options.live is not None:
         quote = await quote_tests(chosen, options)
         say(f"{quote.runs} runs on {quote.model}: {quote.text()}; at most {format_cost(options.max_usd)}.")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from retinue.app.agent_tests import CaseResult, Trial, Unmet
+from retinue.app.agent_tests import CaseResult, Trial, UnmetExpectation
 from retinue.app.output import workflow_command
 from retinue.core.format import format_cost, format_duration, replace_unprintable
 
@@ -17,7 +17,7 @@ def result_lines(result: CaseResult) -> list[str]:
     """Return the lines about one case: its verdict, and what did not hold."""
     head = f"{_SIGNS[result.verdict]} {result.tests.agent} › {result.case.name}"
     facts = [format_duration(round(sum(trial.seconds for trial in result.trials) * 1000))]
-    if result.wanted > 1:
+    if result.repeats > 1:
         facts.append(f"{result.passes} of {len(result.trials)} passed")
     if result.live and result.usd:
         facts.append(format_cost(result.usd))
@@ -40,8 +40,8 @@ def _failed(result: CaseResult) -> list[Trial]:
     return [trial for trial in result.trials if trial.status == "failed"]
 
 
-def _unmet_lines(unmet: Unmet) -> list[str]:
-    return [f"    {unmet.name}: {unmet.reason}", *(f"      ledger: {line}" for line in unmet.ledger)]
+def _unmet_lines(unmet: UnmetExpectation) -> list[str]:
+    return [f"    {unmet.assertion}: {unmet.reason}", *(f"      ledger: {line}" for line in unmet.ledger)]
 
 
 def summary_line(results: Sequence[CaseResult], seconds: float) -> str:
@@ -89,7 +89,7 @@ def _add_case(suite: ElementTree.Element, result: CaseResult) -> None:
         ElementTree.SubElement(case, "error", type="file", message=_xml(result.problem))
         return
     for number, trial in enumerate(result.trials, 1):
-        shown = f"{name} [{number}/{result.wanted}]" if result.wanted > 1 else name
+        shown = f"{name} [{number}/{result.repeats}]" if result.repeats > 1 else name
         case = ElementTree.SubElement(suite, "testcase", classname=agent, name=_xml(shown), time=f"{trial.seconds:.3f}")
         _add_properties(case, trial)
         if trial.status == "skipped":
@@ -98,7 +98,7 @@ def _add_case(suite: ElementTree.Element, result: CaseResult) -> None:
         if result.verdict != "failed":
             continue
         for unmet in trial.unmet:
-            failure = ElementTree.SubElement(case, "failure", type=unmet.name, message=_xml(unmet.reason))
+            failure = ElementTree.SubElement(case, "failure", type=unmet.assertion, message=_xml(unmet.reason))
             failure.text = _xml("\n".join(unmet.ledger))
 
 
@@ -130,8 +130,8 @@ def workflow_commands(results: Sequence[CaseResult], base: Path) -> list[str]:
             continue
         for trial in _failed(result):
             for unmet in trial.unmet:
-                place = values | {"line": result.tests.line_of(result.number, f"expect.{unmet.name}")}
-                text = "\n".join((f"{unmet.name}: {unmet.reason}", *unmet.ledger))
+                place = values | {"line": result.tests.line_of(result.number, f"expect.{unmet.assertion}")}
+                text = "\n".join((f"{unmet.assertion}: {unmet.reason}", *unmet.ledger))
                 lines.append(workflow_command("error", place, text))
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from retinue.app.recordings import CallPair, ComparisonReport, RecordingFacts
+from retinue.app.recordings import CallPair, Comparison, RecordingFacts
 from retinue.core.controls import in_line, visible
 from retinue.core.format import format_cost, format_count
 
@@ -14,7 +14,7 @@ _MAX_CALLS = 60
 _MAX_ANSWER_LINES = 3
 
 
-def comparison_lines(report: ComparisonReport, names: tuple[str, str]) -> list[str]:
+def comparison_lines(report: Comparison, names: tuple[str, str]) -> list[str]:
     """Return a comparison as lines for a terminal."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _MAX_COLUMNS)
     column = max((width - 14) // 2, 20)
@@ -24,7 +24,7 @@ def comparison_lines(report: ComparisonReport, names: tuple[str, str]) -> list[s
     return [visible(line).rstrip() for line in lines]
 
 
-def difference_lines(report: ComparisonReport) -> list[str]:
+def difference_lines(report: Comparison) -> list[str]:
     """Return what differs, one line each."""
     lines = [f"note: {note}" for note in report.notes]
     for difference in report.differences:
