@@ -12,12 +12,12 @@ checks what it wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 import retinue.builtin
@@ -326,57 +326,63 @@ def _other_extras(parsed: Parsed, spec: AgentSpec) -> dict[str, Any]:
 
 
 Action = Literal["edited", "stub-written", "stub-deleted", "unchanged"]
+_UNCHANGED: Action = "unchanged"
 
 
-class Toggled(Struct, frozen=True):
+class SwitchedAgent(Struct, frozen=True):
+    """An agent that was switched on or off, and how."""
+
     name: str
-    path: Path
+    path: str
+    enabled: bool
+    changed: bool
     action: Action
 
-    @property
-    def changed(self) -> bool:
-        return self.action != "unchanged"
 
-
-class Ejected(Struct, frozen=True):
-    """`losses` is empty if the copy means the same as the original."""
+class EjectedAgent(Struct, frozen=True, kw_only=True):
+    """A copy that was written. `losses` is empty if it means the same as the original. `effective` is whether the agent
+    is loaded from it, and not from a stronger file."""
 
     name: str
-    origin: str
-    path: Path
+    origin: str = field(name="from")
+    path: str
     dialect: DialectName
-    losses: tuple[Loss, ...] = ()
-    replaced: bool = False
+    losses: tuple[Loss, ...]
+    replaced: bool
+    effective: bool
 
 
-def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[PluginFolder] = ()) -> Toggled:
-    """Switch an agent off. A file of the user's is edited; a built-in agent, or a plugin's, is
-    hidden by a stub in the project (or the user's folder). Raise UnknownAgentError, UsageError,
-    ConfigurationError; then nothing has changed."""
+def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[PluginFolder] = ()) -> SwitchedAgent:
+    """Switch an agent off. A file of the person is edited. A built-in agent, or one of a plugin, is hidden by a stub in
+    the project or the user's folder. Raise UnknownAgentError, UsageError or ConfigurationError; then nothing has
+    changed."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
-    _not_policy(entry)
-    if not entry.enabled:
-        return Toggled(entry.name, Path(entry.path), "unchanged")
-    if entry.source in ("builtin", "plugin"):
+    _require_own(entry)
+    path, action = Path(entry.path), _UNCHANGED
+    if entry.enabled and entry.source in ("builtin", "plugin"):
         path = agents_folder("retinue", cwd, user=user) / file_name(entry.name, "retinue")
         write_new(path, stub(entry.name).decode(), force=False)
-        return Toggled(entry.name, path, "stub-written")
-    path = locate(entry, cwd)
-    return _apply(entry, path, switch_off, *_read(entry, path))
+        action = "stub-written"
+    elif entry.enabled:
+        path = locate(entry, cwd)
+        action = _apply(path, switch_off, *_read(entry, path))
+    return SwitchedAgent(entry.name, str(path), False, action != _UNCHANGED, action)
 
 
-def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Toggled:
-    """Switch an agent on again; a stub that did nothing but hide another agent is deleted."""
+def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> SwitchedAgent:
+    """Switch an agent on again. A stub that only hid another agent is deleted."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
-    _not_policy(entry)
-    if entry.enabled:
-        return Toggled(entry.name, Path(entry.path), "unchanged")
-    path = locate(entry, cwd)
-    data, parsed = _read(entry, path)
-    if is_stub(data, parsed):
-        delete_file(path)
-        return Toggled(entry.name, path, "stub-deleted")
-    return _apply(entry, path, switch_on, data, parsed)
+    _require_own(entry)
+    path, action = Path(entry.path), _UNCHANGED
+    if not entry.enabled:
+        path = locate(entry, cwd)
+        data, parsed = _read(entry, path)
+        if is_stub(data, parsed):
+            delete_file(path)
+            action = "stub-deleted"
+        else:
+            action = _apply(path, switch_on, data, parsed)
+    return SwitchedAgent(entry.name, str(path), True, action != _UNCHANGED, action)
 
 
 def eject(
@@ -386,17 +392,26 @@ def eject(
     dialect: DialectName = "retinue",
     user: bool = False,
     force: bool = False,
-    plugins: Iterable[PluginFolder] = (),
-) -> Ejected:
-    """Copy an agent into a file of the project or the user: verbatim where the dialect is the
-    same and the copy means the same, else converted."""
+    plugins: Sequence[PluginFolder] = (),
+) -> EjectedAgent:
+    """Copy an agent into a file of the project or the user: unchanged if the copy means the same in this dialect, else
+    converted."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     path = agents_folder(dialect, cwd, user=user) / file_name(entry.name, dialect)
     if path.exists() and Path(entry.path).exists() and path.samefile(entry.path):
         raise UsageError(f"'{entry.name}' is already {path}.", remedy="Edit that file.")
     text, losses = _copy(entry, path, dialect)
     replaced = write_new(path, text, force=force)
-    return Ejected(entry.name, entry.path, path, dialect, losses, replaced)
+    winner = Catalog.load(cwd, plugin_folders=plugins).find(entry.name)
+    return EjectedAgent(
+        name=entry.name,
+        origin=entry.path,
+        path=str(path),
+        dialect=dialect,
+        losses=losses,
+        replaced=replaced,
+        effective=winner.path == str(path),
+    )
 
 
 def locate(entry: LoadedAgent, cwd: Path) -> Path:
@@ -429,20 +444,18 @@ def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tu
     return conversion.text, conversion.losses
 
 
-def _apply(
-    entry: LoadedAgent, path: Path, switch: Callable[[bytes, Parsed], bytes], data: bytes, parsed: Parsed
-) -> Toggled:
+def _apply(path: Path, switch: Callable[[bytes, Parsed], bytes], data: bytes, parsed: Parsed) -> Action:
     try:
         new = switch(data, parsed)
         if new == data:
-            return Toggled(entry.name, path, "unchanged")
+            return _UNCHANGED
         write_atomically(path, new)
     except CannotSwitchError as error:
         remedy = f"Try: retinue agents lint --fix {path}"
         raise ConfigurationError(f"{path} was not changed: {error}.", remedy=remedy) from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from error
-    return Toggled(entry.name, path, "edited")
+    return "edited"
 
 
 def _read(entry: LoadedAgent, path: Path) -> tuple[bytes, Parsed]:
@@ -455,7 +468,7 @@ def _read(entry: LoadedAgent, path: Path) -> tuple[bytes, Parsed]:
     return data, parse(data, path=str(path), dialect=dialect, source=entry.source)
 
 
-def _not_policy(entry: LoadedAgent) -> None:
+def _require_own(entry: LoadedAgent) -> None:
     if entry.source == "policy":
         raise UsageError(
             f"'{entry.name}' is set by policy ({entry.path}).", remedy="Only its administrator can switch it."

@@ -24,9 +24,10 @@ from retinue.agents.lint.subject import Finding as Finding
 from retinue.agents.manage import LEVELS as LEVELS
 from retinue.agents.manage import OWN as OWN
 from retinue.agents.manage import WRITER_TURNS as WRITER_TURNS
-from retinue.agents.manage import Action, spec_of, write_new
 from retinue.agents.manage import AgentDraft as AgentDraft
+from retinue.agents.manage import EjectedAgent as EjectedAgent
 from retinue.agents.manage import Removed as Removed
+from retinue.agents.manage import SwitchedAgent as SwitchedAgent
 from retinue.agents.manage import WrittenAgent as WrittenAgent
 from retinue.agents.manage import agents_folder as agents_folder
 from retinue.agents.manage import brief as brief
@@ -34,6 +35,7 @@ from retinue.agents.manage import look as look
 from retinue.agents.manage import own_files as own_files
 from retinue.agents.manage import remove as remove
 from retinue.agents.manage import reset as reset
+from retinue.agents.manage import spec_of, write_new
 from retinue.agents.manage import starter as starter
 from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
 from retinue.agents.write import check_name as check_name
@@ -229,28 +231,6 @@ class NewAgent(Struct, frozen=True, kw_only=True):
     findings: Sequence[Finding]
 
 
-class EjectedAgent(Struct, frozen=True, kw_only=True):
-    """A copy that was written. `effective` is whether the agent is loaded from it, and not from a stronger one."""
-
-    name: str
-    origin: str = field(name="from")
-    path: str
-    dialect: DialectName
-    losses: Sequence[Loss]
-    replaced: bool
-    effective: bool
-
-
-class SwitchedAgent(Struct, frozen=True):
-    """An agent that was switched on or off; `action` is what that took."""
-
-    name: str
-    path: str
-    enabled: bool
-    changed: bool
-    action: Action
-
-
 def create_agent(draft: AgentDraft, cwd: Path, *, user: bool = False, force: bool = False) -> NewAgent:
     """Write the file of a new agent. Raise UsageError for a draft that is no agent, and for a file that exists."""
     spec = spec_of(draft)
@@ -269,21 +249,10 @@ def create_agent(draft: AgentDraft, cwd: Path, *, user: bool = False, force: boo
 
 def eject_agent(name: str, cwd: Path, *, dialect: DialectName, user: bool, force: bool) -> EjectedAgent:
     """Copy an agent into a file that can be edited."""
-    copy = manage.eject(name, cwd, dialect=dialect, user=user, force=force, plugins=plugin_folders(cwd))
-    winner = load_catalog(cwd).find(copy.name).path
-    return EjectedAgent(
-        name=copy.name,
-        origin=copy.origin,
-        path=str(copy.path),
-        dialect=copy.dialect,
-        losses=copy.losses,
-        replaced=copy.replaced,
-        effective=winner == str(copy.path),
-    )
+    return manage.eject(name, cwd, dialect=dialect, user=user, force=force, plugins=plugin_folders(cwd))
 
 
 def switch_agent(name: str, cwd: Path, *, on: bool, user: bool = False) -> SwitchedAgent:
     """Switch an agent off, or on again: its file is then what it was before."""
     folders = plugin_folders(cwd)
-    done = manage.enable(name, cwd, plugins=folders) if on else manage.disable(name, cwd, user=user, plugins=folders)
-    return SwitchedAgent(done.name, str(done.path), on, done.changed, done.action)
+    return manage.enable(name, cwd, plugins=folders) if on else manage.disable(name, cwd, user=user, plugins=folders)

@@ -29,6 +29,7 @@ from retinue.models.select import ModelSelection as ModelSelection
 from retinue.models.select import select_model
 from retinue.models.setup import FIRST_STEPS as FIRST_STEPS
 from retinue.models.setup import KEY_PAGES as KEY_PAGES
+from retinue.models.setup import TestedModel as TestedModel
 from retinue.models.setup import provider_name as provider_name
 from retinue.settings.load import Loaded
 from retinue.settings.table import Settings
@@ -126,24 +127,6 @@ class OpenAIModelList(ModelList, frozen=True, kw_only=True):
 
     data: list[OpenAIModel]
     object: Literal["list"] = "list"
-
-
-class TestFailure(Struct, frozen=True):
-    """Why a model did not answer."""
-
-    kind: str
-    message: str
-    remedy: str
-
-
-class TestedModel(Struct, frozen=True, kw_only=True):
-    """One small request to a model."""
-
-    model: str
-    ok: bool
-    text: str
-    seconds: float
-    failure: TestFailure | None
 
 
 class NewProvider(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -436,8 +419,8 @@ async def add_provider(
         provider=added.provider.id,
         base_url=display_url(added.provider.base_url),
         model=added.model,
-        kept_in=added.where or None,
-        test=None if added.test is None else _tested(added.test),
+        kept_in=added.key_place or None,
+        test=added.test,
         active=await _active_name(cwd),
     )
 
@@ -471,16 +454,9 @@ async def check_model(cwd: Path, name: str | None = None) -> tuple[TestedModel, 
         selection = await select_model(
             name, settings=_in_effect(cwd).settings, environment=environment(), transport=transport
         )
-        return _tested(await setup.try_model(selection, transport)), selection.warnings
+        return await setup.try_model(selection, transport), selection.warnings
     finally:
         await transport.close()
-
-
-def _tested(test: setup.ModelTest) -> TestedModel:
-    failure = None
-    if test.failure is not None:
-        failure = TestFailure(test.failure.kind, test.failure.message, test.failure.remedy)
-    return TestedModel(model=test.model, ok=failure is None, text=test.text, seconds=test.seconds, failure=failure)
 
 
 def make_default(model: str) -> None:

@@ -18,7 +18,7 @@ from retinue.settings.field import Choice, Flag, Number, Origin, Texts, Whole
 from retinue.settings.field import Field as Field
 from retinue.settings.field import Text as TextKind
 from retinue.settings.foreign import foreign_files
-from retinue.settings.load import RETIRED, load_settings, nearest_name, settings_files
+from retinue.settings.load import RETIRED, SettingsProblem, load_settings, nearest_name, settings_files
 from retinue.settings.load import Explanation as Explanation
 from retinue.settings.load import Loaded as Loaded
 from retinue.settings.load import raw_value as raw_value
@@ -83,25 +83,14 @@ class SettingsFile(Struct, frozen=True):
     exists: bool
 
 
-class ProblemView(Struct, frozen=True, kw_only=True):
-    """Something that was not taken; `withheld` are settings that would take effect with consent."""
-
-    where: str
-    field: str
-    message: str
-    refused: str
-    withheld: Sequence[str]
-    limits: bool
-
-
 class SettingsList(Struct, frozen=True):
     """All settings, the files they are read from, and what was not taken."""
 
     settings: list[SettingView]
     files: list[SettingsFile]
-    problems: list[ProblemView]
+    problems: Sequence[SettingsProblem]
     unknown: Sequence[str]
-    unused: list[ProblemView]
+    unused: Sequence[SettingsProblem]
 
 
 class SavedSetting(SettingView, frozen=True, kw_only=True):
@@ -207,9 +196,9 @@ def list_settings(cwd: Path, words: Iterable[str] = ()) -> tuple[SettingsList, L
     views = SettingsList(
         [view_setting(loaded.explain(field.name)) for field in matching_fields(words)],
         [SettingsFile(layer, str(path), path.exists()) for layer, path in files],
-        [ProblemView(**problem._asdict()) for problem in loaded.problems],
+        loaded.problems,
         loaded.unknown,
-        [ProblemView(**problem._asdict()) for problem in loaded.unused],
+        loaded.unused,
     )
     return views, loaded
 

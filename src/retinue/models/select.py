@@ -1,55 +1,44 @@
-"""Which model a run gets, and why: one order for every front end.
+"""Which model a run gets, and why. All front ends use the same order:
 
     the agent's file > the call > the parent's model > RETINUE_MODEL > settings
     > a provider that has a key > a server that answers
     > the offline planner
 
-A name someone chose is never replaced in silence. The caller's, the environment's and the
-settings' must be right, or an error lists what there is. A file's model that is not available
-here, as in agents from elsewhere, gives way to the next with a warning.
+A chosen name is never replaced without a message. An unknown name in the call, the environment or the settings is an
+error that lists the available models. If the model of an agent's file is not available here, the next choice is used
+with a warning.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from retinue.http.address import display_url
 from retinue.models.build import NO_MODELS, ProgramModels, build_model
 from retinue.models.efforts import level_of, takes_level
 from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_that_talks
 from retinue.models.known import DEFAULT_MODELS, Quirks, known_models
-from retinue.models.protocol import Model, ModelInfo
+from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
-from retinue.models.resolve import EMBEDDED, INHERITING, OFFLINE, ResolvedName, Resolver, alternatives, version
+from retinue.models.resolve import (
+    EMBEDDED,
+    INHERITING,
+    OFFLINE,
+    ModelSelection,
+    Resolver,
+    alternatives,
+    version,
+)
 from retinue.settings.table import Settings
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
 
-__all__ = ["ModelSelection", "Source", "build_model", "default_model", "select_model"]
+__all__ = ["ModelSelection", "build_model", "default_model", "select_model"]
 
-Source = Literal["file", "call", "parent", "environment", "settings", "key", "server", "offline"]
-VARIABLE = "RETINUE_MODEL"
-
-
-class ModelSelection(NamedTuple):
-    """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
-    `thinking` is the level a name brought along (`gpt-5.5:high`); `attempts` is how often a
-    request may be sent; `fallbacks` take over, in order, when the model cannot answer."""
-
-    info: ModelInfo
-    provider: Provider
-    source: Source
-    why: str
-    thinking: str | None = None
-    attempts: int = 15
-    fallbacks: tuple[ModelSelection, ...] = ()
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    model: Model | None = None
-    """One that the program brought along: it is asked as it is."""
+MODEL_VARIABLE = "RETINUE_MODEL"
 
 
 async def select_model(
@@ -65,11 +54,10 @@ async def select_model(
     program_models: ProgramModels = NO_MODELS,
     small: bool = False,
 ) -> ModelSelection:
-    """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
-    that the scope forbids. Servers are asked, for half a second, only without any name or for
-    a name that means nothing otherwise. `providers` are those that a caller has already asked.
-    With `small` a run for which nobody named a model gets the small model of the provider, if there is one, and
-    falls back to what it would have got."""
+    """Return the model of a run. Raise UnknownModelError for a chosen name that means no model, and OutOfScopeError for
+    one that the scope forbids. Servers are asked, for half a second, only if no name is given or a name is not known
+    otherwise. `providers` are those that the caller has already asked. With `small`, a run without a named model gets
+    the small model of the provider, if there is one, and falls back to its usual model."""
     chooser = _Chooser(providers or Providers(settings, environment), settings, environment, transport, program_models)
     selection = (
         await chooser.from_file(file_model, fallbacks, query)
@@ -108,11 +96,12 @@ class _Chooser:
         self.unmet: list[str] = []
         self.warnings: list[str] = []
         self.later: list[str] = []
-        """Models of the file behind the one that was chosen: they take over while the run works."""
+        """Models that the file names after the chosen one: they take over during the run."""
 
-    async def find(self, name: str) -> ResolvedName | None:
-        """Return what a name means. Servers that list their models are asked before a part of a name is looked up,
-        because only models that are there can be meant; all others where it means nothing yet."""
+    async def find(self, name: str) -> ModelSelection | None:
+        """Return the model that a name means. Servers that list their models are asked before a part of a name is
+        matched, because it can only mean an available model. All other servers are asked if the name is still
+        unknown."""
         if not self.resolver.is_whole(name):
             await ask_named_servers(self.providers, self.transport)
         resolved = self.resolver.find(name)
@@ -121,7 +110,7 @@ class _Chooser:
             resolved = self.resolver.find(name)
         return resolved
 
-    async def require(self, name: str, why: str = "") -> ResolvedName:
+    async def require(self, name: str, why: str = "") -> ModelSelection:
         resolved = await self.find(name)
         if resolved is None:
             raise self.resolver.unknown(name, why)
@@ -135,7 +124,7 @@ class _Chooser:
             resolved = await self.find(name)
             if resolved is not None:
                 self.later = names[index + 1 :]
-                selection = make_selection(resolved, "file", f'the agent\'s file asks for "{name}"')
+                selection = resolved._replace(source="file", why=f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
                     selection = selection._replace(notes=(before, *selection.notes))
@@ -146,7 +135,7 @@ class _Chooser:
         return None
 
     def _note_call(self, selection: ModelSelection, query: str | None) -> ModelSelection:
-        """Choose the file's model over the call's, and say that the call asked for another."""
+        """Add a note if the call asked for another model than the file."""
         if query is None or query in INHERITING:
             return selection
         asked = self.resolver.find(query)
@@ -158,7 +147,7 @@ class _Chooser:
     async def from_call(self, query: str | None) -> ModelSelection | None:
         if query is None or query in INHERITING:
             return None
-        return make_selection(await self.require(query), "call", f'"{query}" was asked for')
+        return (await self.require(query))._replace(why=f'"{query}" was asked for')
 
     def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
@@ -166,23 +155,23 @@ class _Chooser:
         resolved = self.resolver.find(parent.full_name)
         if resolved is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        inherited = make_selection(resolved, "parent", "inherited from the run it is started from")
-        return inherited._replace(notes=(), warnings=())
+        why = "inherited from the run it is started from"
+        return resolved._replace(source="parent", why=why, notes=(), warnings=())
 
     async def from_environment(self) -> ModelSelection | None:
-        name = self.environment.get(VARIABLE, "").strip()
+        name = self.environment.get(MODEL_VARIABLE, "").strip()
         if not name or name in INHERITING:
             return None
-        return make_selection(await self.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
+        resolved = await self.require(name, MODEL_VARIABLE)
+        return resolved._replace(source="environment", why=f'{MODEL_VARIABLE} is "{name}"')
 
     async def from_settings(self) -> ModelSelection | None:
         name = self.settings.model
         if not name or name in INHERITING:
             return None
         where = str(self.settings.origin("model"))
-        return make_selection(
-            await self.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
-        )
+        resolved = await self.require(name, f"the settings ({where})")
+        return resolved._replace(source="settings", why=f'"{name}" is set ({where})')
 
     async def from_key(self) -> ModelSelection | None:
         for provider in self.providers.configured():
@@ -193,11 +182,12 @@ class _Chooser:
                 reason = f"{provider.key_source} is set"
                 if provider.key_source != provider.key_variable:
                     reason = f"there is {provider.key_source}"
-                return make_selection(ResolvedName(info, provider), "key", f"no model is named, and {reason}")
+                return ModelSelection(info, provider, "key", f"no model is named, and {reason}")
         return None
 
     def _not_first_choice(self, provider: Provider) -> bool:
-        """OpenAI has two ids for one key: its own address gets Responses, others Chat Completions."""
+        """Return whether another id of OpenAI goes first for the same key: `openai-responses` at OpenAI's own address,
+        `openai` at others."""
         return (provider.id == "openai" and not provider.custom) or (
             provider.id == "openai-responses" and provider.custom
         )
@@ -210,11 +200,11 @@ class _Chooser:
                 continue
             info = provider.listed[0] if provider.listed else self.providers.info(provider, first_that_talks(served))
             why = f"no model is named, and the server '{provider.id}' answers at {display_url(provider.base_url)}"
-            return make_selection(ResolvedName(info, provider), "server", why)
+            return ModelSelection(info, provider, "server", why)
         return None
 
     async def small_beside(self, usual: ModelSelection) -> ModelSelection:
-        """Return the small model of the provider with `usual` as its fallback, or `usual` where there is none."""
+        """Return the small model of the provider with `usual` as its fallback, or `usual` if there is none."""
         if usual.provider.api == "embedded" or usual.model is not None:
             return usual
         await ask_named_servers(self.providers, self.transport)
@@ -247,21 +237,21 @@ class _Chooser:
         return await self._with_fallbacks(selection)
 
     async def _with_fallbacks(self, selection: ModelSelection) -> ModelSelection:
-        """Add the models that may take over. One that is not available here, not in scope, or
-        whose price is not known where the first one's is, is left out, and that is noted."""
+        """Add the models that may take over. A model is left out, with a note, if it is not available here, is not in
+        scope, or has no known price while the first model has one."""
         names = [*self.later, *self.settings.fallback_models]
         if not names or selection.provider.api == "embedded":
             return selection
         chosen = list(selection.fallbacks)
         notes: list[str] = []
-        taken = {one.info.full_name for one in (selection, *chosen)}
+        taken = {model.info.full_name for model in (selection, *chosen)}
         for name in names:
             resolved = await self.find(name)
             if resolved is None:
                 reason = self.resolver.problem(name)
                 notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))
             elif resolved.info.full_name not in taken:
-                other = make_selection(resolved, "settings", f"{selection.info.full_name} cannot answer")
+                other = resolved._replace(source="settings", why=f"{selection.info.full_name} cannot answer")
                 if self.settings.scope_models and self._check_scope(other, None):
                     notes.append(f"the fallback {resolved.info.full_name} is not among the enabled models")
                 elif resolved.info.prices is None and selection.info.prices is not None:
@@ -281,7 +271,7 @@ class _Chooser:
 
 
 def default_model(provider: str) -> str | None:
-    """Return the model to use when only a key is given: the newest of the family for everyday work."""
+    """Return the model to use if only a key is given: the newest of the family for everyday work."""
     family = []
     for info in known_models(provider):
         if provider not in DEFAULT_MODELS:
@@ -291,15 +281,15 @@ def default_model(provider: str) -> str | None:
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 
 
-_SMALL = {"claude": "haiku", "gpt": "mini", "gemini": "flash", "mistral": "small"}
-"""The word of the small models of a family."""
+_SMALL_MODEL_WORDS = {"claude": "haiku", "gpt": "mini", "gemini": "flash", "mistral": "small"}
+"""The word in the names of the small models of each family."""
 
 
 def small_model(beside: ModelInfo, models: Sequence[ModelInfo]) -> ModelInfo | None:
-    """Return the newest small model of the family of `beside` among `models`; None where there is none, and where
-    `beside` is no dearer or nobody knows."""
+    """Return the newest small model in the family of `beside` among `models`. Return None if there is none that is
+    known to be cheaper than `beside`."""
     words = _words(beside)
-    for family, word in _SMALL.items():
+    for family, word in _SMALL_MODEL_WORDS.items():
         if family not in words or word in words:
             continue
         small = [info for info in models if {family, word} <= _words(info) and _is_cheaper(info, beside)]
@@ -317,21 +307,8 @@ def _is_cheaper(info: ModelInfo, other: ModelInfo) -> bool:
     return info.prices.input < other.prices.input
 
 
-def make_selection(resolved: ResolvedName, source: Source, why: str) -> ModelSelection:
-    return ModelSelection(
-        info=resolved.info,
-        provider=resolved.provider,
-        source=source,
-        why=why,
-        thinking=resolved.thinking,
-        model=resolved.model,
-        notes=(resolved.note,) if resolved.note else (),
-        warnings=(resolved.warning,) if resolved.warning else (),
-    )
-
-
 def unsent_level(selection: ModelSelection, thinking: str) -> str | None:
-    """Return the sentence that says why a level of thinking is not sent to a model; None where it is."""
+    """Return the sentence that explains why a level of thinking is not sent to a model; None if it is sent."""
     level, provider, info = level_of(thinking), selection.provider, selection.info
     taken = Quirks.of(provider.quirks).reasoning_effort
     if not (info.thinking if taken is None else taken):

@@ -1,8 +1,8 @@
-"""The way to a model of one's own: which ways there are, check a key or an address, keep it, try a model.
+"""Setting up a provider: check its key or address with one small request, store it, and choose the default model.
 
-`retinue models add` and the app's welcome ask the same questions by this. A provider is tried with one small request
-before anything is kept; what is refused is not kept. Keys go to the keyring or a private file (`key_store.py`),
-addresses and the default model to the user's own settings; nothing is ever written into a project.
+`retinue models add` and the app's welcome both use this. Nothing is stored if the request fails. Keys go to the keyring
+or a private file (`keys.py`), addresses and the default model to the user's own settings. Nothing is written into a
+project.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from retinue.core.messages import Text, UserMessage
-from retinue.core.outcome import Failure
+from retinue.core.outcome import Failure, FailureKind
 from retinue.errors import ConfigurationError, RetinueError, UsageError
 from retinue.http.address import display_url, normal_url
 from retinue.http.transport import Transport
@@ -24,8 +26,7 @@ from retinue.models.keys import store_key
 from retinue.models.known import BUILT_IN, OTHER_NAMES, PRESETS, Preset
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.providers import Provider, ProviderMaker, Providers
-from retinue.models.resolve import ResolvedName
-from retinue.models.select import ModelSelection, make_selection
+from retinue.models.resolve import ModelSelection
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
 from retinue.settings.load import FILE
@@ -60,11 +61,11 @@ KEY_PAGES = {
     "minimax": "platform.minimax.io",
     "cerebras": "cloud.cerebras.ai",
 }
-"""Where the makers give out keys, in the order in which they are offered."""
-PROMPT = "Reply with the single word: ok"
-_WITHOUT = "without-model"
-MOST_TOKENS = 200
-"""Some models think before they say a word."""
+"""The pages where providers issue keys, in the order of the menu."""
+TEST_PROMPT = "Reply with the single word: ok"
+_NO_MODEL_FILE = "without-model"
+MAX_TEST_TOKENS = 200
+"""Some models think before they answer."""
 
 
 class CheckError(ConfigurationError):
@@ -73,26 +74,36 @@ class CheckError(ConfigurationError):
     code = "MODEL_CHECK"
 
 
-class ModelTest(NamedTuple):
-    """What one small request came to. `failure` is None when the model answered."""
+class TestFailure(Struct, frozen=True):
+    """Why a model did not answer."""
+
+    kind: FailureKind
+    message: str
+    remedy: str
+
+
+class TestedModel(Struct, frozen=True, kw_only=True):
+    """The result of one small request to a model."""
 
     model: str
+    ok: bool
     text: str
     seconds: float
-    failure: Failure | None = None
+    failure: TestFailure | None
 
 
 class AddedProvider(NamedTuple):
-    """`where` says where the key is kept, empty without one; `test` is None where nobody was asked."""
+    """`key_place` says where the key is stored, and is empty without a key. `test` is None if the model was not
+    asked."""
 
     provider: Provider
     model: str
-    where: str = ""
-    test: ModelTest | None = None
+    key_place: str = ""
+    test: TestedModel | None = None
 
 
 def provider_name(name: str) -> str:
-    """Return the id that a provider has here."""
+    """Return the id under which Retinue knows a provider."""
     key = name.strip().lower()
     return OTHER_NAMES.get(key, key)
 
@@ -101,23 +112,25 @@ def preset_of(name: str) -> Preset | None:
     return BUILT_IN.get(name) or PRESETS.get(name)
 
 
-async def try_model(selection: ModelSelection, transport: Transport) -> ModelTest:
+async def try_model(selection: ModelSelection, transport: Transport) -> TestedModel:
     """Ask a model for one word, once."""
     model = build_model(selection._replace(attempts=1, fallbacks=()), transport)
-    message = UserMessage((Text(PROMPT),))
-    request = ModelRequest(system="You answer with one word.", messages=(message,), max_output=MOST_TOKENS)
+    message = UserMessage((Text(TEST_PROMPT),))
+    request = ModelRequest(system="You answer with one word.", messages=(message,), max_output=MAX_TEST_TOKENS)
     began = time.monotonic()
     text = ""
     failure: Failure | None = Failure("dropped", f"{selection.info.full_name} sent no answer.")
     try:
-        async for part in model.stream(request):
-            if isinstance(part, Finished):
-                text = part.message.text.strip()
-                failure = part.message.failure
+        async for event in model.stream(request):
+            if isinstance(event, Finished):
+                text = event.message.text.strip()
+                failure = event.message.failure
                 break
     finally:
         await model.close()
-    return ModelTest(selection.info.full_name, text, time.monotonic() - began, failure)
+    seconds = time.monotonic() - began
+    problem = None if failure is None else TestFailure(failure.kind, failure.message, failure.remedy)
+    return TestedModel(model=selection.info.full_name, ok=failure is None, text=text, seconds=seconds, failure=problem)
 
 
 async def add_provider(
@@ -131,8 +144,8 @@ async def add_provider(
     environment: Mapping[str, str],
     transport: Transport | None = None,
 ) -> AddedProvider:
-    """Check a key or an address, and keep it. Raise CheckError when it does not work, UsageError when something is
-    missing or wrong; then nothing is kept."""
+    """Check a key or an address, and store it. Raise CheckError if the check fails, and UsageError if something is
+    missing or wrong. Then nothing is stored."""
     provider = _candidate(name, key, url, settings, environment)
     own = Transport() if transport is None else transport
     try:
@@ -141,27 +154,21 @@ async def add_provider(
         if check:
             test = await try_model(selection, own)
             if test.failure is not None:
-                raise CheckError(test.failure.message, remedy=f"Nothing was kept. {_without_variable(test.failure)}")
+                # The remedy of a refused key names a variable, but this key was typed.
+                refused = test.failure.kind == "authentication"
+                remedy = "Check the key, and enter it again." if refused else test.failure.remedy
+                raise CheckError(test.failure.message, remedy=f"Nothing was kept. {remedy}")
     finally:
         if transport is None:
             await own.close()
     if url:
         _keep_address(provider.id, url, environment)
-    where = ""
-    if key:
-        where = store_key(provider.id, key, provider.base_url, environment)
-    return AddedProvider(provider, selection.info.full_name, where, test)
-
-
-def _without_variable(failure: Failure) -> str:
-    """Return the remedy of a failure; a key that was just typed is not in a variable."""
-    if failure.kind == "authentication":
-        return "Check the key, and enter it again."
-    return failure.remedy
+    key_place = store_key(provider.id, key, provider.base_url, environment) if key else ""
+    return AddedProvider(provider, selection.info.full_name, key_place, test)
 
 
 def _candidate(name: str, key: str, url: str, settings: Settings, environment: Mapping[str, str]) -> Provider:
-    """Return the provider as it will be once key and address are kept."""
+    """Return the provider as it will be with the new key and address."""
     provider_id = provider_name(name)
     preset = preset_of(provider_id)
     described = dict(Providers(settings, environment).described.get(provider_id, (provider_id, {}))[1])
@@ -205,7 +212,7 @@ async def _model_of(
                 remedy="Check that it runs and that the address is right, or name a model: --model ID",
             )
         info = default
-    return make_selection(ResolvedName(info, provider), "call", "it is being set up")
+    return ModelSelection(info, provider, "call", "it is being set up")
 
 
 def _keep_address(name: str, url: str, environment: Mapping[str, str]) -> None:
@@ -225,7 +232,7 @@ def forget_address(name: str, environment: Mapping[str, str]) -> bool:
 
 
 def own_providers(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entries of the user's own file, as they are written."""
+    """Return the entries of the user's own settings file."""
     written = read_object(retinue_home(environment) / FILE, exact=True).data.get("providers")
     if isinstance(written, dict):
         return dict(written)
@@ -247,14 +254,14 @@ def forget_default(provider: str, environment: Mapping[str, str]) -> str | None:
 
 
 def go_without_model(environment: Mapping[str, str]) -> None:
-    """Remember that the user goes on with the planner, so that nobody asks again at every start. A model that is
-    there later is used all the same."""
+    """Remember that the user chose the planner, so that the app does not ask again at every start. A model that is
+    available later is used anyway."""
     with contextlib.suppress(OSError):
-        (private_folder(retinue_home(environment)) / _WITHOUT).touch(mode=0o600)
+        (private_folder(retinue_home(environment)) / _NO_MODEL_FILE).touch(mode=0o600)
 
 
 def is_without_model(environment: Mapping[str, str]) -> bool:
-    return (retinue_home(environment) / _WITHOUT).exists()
+    return (retinue_home(environment) / _NO_MODEL_FILE).exists()
 
 
 def _save(changes: Mapping[str, Any], environment: Mapping[str, str]) -> Path:

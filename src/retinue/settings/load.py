@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.format import as_sentence
 from retinue.core.tool_names import split_entries
@@ -237,7 +238,7 @@ def check_limits(loaded: Loaded) -> None:
 
 def _describe(problem: SettingsProblem) -> str:
     line = line_of(Path(problem.where), problem.field) if problem.field else None
-    return str(problem if line is None else problem._replace(where=f"{problem.where}:{line}"))
+    return str(problem if line is None else replace(problem, where=f"{problem.where}:{line}"))
 
 
 _FLAG_WORDS = {
@@ -272,18 +273,18 @@ _GROUPS_OF_AGENTS = ("subagents.", "subagent.", "web.", "convertContent.", "lsp.
 PERSONAL = "this value counts only in your own settings (retinue settings set … --user)"
 
 
-class SettingsProblem(NamedTuple):
-    """Something that was not taken. `where` is the file or variable, `field` the path in it."""
+class SettingsProblem(Struct, frozen=True):
+    """A value that has no effect. `where` is the file or variable, `field` the path in it."""
 
     where: str
     field: str
     message: str
     refused: str = ""
-    """Why the content of a file that exists is unknown. Such a file may hold limits."""
+    """Why the content of an existing file is unknown. Such a file may hold limits."""
     withheld: tuple[str, ...] = ()
-    """Settings that would take effect if someone consented, or the operator of this worker allowed them."""
+    """Settings that need the consent of a person, or of the operator of this worker, to take effect."""
     limits: bool = False
-    """What was not taken may have limited runs, so none is started."""
+    """The value may limit runs, so no run is started."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.field} {self.message}" if self.field else f"{self.where}: {self.message}"

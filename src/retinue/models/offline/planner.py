@@ -32,7 +32,8 @@ from retinue.models.offline.search import (
     survey,
     widen,
 )
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, Prices, ToolCallStarted
+from retinue.models.protocol import Finished, ModelRequest, Part, ToolCallStarted
+from retinue.models.resolve import OFFLINE
 
 MAX_QUOTES, MAX_PLACES, MAX_QUOTE_CHARACTERS = 4, 5, 160
 
@@ -64,28 +65,18 @@ _REFUSALS: dict[Wish, str] = {
 }
 _PROPERTIES = {meaning: frozenset(names.split()) for meaning, names in VOCABULARY["properties"].items()}
 
-INFO = ModelInfo(
-    provider="offline",
-    id="planner",
-    name="Search planner, no language model",
-    window=1_000_000,
-    max_output=8_192,
-    images=False,
-    prices=Prices(0.0, 0.0, 0.0, 0.0),
-)
-
 
 class OfflineModel:
     """Deterministic: the same request has the same answer, and no tokens are counted because none are used."""
 
-    info = INFO
+    info = OFFLINE
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         try:
             message = await asyncio.to_thread(decide, request)
         except Exception as error:  # noqa: BLE001 - the protocol allows nothing but cancellation to be raised
             failure = Failure("internal", f"The offline planner failed: {type(error).__name__}: {error}")
-            message = AssistantMessage((), "error", model=INFO.full_name, failure=failure)
+            message = AssistantMessage((), "error", model=OFFLINE.full_name, failure=failure)
         for line in message.text.splitlines(keepends=True):
             yield TextDelta(line)
         for call in message.tool_calls:
@@ -101,7 +92,7 @@ class MissingModel(OfflineModel):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         failure = Failure("no-model", _NO_MODEL, f"{_REMEDY} {_SEARCHERS}")
-        yield Finished(AssistantMessage((), "refusal", model=INFO.full_name, failure=failure))
+        yield Finished(AssistantMessage((), "refusal", model=OFFLINE.full_name, failure=failure))
 
 
 class Findings(Struct, frozen=True):
@@ -129,7 +120,7 @@ def decide(request: ModelRequest) -> AssistantMessage:
     if calls:
         turn = sum(isinstance(message, AssistantMessage) for message in request.messages) + 1
         numbered = [ToolCall(f"offline_{turn}_{i}", name, arguments) for i, (name, arguments) in enumerate(calls, 1)]
-        return AssistantMessage(tuple(numbered), "tool_use", model=INFO.full_name)
+        return AssistantMessage(tuple(numbered), "tool_use", model=OFFLINE.full_name)
     answers = findings.searchable and situation.wish == "find"
     text = report(findings)
     if answers and not tools and not situation.turns:
@@ -138,8 +129,9 @@ def decide(request: ModelRequest) -> AssistantMessage:
         answers, text = False, f"{_NO_SCHEMA}\n\n{text}"
     content = (Text(text),)
     if answers:
-        return AssistantMessage(content, "end", model=INFO.full_name)
-    return AssistantMessage(content, "refusal", model=INFO.full_name, failure=Failure("no-model", _NOT_DONE, _REMEDY))
+        return AssistantMessage(content, "end", model=OFFLINE.full_name)
+    failure = Failure("no-model", _NOT_DONE, _REMEDY)
+    return AssistantMessage(content, "refusal", model=OFFLINE.full_name, failure=failure)
 
 
 def _next_calls(findings: Findings, tools: Toolbox) -> list[PlannedCall]:

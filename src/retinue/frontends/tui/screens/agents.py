@@ -332,7 +332,7 @@ class TypesScreen(ListSheet[None]):
     async def _enable(self, entry: LoadedAgent) -> None:
         self._tell(await asyncio.to_thread(manage.enable, entry.name, self._cwd, plugins=self._plugins), "enabled")
 
-    def _tell(self, done: manage.Toggled, state: str) -> None:
+    def _tell(self, done: manage.SwitchedAgent, state: str) -> None:
         path = self.near(done.path)
         how = f"in {path}"
         if done.action == "stub-written":

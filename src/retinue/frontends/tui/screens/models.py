@@ -169,7 +169,7 @@ class FirstModelScreen(Pick):
             self._wrong(sentence(error))
             return
         self.host.retinue.supervisor.reload_settings()
-        if added.where:
-            self.host.tell(f"The key is kept in {added.where}.")
+        if added.key_place:
+            self.host.tell(f"The key is kept in {added.key_place}.")
         await use_model(self.host, added.model)
         self.dismiss(added.model)
