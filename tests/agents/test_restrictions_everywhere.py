@@ -22,7 +22,7 @@ from retinue.agents.parse import parse
 from retinue.app.session_options import SessionOptions, apply_options
 from retinue.app.session_options import read_object as read_option
 from retinue.capabilities.hooks import SessionHooks
-from retinue.capabilities.hooks.bus import hears
+from retinue.capabilities.hooks.bus import applies_to
 from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks
 from retinue.capabilities.permissions import permissions_for
 from retinue.cluster import open_project
@@ -214,7 +214,7 @@ class Scene:
         for name, tool, given in CALLS:
             verdict = policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict
             found[name] = ("deny", "ask", "confine", "allow").index(verdict)
-            if any(hears(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None) for guard in guards):
+            if any(applies_to(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None) for guard in guards):
                 found[name] = 0
         return found
 
@@ -282,7 +282,7 @@ def test_rules_of_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     assert wrong == [], repr(wrong)
 
 
-STRICT: dict[str, Any] = {
+STRICT_EVENTS: dict[str, Any] = {
     "allowedLspActions": ["hover"],
     "database": "postgresql://127.0.0.1:1/x",
     "disabledPlugins": ["a"],
@@ -351,8 +351,8 @@ def files_of(name: str) -> Iterator[tuple[Any, Any]]:
         for value in (True, False):
             if field.personal_when is None or not field.personal_when(value):
                 yield not value, value
-    elif name in STRICT:
-        yield LOOSE.get(name), STRICT[name]
+    elif name in STRICT_EVENTS:
+        yield LOOSE.get(name), STRICT_EVENTS[name]
     elif isinstance(field.default, tuple):
         yield None, list(field.default)
     else:
@@ -537,7 +537,7 @@ def hooks_of_agent(table: Any) -> tuple[list[Any], HookSources]:
 
 
 def guarded(table: Any, read: Callable[[Any], tuple[list[Any], HookSources]]) -> set[str] | None:
-    """Return the calls that a guard hears of; None where nothing starts."""
+    """Return the calls that a guard applies_to of; None where nothing starts."""
     handlers, report = read(table)
     if report.refusals:
         return None
@@ -545,7 +545,7 @@ def guarded(table: Any, read: Callable[[Any], tuple[list[Any], HookSources]]) ->
     for name, tool, given in CALLS:
         for guard in handlers:
             heard = guard.event == "PreToolUse" and not guard.observes
-            if heard and hears(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None):
+            if heard and applies_to(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None):
                 found.add(name)
     return found
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import MAX_TEXT_CHARACTERS, HandlerResult, merge, opinion
-from retinue.capabilities.hooks.sources import GUARDS, Handler, from_spec
+from retinue.capabilities.hooks.answer import MAX_TEXT_CHARACTERS, HandlerResult, merge, read_opinion
+from retinue.capabilities.hooks.sources import GUARDING_EVENTS, Handler, from_spec
 from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
 
@@ -48,7 +48,9 @@ def handler(event: str, **raw: Any) -> Handler:
 
 
 def heard(event: str, code: int = 0, out: Any = "", err: str = "", **raw: Any) -> HookResult:
-    return opinion(handler(event, **raw), HandlerResult(code, out if isinstance(out, str) else json.dumps(out), err))
+    return read_opinion(
+        handler(event, **raw), HandlerResult(code, out if isinstance(out, str) else json.dumps(out), err)
+    )
 
 
 def specific(event: str, **fields: Any) -> dict[str, Any]:
@@ -79,9 +81,13 @@ TABLE: list[tuple[str, int, Any, str, dict[str, Any]]] = [
     ("Notification", 2, "", "oh", {"verdict": None}),
     ("SessionEnd", 2, "", "oh", {"verdict": None}),
     # other exit codes are failures, which guards answer with no
-    *((event, 1, "", "boom", {"verdict": "deny"}) for event in sorted(GUARDS)),
+    *((event, 1, "", "boom", {"verdict": "deny"}) for event in sorted(GUARDING_EVENTS)),
     ("WorktreeCreate", 1, "", "boom", {"verdict": "deny"}),
-    *((event, 1, "", "boom", {"verdict": None}) for event in EVERY if event not in {*GUARDS, "WorktreeCreate"}),
+    *(
+        (event, 1, "", "boom", {"verdict": None})
+        for event in EVERY
+        if event not in {*GUARDING_EVENTS, "WorktreeCreate"}
+    ),
     ("PreToolUse", 127, "", "not found", {"verdict": "deny"}),
     # …unless they come with valid JSON
     ("PreToolUse", 1, specific("PreToolUse", permissionDecision="ask"), "", {"verdict": "ask"}),
@@ -203,9 +209,9 @@ def test_what_a_handler_said_means(event: str, code: int, out: Any, err: str, wa
 
 @pytest.mark.parametrize("event", EVERY)
 def test_a_failure_names_the_hook_and_why_and_is_a_no_only_where_it_guards(event: HookEvent) -> None:
-    result = opinion(handler(event), HandlerResult(failure="did not answer within 5 seconds"))
+    result = read_opinion(handler(event), HandlerResult(failure="did not answer within 5 seconds"))
     assert result.failures == (f"{event} hook './guard' of here did not answer within 5 seconds",)
-    if event in GUARDS or event == "WorktreeCreate":
+    if event in GUARDING_EVENTS or event == "WorktreeCreate":
         assert result.verdict == "deny"
         assert "./guard" in result.reason
         assert "did not answer within 5 seconds" in result.reason
@@ -299,12 +305,12 @@ def test_whatever_a_handler_says_nothing_is_raised_and_only_a_yes_is_a_yes(
     event: HookEvent, code: int, out: Any, err: str
 ) -> None:
     text = out if isinstance(out, str) else json.dumps(out)
-    result = opinion(handler(event), HandlerResult(code, text, err))
+    result = read_opinion(handler(event), HandlerResult(code, text, err))
     merge([result], str)
     if result.verdict == "allow":
         assert code != 2
         assert '"allow"' in text or '"approve"' in text
-    if event in GUARDS and code != 0:
+    if event in GUARDING_EVENTS and code != 0:
         assert result.verdict is not None or text.strip().startswith("{")
 
 
@@ -323,7 +329,7 @@ def test_a_handler_may_say_itself_what_it_means_when_it_breaks(event, on_failure
     spec = HookSpec(event, {"command": "guard", **({"onFailure": on_failure} if on_failure else {})})
     (made,), problem = from_spec(spec, source="f", dialect="claude")
     assert problem is None
-    result = opinion(made, HandlerResult(failure="timed out"))
+    result = read_opinion(made, HandlerResult(failure="timed out"))
     assert result.verdict == verdict
     assert len(result.failures) == 1
 
@@ -333,4 +339,4 @@ def test_an_on_failure_that_is_no_word_of_ours_is_reported_and_the_guard_still_g
         HookSpec("PreToolUse", {"command": "g", "onFailure": "ignore"}), source="f", dialect="claude"
     )
     assert "onFailure is continue or block, not 'ignore'" in problem
-    assert opinion(made, HandlerResult(failure="timed out")).verdict == "deny"
+    assert read_opinion(made, HandlerResult(failure="timed out")).verdict == "deny"

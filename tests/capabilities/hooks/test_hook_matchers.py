@@ -1,4 +1,4 @@
-"""Who hears an event: matchers in the words of both dialects, conditions, names of points."""
+"""Which handlers apply to an event: matchers with the names of both dialects, conditions, names of points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.bus import from_dialect, hears, matches, rule_condition, to_dialect
+from retinue.capabilities.hooks.bus import applies_to, from_dialect, matches, rule_condition, to_dialect
 from retinue.capabilities.hooks.sources import POINTS, events_of, from_spec
 from retinue.core.permission import HookEvent
 from retinue.core.spec import HookSpec
@@ -67,7 +67,7 @@ def listener(event: str, **raw: Any) -> Any:
 
 def test_a_matcher_is_ignored_where_there_is_nothing_to_match(tmp_path: Path) -> None:
     one = listener("UserPromptSubmit", matcher="Bash")
-    assert hears(one, "UserPromptSubmit", "", {}, rule_condition(tmp_path))
+    assert applies_to(one, "UserPromptSubmit", "", {}, rule_condition(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_a_condition_is_a_permission_rule_and_runs_the_guard_in_doubt(
 ) -> None:
     payload = {"tool_input": {"command": command}}
     one = listener("PreToolUse", **{"if": rule})
-    assert hears(one, "PreToolUse", "bash", payload, rule_condition(tmp_path)) is wanted
+    assert applies_to(one, "PreToolUse", "bash", payload, rule_condition(tmp_path)) is wanted
 
 
 def test_in_doubt_a_mere_observer_does_not_run(tmp_path: Path) -> None:
     payload = {"tool_input": {"command": "$TOOL push"}}
     one = listener("PostToolUse", **{"if": "Bash(git *)"})
-    assert not hears(one, "PostToolUse", "bash", payload, rule_condition(tmp_path))
+    assert not applies_to(one, "PostToolUse", "bash", payload, rule_condition(tmp_path))
 
 
 def test_a_condition_on_another_event_never_holds(tmp_path: Path) -> None:
     one = listener("Stop", **{"if": "Bash"})
-    assert not hears(one, "Stop", "", {}, rule_condition(tmp_path))
+    assert not applies_to(one, "Stop", "", {}, rule_condition(tmp_path))
 
 
 @given(st.text(max_size=40), st.sampled_from(get_args(HookEvent)), st.text(max_size=20))
@@ -111,7 +111,7 @@ def test_no_matcher_raises(matcher: str, event: HookEvent, subject: str) -> None
 @given(st.text(max_size=40), st.text(max_size=60))
 def test_no_condition_raises(rule: str, command: str) -> None:
     one = listener("PreToolUse", **{"if": rule})
-    hears(one, "PreToolUse", "bash", {"tool_input": {"command": command}}, rule_condition(Path("/tmp")))
+    applies_to(one, "PreToolUse", "bash", {"tool_input": {"command": command}}, rule_condition(Path("/tmp")))
 
 
 def test_every_point_of_codingcode_is_known() -> None:

@@ -1,4 +1,4 @@
-"""Hooks: programs of the user that are told of events in a run, and may object to them."""
+"""Hooks: programs of the user that are called on events of a run and may deny or change what it does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ else:
     _attach = LazyModule("retinue.capabilities.hooks.attach")
     _sources = LazyModule("retinue.capabilities.hooks.sources")
 
-FILES: Mapping[str, tuple[str, ...]] = {
+HOOK_FILES: Mapping[str, tuple[str, ...]] = {
     ".claude": ("settings.json", "settings.local.json"),
     ".codingcode": ("hooks.yaml", "hooks.yml"),
 }
-Function = Callable[[dict[str, Any]], Any]
-Handlers = Mapping[HookEvent, "tuple[Handler, ...]"]
+HookFunction = Callable[[dict[str, Any]], Any]
+HandlersByEvent = Mapping[HookEvent, "tuple[Handler, ...]"]
 
 
 class HooksCapability(Capability):
@@ -73,7 +73,7 @@ class HooksCapability(Capability):
 
 
 class HookFile(NamedTuple):
-    """A file of another program that may hold hooks."""
+    """A file of another program that may contain hooks. `folder` is the name of the settings folder it is in."""
 
     path: Path
     provenance: Provenance
@@ -81,16 +81,16 @@ class HookFile(NamedTuple):
 
 
 def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
-    """Return the existing files, the user's own first. A project's are those of the nearest folder
-    upward that has any, not above the repository's root."""
+    """Return the existing files, the user's own first. A project's files are those of the nearest folder that has any,
+    from `cwd` up to the root of the repository."""
     files: list[HookFile] = []
     root = repository_root(cwd) or cwd
-    for folder, names in FILES.items():
+    for folder, names in HOOK_FILES.items():
         own = home(environment) / folder
         files += [HookFile(path, "person", folder) for path in _existing(own, names)]
         for level in (cwd, *cwd.parents):
             here = _existing(level / folder, names)
-            # In the user's home folder both are one, and personal.
+            # In the user's home folder both are the same files, and personal.
             if here and (level / folder).resolve() != own.resolve():
                 files += [HookFile(path, "project", folder) for path in here]
             if here or level == root:
@@ -109,82 +109,81 @@ class SessionHooks:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._functions: list[Handler] = []
-        self._read: tuple[Loaded, HookSources] | None = None
-        self._grouped: Handlers | None = None
-        self._empty: Loaded | None = None
+        self._sources_read: tuple[Loaded, HookSources] | None = None
+        self._by_event: HandlersByEvent | None = None
+        self._settings_without_hooks: Loaded | None = None
 
     def on(
         self,
         event: str,
-        function: Function | None = None,
+        function: HookFunction | None = None,
         *,
         matcher: str = "",
         timeout: float | None = None,
         priority: int = 0,
     ) -> Any:
-        """Call `function` with the event's payload, a dict; what it returns (None, or a dict
-        as a program would print it) is its answer. A coroutine function runs on this event loop,
-        any other in a thread. Applies to runs that start later. Usable as a decorator; returns
-        the function. Raise ValueError for an unknown event."""
+        """Call `function` with the event's payload, a dict. Its answer is its return value: None, or a dict of the form
+        that a program prints. A coroutine function runs on this event loop, any other in a thread. Applies to runs that
+        start later. Usable as a decorator; returns the function. Raise ValueError for an unknown event."""
 
-        def register(function: Function) -> Function:
+        def register(function: HookFunction) -> HookFunction:
             self._functions += _sources.from_callable(
                 event, function, matcher=matcher, timeout=timeout, priority=priority
             )
-            self._grouped = None
+            self._by_event = None
             return function
 
         return register if function is None else register(function)
 
-    def off(self, function: Function) -> bool:
+    def off(self, function: HookFunction) -> bool:
         """Remove a registered function. Return False when it was not registered."""
         before = len(self._functions)
         self._functions = [handler for handler in self._functions if handler.target is not function]
-        self._grouped = None
+        self._by_event = None
         return len(self._functions) < before
 
     @property
     def sources(self) -> HookSources:
-        """The hooks of the files, and what is wrong with them."""
+        """The hooks of the files, and the mistakes in them."""
         project = self._project
-        if self._read is None or self._read[0] is not project.settings:
+        if self._sources_read is None or self._sources_read[0] is not project.settings:
             sources = _sources.session_hooks(project.cwd, project.settings, project.trust, project.environment)
             if project.extensions.has_hooks and not project.settings.settings.disable_all_hooks:
                 sources.handlers += _sources.plugin_hooks(project.extensions.hooks(), sources)
-            self._read, self._grouped = (project.settings, sources), None
-        return self._read[1]
+            self._sources_read, self._by_event = (project.settings, sources), None
+        return self._sources_read[1]
 
-    def handlers(self, own: Sequence[Handler] = ()) -> Handlers:
+    def handlers(self, own: Sequence[Handler] = ()) -> HandlersByEvent:
         if not own and self.is_empty:
             return {}
-        every = (*self.sources.handlers, *self._functions, *own)
+        handlers = (*self.sources.handlers, *self._functions, *own)
         if own:
-            return _sources.group(every)
-        if self._grouped is None:
-            self._grouped = _sources.group(every)
-        return self._grouped
+            return _sources.group(handlers)
+        if self._by_event is None:
+            self._by_event = _sources.group(handlers)
+        return self._by_event
 
     @property
     def is_empty(self) -> bool:
         """Whether no hook applies to a run whose agent has none of its own."""
-        return not self._functions and self._nothing_to_read()
+        return not self._functions and self._has_no_files()
 
     def require_readable(self) -> None:
-        """Raise LaunchError for hooks of which nobody can tell what they guard."""
-        if not self._nothing_to_read():
+        """Raise LaunchError if it is unknown what some hooks guard."""
+        if not self._has_no_files():
             self.sources.require_readable()
 
     def notes(self) -> Sequence[str]:
-        """Return what people should know of the files: hooks without consent, and mistakes."""
-        return () if self._nothing_to_read() else (*self.sources.withheld, *self.sources.problems)
+        """Return notes for people about the files: hooks without consent, and mistakes."""
+        return () if self._has_no_files() else (*self.sources.withheld, *self.sources.problems)
 
-    def _nothing_to_read(self) -> bool:
-        """Look once, without loading anything: most projects have no hooks."""
+    def _has_no_files(self) -> bool:
+        """Return whether no file has hooks, without loading anything: most projects have none."""
         project = self._project
-        if self._empty is not project.settings:
+        if self._settings_without_hooks is not project.settings:
             if any(layer.values.get("hooks") for layer in project.settings.layers):
                 return False
             if hook_files(project.cwd, project.environment) or project.extensions.has_hooks:
                 return False
-            self._empty = project.settings
+            self._settings_without_hooks = project.settings
         return True

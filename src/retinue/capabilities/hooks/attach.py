@@ -1,7 +1,7 @@
-"""Hooks in the life of runs: who listens, when they are told, and what follows.
+"""The hooks of runs: which handlers a run has, when events are fired, and how the run acts on the answers.
 
-The handlers of the settings are read once per process and shared by all runs; an agent's own
-join them for its run only. Tool events are fired by the guard's gate; everything else here.
+The handlers of the settings are read once per process and shared by all runs. Those of an agent's file are added for
+its run only. The gate of the guard fires tool events; all other events are fired here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from retinue.capabilities.hooks import SessionHooks
 from retinue.capabilities.hooks.bus import HandlerEnv, HookBus
-from retinue.capabilities.hooks.sources import GUARDS, agent_hooks
+from retinue.capabilities.hooks.sources import GUARDING_EVENTS, agent_hooks
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 MAX_CONTINUATIONS = 8
-"""How often in a row hooks may keep a run from ending."""
-ENDING_SECONDS = 10.0
-"""How long hooks may take over an end that they cannot change."""
-_WATCHED: frozenset[HookEvent] = frozenset(
+"""How many times in a row hooks may keep a run from ending."""
+MAX_END_SECONDS = 10.0
+"""The time for the hooks of an end that they cannot prevent."""
+_WATCHED_EVENTS: frozenset[HookEvent] = frozenset(
     {"TurnStart", "TurnEnd", "ModelRequest", "ModelResponse", "PostCompact", "Notification", "Stop", "SubagentStop"}
 )
-_ERRORS = {
+_CLAUDE_ERROR_TYPES = {
     "authentication": "authentication_failed",
     "budget": "billing_error",
     "quota": "billing_error",
@@ -56,8 +56,8 @@ _ERRORS = {
     "invalid_request": "invalid_request",
 }
 _NO_REASON = "no reason was given"
-_STATUS = {"completed": "done", "steered": "done", "error": "error"}
-"""How a run ended, in CodingCode's words; everything else is `aborted`."""
+_CODINGCODE_STATUS = {"completed": "done", "steered": "done", "error": "error"}
+"""The end of a run in CodingCode's terms; any other end is `aborted`."""
 
 
 class RunHooks:
@@ -68,22 +68,22 @@ class RunHooks:
         self._ids = plan.place
         self._project = project = plan.project
         self.preface: list[str] = []
-        """What hooks want the model to know before its first prompt."""
+        """Context from hooks, for the model to read before its first prompt."""
         self.notes: list[str] = []
-        self._handle: Run | None = None
-        self._early: list[Warned] = []
-        self._said = ""
-        self._switched: dict[str, str] = {}
-        self._continued = 0
-        self._told_end = self._began = self._in_session = False
+        self._run: Run | None = None
+        self._early_warnings: list[Warned] = []
+        self._last_text = ""
+        self._model_switch: dict[str, str] = {}
+        self._continuations = 0
+        self._end_reported = self._has_begun = self._in_session = False
         hooks: list[Handler] = []
         if own and plan.spec.hooks and not project.settings.settings.disable_all_hooks:
             hooks = agent_hooks(plan.spec, self.notes)
         self._handlers = project.part(SessionHooks).handlers(hooks)
-        guards = [handler for event in GUARDS for handler in self._handlers.get(event, ())]
+        guards = [handler for event in GUARDING_EVENTS for handler in self._handlers.get(event, ())]
         self.guard_sources = frozenset(handler.source for handler in guards if not handler.observes)
-        """The files that bring handlers which can refuse something."""
-        self.watches = not _WATCHED.isdisjoint(self._handlers)
+        """The files with handlers that can deny something."""
+        self.watches = not _WATCHED_EVENTS.isdisjoint(self._handlers)
 
     def listens(self, event: HookEvent) -> bool:
         return event in self._handlers
@@ -95,13 +95,13 @@ class RunHooks:
         for message in result.messages:
             self._warn("hook", message)
         at_end = event in ("Stop", "SubagentStop", "SessionEnd")
-        if result.stop is not None and self._handle is not None and not at_end:
-            self._handle.stop_now(f"A hook stopped the run: {result.stop}")
+        if result.stop is not None and self._run is not None and not at_end:
+            self._run.stop_now(f"A hook stopped the run: {result.stop}")
         return result
 
     async def close(self) -> list[str]:
-        """Call no hook of this run any more, and end what its hooks started. Return what the outcome should say."""
-        self._handlers, self.watches, self._handle = {}, False, None
+        """Call no more hooks of this run, and end the detached ones. Return notes for the outcome."""
+        self._handlers, self.watches, self._run = {}, False, None
         if "_bus" in self.__dict__:
             await self._bus.close()
         notes, self.notes = self.notes, []
@@ -111,7 +111,7 @@ class RunHooks:
     def _bus(self) -> HookBus:
         project, request, ids = self._project, self.launch.request, self._ids
         settings = project.settings.settings
-        around = HandlerEnv(
+        handler_env = HandlerEnv(
             cwd=request.cwd,
             project=project.cwd,
             environment=project.environment,
@@ -119,7 +119,7 @@ class RunHooks:
             owner=ids.run_id,
             passed=settings.sandbox_pass_environment,
         )
-        who = {
+        identity = {
             "session_id": ids.root_id,
             "run_id": ids.run_id,
             "agent_id": ids.run_id,
@@ -132,45 +132,45 @@ class RunHooks:
         }
         return HookBus(
             self._handlers,
-            around,
-            who,
+            handler_env,
+            identity,
             fail_open=settings.hooks_fail_open,
             outputs=project.state / "outputs" / ids.run_id,
             report=lambda failure: self._warn("hook_failed", failure),
         )
 
     def _warn(self, code: str, text: str) -> None:
-        """Warn people in the run's record, as soon as there is one."""
-        if not self._began:
-            self._early.append(Warned(code, text))
+        """Add a warning to the run's record, as soon as there is one."""
+        if not self._has_begun:
+            self._early_warnings.append(Warned(code, text))
             return
         try:
             self._project.log.append(self._ids, Warned(code, text))
         except StateError:
-            # The run cannot be recorded any more, so its outcome says it.
+            # The run can no longer be recorded, so the outcome gets a note.
             self.notes.append(text)
 
-    # In the life of the run
+    # While the run works
 
     async def admit_prompt(self, *, resumed: bool) -> None:
-        """Fire the events of a person's prompt: a session begins where there is none, and hooks may
-        refuse the prompt or add to it. Raise PromptBlockedError."""
+        """Fire the events of a person's prompt. Hooks may refuse the prompt or add context. Raise
+        PromptBlockedError."""
         request = self.launch.request
         if request.depth == 0:
             self._in_session = True
             source = "resume" if resumed else "startup"
             begun = await self.fire("SessionStart", source, {"source": source, "model": self.launch.model_name})
-            self._add(begun.context)
+            self._add_context(begun.context)
         if resumed:
             await self._switch_model()
         result = await self.fire("UserPromptSubmit", "", {"prompt": request.task})
-        await self._raise_refusal("The prompt was blocked", result)
-        self._add(result.context)
+        await self._raise_if_refused("The prompt was blocked", result)
+        self._add_context(result.context)
 
-    async def _raise_refusal(self, what: str, result: HookResult) -> None:
+    async def _raise_if_refused(self, what: str, result: HookResult) -> None:
         why = _refusal(result)
         if why is not None:
-            await self._session_ends("prompt_input_exit")
+            await self._fire_session_end("prompt_input_exit")
             raise PromptBlockedError(f"{what}: {why}")
 
     @property
@@ -178,8 +178,8 @@ class RunHooks:
         return self.listens("PreModelSwitch") or self.listens("PostModelSwitch")
 
     async def _switch_model(self) -> None:
-        """Ask hooks about a resumed run that goes on with another model; they are told when it has
-        happened. Raise PromptBlockedError."""
+        """Ask hooks about a resumed run that changes its model. `begin` fires the event that the change has happened.
+        Raise PromptBlockedError."""
         if not self._listens_to_switches:
             return
         events = self._project.log.reader.ordered(self._ids.run_id, ("run.started",))
@@ -188,8 +188,8 @@ class RunHooks:
         if models and models[-1] != model:
             switch = self._switch(models[-1], model, "user" if self.launch.request.model else "resume")
             result = await self.fire("PreModelSwitch", model, switch)
-            await self._raise_refusal(f"The change of the model to {model} was refused", result)
-            self._switched = switch
+            await self._raise_if_refused(f"The change of the model to {model} was refused", result)
+            self._model_switch = switch
 
     def _switch(self, old: str, new: str, source: str) -> dict[str, str]:
         asked = self.launch.request.model or self.launch.model_name
@@ -202,21 +202,21 @@ class RunHooks:
     async def _after_fallback(self, old: str, new: str) -> None:
         await self.fire("PostModelSwitch", new, self._switch(old, new, "fallback"))
 
-    async def begin(self, handle: Run) -> None:
-        """Fire the events of a run that starts to work. Hooks can stop it from now on."""
-        self._handle, self._began, self.launch = handle, True, handle.launch
-        for warning in self._early:
+    async def begin(self, run: Run) -> None:
+        """Fire the events of a run that starts to work. From now on hooks can stop it."""
+        self._run, self._has_begun, self.launch = run, True, run.launch
+        for warning in self._early_warnings:
             self._warn(warning.code, warning.text)
-        model = handle.launch.model
+        model = run.launch.model
         if isinstance(model, Fallback) and self._listens_to_switches:
             model.before_switch, model.after_switch = self._before_fallback, self._after_fallback
-        if self._switched:
-            await self.fire("PostModelSwitch", self._switched["to_model"], self._switched)
+        if self._model_switch:
+            await self.fire("PostModelSwitch", self._model_switch["to_model"], self._model_switch)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):
-            self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
+            self._add_context((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
 
     def introduce(self, prompt: str) -> str:
-        """Return the prompt with the context that hooks added before it."""
+        """Return the prompt with the context of hooks before it."""
         if not self.preface:
             return prompt
         # A hook's text must not close the frame and speak as the user.
@@ -224,13 +224,13 @@ class RunHooks:
         return f"<hook-context>\n{text}\n</hook-context>\n\n{prompt}"
 
     async def watch(self, body: Body) -> None:
-        """Fire the events of what the loop does. Call it only where `watches` is true."""
+        """Fire the event for a step of the loop. Call it only if `watches` is true."""
         match body:
             case TurnStarted(turn):
                 await self.fire("TurnStart", "", {"turn": turn})
                 await self.fire("ModelRequest", self.launch.model_name, {"turn": turn, "model": self.launch.model_name})
             case AssistantEnded(turn, message):
-                self._said = message.text or self._said
+                self._last_text = message.text or self._last_text
                 await self.fire("ModelResponse", message.model, {"turn": turn, "text": message.text})
             case TurnEnded(turn):
                 await self.fire("TurnEnd", "", {"turn": turn})
@@ -246,97 +246,98 @@ class RunHooks:
 
     @property
     def before_end(self) -> Callable[[], Awaitable[str | None]] | None:
-        """What the loop asks when it would end well; None when nobody listens."""
-        return self._before_end if self.listens(self._end) else None
+        """The function that the loop calls before it ends successfully; None if no hook listens."""
+        return self._before_end if self.listens(self._end_event) else None
 
     @property
     def before_compact(self) -> Callable[[str], Awaitable[str | None]] | None:
         return self._before_compact if self.listens("PreCompact") else None
 
     async def _before_end(self) -> str | None:
-        result = await self._ends("completed", active=self._continued > 0)
+        result = await self._fire_end("completed", active=self._continuations > 0)
         if result.stop is not None or result.verdict != "deny" or not result.context:
             return None
-        if self._continued >= MAX_CONTINUATIONS:
-            note = f"{self._end} hooks kept it from ending {MAX_CONTINUATIONS} times in a row; then it ended anyway."
+        if self._continuations >= MAX_CONTINUATIONS:
+            note = (
+                f"{self._end_event} hooks kept it from ending {MAX_CONTINUATIONS} times in a row; then it ended anyway."
+            )
             self.notes.append(note)
             self._warn("hook_limit", note)
             return None
-        self._continued += 1
-        self._told_end = False
+        self._continuations += 1
+        self._end_reported = False
         return result.context
 
     async def _before_compact(self, reason: str) -> str | None:
         trigger = "manual" if reason == "manual" else "auto"
         result = await self.fire("PreCompact", trigger, {"trigger": trigger, "custom_instructions": ""})
-        # Without room the run could not go on: only a compaction that a person asked for can be refused.
+        # Without compaction a full context would end the run, so only a person's own request can be refused.
         if result.verdict != "deny" or trigger != "manual":
             return None
         return result.reason or "A hook refused it."
 
     async def end(self, outcome: Outcome) -> None:
-        """Fire the events of a run that is over, unless hooks have heard of its end already. Bounded
-        in time, because someone may wait for the end."""
-        # A run that never began has no record that could hold its warnings.
-        if not self._began:
-            self.notes += [warning.text for warning in self._early]
+        """Fire the events of a run that has ended, unless they were fired already. Bounded in time, because callers
+        wait for the end."""
+        # A run that never began has no record for its warnings.
+        if not self._has_begun:
+            self.notes += [warning.text for warning in self._early_warnings]
         if self._handlers:
             with suppress(TimeoutError):
-                async with asyncio.timeout(ENDING_SECONDS):
-                    await self._tell_of(outcome)
+                async with asyncio.timeout(MAX_END_SECONDS):
+                    await self._fire_end_events(outcome)
 
-    async def _tell_of(self, outcome: Outcome) -> None:
+    async def _fire_end_events(self, outcome: Outcome) -> None:
         failure = outcome.failure
         if outcome.ended == "error" and failure is not None and self.listens("StopFailure"):
-            kind = _ERRORS.get(failure.kind, "unknown")
-            fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._said}
+            kind = _CLAUDE_ERROR_TYPES.get(failure.kind, "unknown")
+            fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._last_text}
             await self.fire("StopFailure", kind, fields)
-        # `before_end` fires the Stop of a main run, and only if it ends well; the end of a child is always told.
-        if self._began and not self._told_end and self.launch.request.depth > 0:
-            await self._ends(outcome.ended, active=self._continued > 0)
+        # `before_end` fires `Stop` for a main run, only if it succeeds; the end of a child always fires an event.
+        if self._has_begun and not self._end_reported and self.launch.request.depth > 0:
+            await self._fire_end(outcome.ended, active=self._continuations > 0)
         reason = "other" if outcome.ok else outcome.ended
-        await self._session_ends(reason)
+        await self._fire_session_end(reason)
 
-    async def _session_ends(self, reason: str) -> None:
+    async def _fire_session_end(self, reason: str) -> None:
         if self._in_session:
             self._in_session = False
             await self.fire("SessionEnd", reason, {"reason": reason})
 
     @property
-    def _end(self) -> HookEvent:
+    def _end_event(self) -> HookEvent:
         return "SubagentStop" if self.launch.request.depth > 0 else "Stop"
 
-    async def _ends(self, status: str, *, active: bool) -> HookResult:
-        self._told_end = True
+    async def _fire_end(self, status: str, *, active: bool) -> HookResult:
+        self._end_reported = True
         request = self.launch.request
         fields = {
             "stop_hook_active": active,
-            "last_assistant_message": self._said,
+            "last_assistant_message": self._last_text,
             "agent_transcript_path": self.launch.transcript or "",
-            "status": _STATUS.get(status, "aborted"),
+            "status": _CODINGCODE_STATUS.get(status, "aborted"),
             "ended": status,
             "background_tasks": [],
             "session_crons": [],
             "profile": request.spec.name,
             "childSessionId": self._ids.run_id,
         }
-        return await self.fire(self._end, request.spec.name, fields)
+        return await self.fire(self._end_event, request.spec.name, fields)
 
-    def _add(self, context: str) -> None:
+    def _add_context(self, context: str) -> None:
         if context:
             self.preface.append(context)
 
 
 def _refusal(result: HookResult, no_reason: str = _NO_REASON) -> str | None:
-    """Return why hooks refuse something; None where they do not."""
+    """Return the reason of a denial; None if hooks did not deny."""
     if result.verdict != "deny" and result.stop is None:
         return None
     return result.reason or result.stop or no_reason
 
 
 async def admit(plan: LaunchPlan) -> None:
-    """Ask hooks whether the run may start, and let them change its task. Raise SpawnDeniedError or
-    PromptBlockedError."""
+    """Ask hooks whether the run may start; they may change its task. Raise SpawnDeniedError or PromptBlockedError."""
     hooks = plan.hooks = RunHooks(plan)
     if plan.request.depth > 0 and not plan.resumed:
         await _ask_to_spawn(plan)
@@ -346,7 +347,7 @@ async def admit(plan: LaunchPlan) -> None:
 
 async def _ask_to_spawn(plan: LaunchPlan) -> None:
     request, ids, parent = plan.request, plan.place, plan.parent
-    # Without a parent's hooks those of the session decide; those of the agent's own file do not judge its start.
+    # Without a parent the hooks of the session decide. Hooks of the agent's own file have no say in its start.
     spawner: Hooks = RunHooks(plan, own=False) if parent is None else parent.hooks
     if not spawner.listens("SubagentSpawn"):
         return
@@ -362,7 +363,7 @@ async def _ask_to_spawn(plan: LaunchPlan) -> None:
     if parent is None and isinstance(spawner, RunHooks):
         await spawner.close()
     if result.verdict in ("deny", "ask") or result.stop is not None:
-        # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
+        # A person cannot be asked at this point, so `ask` is a denial.
         raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or _NO_REASON}")
     prompt = (result.updated_input or {}).get("prompt")
     if isinstance(prompt, str) and prompt.strip():

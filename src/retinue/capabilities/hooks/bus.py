@@ -1,8 +1,8 @@
 """The hooks of one run: handlers of the session and of the agent's own file, called by one bus.
 
-Matchers and conditions may use the tool names of either dialect. A guarding handler of which it is not certain that
-it matches is called. A handler is a program, a shell line, a web address or a function; it answers within its time,
-or its whole process tree is ended. Once the bus is closed, no handler is called and nothing that one started goes on.
+Matchers and conditions may use the tool names of either dialect. If it is uncertain whether a guarding handler matches,
+it is called. A handler is a program, a shell line, a web address or a function. If it does not answer within its
+timeout, its whole process tree is ended. After the bus is closed, no handler is called and none is still running.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.capabilities.hooks.answer import HandlerResult, merge, opinion
-from retinue.capabilities.hooks.sources import GUARDS, MATCHED, Dialect, Handler, fill
+from retinue.capabilities.hooks.answer import HandlerResult, merge, read_opinion
+from retinue.capabilities.hooks.sources import GUARDING_EVENTS, MATCHED_EVENTS, Dialect, Handler, fill
 from retinue.core.hook_events import TOOL_EVENTS, is_plain, matched_names
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, ToolUse
 from retinue.core.programs import prepare
@@ -40,11 +40,11 @@ from retinue.models.keys import without_keys
 from retinue.tools.processes import run_program
 
 MAX_OUTPUT_BYTES = 1024 * 1024
-"""Of each stream of a handler that is kept."""
+"""The limit for each output stream of a handler."""
 
 
 class HandlerEnv(Struct, frozen=True):
-    """What handlers run with. `cwd` is the run's folder."""
+    """The environment of the handlers of one run. `cwd` is the run's folder."""
 
     cwd: Path
     project: Path
@@ -52,29 +52,29 @@ class HandlerEnv(Struct, frozen=True):
     transport: Callable[[], Transport]
     owner: str = ""
     passed: tuple[str, ...] = ()
-    """Keys of model servers that programs get all the same, because the user passes them on."""
+    """API keys that programs may see, because the user's settings pass them on."""
 
 
-async def run_handler(handler: Handler, payload: Mapping[str, Any], around: HandlerEnv) -> HandlerResult:
-    """Return what the handler answered. Raises nothing but cancellation."""
+async def run_handler(handler: Handler, payload: Mapping[str, Any], handler_env: HandlerEnv) -> HandlerResult:
+    """Return the handler's answer. Raises nothing but cancellation."""
     try:
         match handler.kind:
             case "exec" | "shell":
-                return await _program(handler, _encode(payload), around)
+                return await _run_program(handler, _encode(payload), handler_env)
             case "http":
-                return await _post(handler, _encode(payload), around)
+                return await _post(handler, _encode(payload), handler_env)
             case "python":
-                return await _call(handler, payload)
+                return await _call_function(handler, payload)
             case "broken":
                 return HandlerResult(failure=f"cannot be run: {handler.target}")
     except TimeoutError:
         return HandlerResult(failure=f"did not answer within {handler.seconds:g} seconds")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler does is its failure, never the run's
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's error must not fail the run
         return HandlerResult(failure=f"failed: {type(error).__name__}: {error}")
 
 
-async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
-    project = handler.folder or around.project
+async def _run_program(handler: Handler, payload: bytes, handler_env: HandlerEnv) -> HandlerResult:
+    project = handler.folder or handler_env.project
     variables = dict.fromkeys(("CLAUDE_PROJECT_DIR", "RETINUE_PROJECT_DIR"), str(project))
     words = [shutil.which("bash") or "/bin/sh", "-c", handler.target]
     if handler.kind == "exec":
@@ -86,28 +86,28 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
         stream += piece[: max(MAX_OUTPUT_BYTES - len(stream), 0)]
 
     # A file rather than a pipe: a program that does not read its input cannot block anyone.
-    with tempfile.TemporaryFile(prefix="retinue-hook-") as given:
-        given.write(payload)
-        given.flush()
-        given.seek(0)
+    with tempfile.TemporaryFile(prefix="retinue-hook-") as stdin:
+        stdin.write(payload)
+        stdin.flush()
+        stdin.seek(0)
         try:
             ended = await run_program(
                 prepare(
                     words,
                     clearance="consent" if handler.folder is not None else "person",
                     environment={
-                        **without_keys(around.environment, around.passed),
+                        **without_keys(handler_env.environment, handler_env.passed),
                         **variables,
                         **handler.environment,
                     },
                     # The run may have removed its own folder.
-                    cwd=around.cwd if around.cwd.is_dir() else project,
+                    cwd=handler_env.cwd if handler_env.cwd.is_dir() else project,
                 ),
                 receive=receive,
                 seconds=handler.seconds,
                 merge=False,
-                owner=around.owner,
-                stdin=given.fileno(),
+                owner=handler_env.owner,
+                stdin=stdin.fileno(),
             )
         except (OSError, ValueError) as error:
             return HandlerResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
@@ -120,13 +120,13 @@ async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> Hand
     return HandlerResult(ended.code, _text(streams[1]), _text(streams[2]))
 
 
-async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
+async def _post(handler: Handler, payload: bytes, handler_env: HandlerEnv) -> HandlerResult:
     headers = {"content-type": "application/json"}
     for name, value in handler.headers.items():
-        headers[name.lower()] = _fill_in(value, handler, around.environment)
+        headers[name.lower()] = _fill_header(value, handler, handler_env.environment)
     try:
         async with asyncio.timeout(handler.seconds):
-            async with await around.transport().post(str(handler.target), headers, payload) as response:
+            async with await handler_env.transport().post(str(handler.target), headers, payload) as response:
                 body = await response.body(MAX_OUTPUT_BYTES)
                 status = response.status
     except TransportError as error:
@@ -136,19 +136,19 @@ async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> Handler
     return HandlerResult(0, _text(body))
 
 
-def _fill_in(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
-    """Fill in the variables that the handler may name in a header; others become empty."""
+def _fill_header(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
+    """Return the value of a header with its variables filled in; those that the handler may not use become empty."""
 
-    def fill(match: re.Match[str]) -> str:
+    def variable(match: re.Match[str]) -> str:
         name = match.group(1) or match.group(2)
         return environment.get(name, "") if name in handler.variables else ""
 
-    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", fill, value)
+    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", variable, value)
 
 
-async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
-    """Call a function: a coroutine function on this event loop, any other in a thread. Its value
-    is the answer; None is no opinion."""
+async def _call_function(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
+    """Call a function: a coroutine function on this event loop, any other in a thread. Its return value is the answer;
+    None is no opinion."""
     function = handler.target
     if not callable(function):
         function = pkgutil.resolve_name(str(function))
@@ -176,8 +176,8 @@ def _text(data: bytes | bytearray) -> str:
     return bytes(data).decode("utf-8", "replace")
 
 
-# Not the table of CodingCode's agent files: that lacks `todo` and has names under which its hooks hear of no call.
-_CODINGCODE: Mapping[str, str] = {
+# Not the table of CodingCode's agent files, which lacks `todo` and has names that its hooks never see.
+_CODINGCODE_NAMES: Mapping[str, str] = {
     "read": "read_file",
     "write": "write_file",
     "edit": "edit_file",
@@ -189,42 +189,42 @@ _CODINGCODE: Mapping[str, str] = {
     "todo": "todo_write",
     "dispatch_agent": "dispatch_agent",
 }
-_OTHERS: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
-_FILES = frozenset({"read", "write", "edit"})
-_REPLACEMENT = ("old_string", "new_string", "replace_all")
-_CLAUDE = DIALECTS["claude"].tool_names
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
+_FILE_TOOLS = frozenset({"read", "write", "edit"})
+_EDIT_KEYS = ("old_string", "new_string", "replace_all")
+_CLAUDE_NAMES = DIALECTS["claude"].tool_names
 
 
 def names_of(tool: str) -> tuple[str, ...]:
-    """Return every name under which a matcher may know the tool."""
-    known = (tool, _CLAUDE.get(tool), _CODINGCODE.get(tool), *_OTHERS.get(tool, ()))
-    return tuple(filter(None, dict.fromkeys(known)))
+    """Return every name that a matcher may use for the tool."""
+    names = (tool, _CLAUDE_NAMES.get(tool), _CODINGCODE_NAMES.get(tool), *_OTHER_NAMES.get(tool, ()))
+    return tuple(filter(None, dict.fromkeys(names)))
 
 
 def own_name(tool: str) -> str:
-    """Return Retinue's name of a tool that another system may have named."""
-    found = canonical(tool)
-    return found[0] if len(found) == 1 else tool
+    """Return Retinue's name of a tool, which may be given by another system's name."""
+    names = canonical(tool)
+    return names[0] if len(names) == 1 else tool
 
 
 def to_dialect(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Return the payload as a handler of that dialect expects it."""
+    """Return the payload in the form that a handler of that dialect expects."""
     translated = dict(payload)
     tool, arguments = payload.get("tool_name"), payload.get("tool_input")
     if not isinstance(tool, str) or dialect == "retinue":
         return translated
     own = own_name(tool)
     if dialect == "codingcode":
-        name = _CODINGCODE.get(own, tool)
+        name = _CODINGCODE_NAMES.get(own, tool)
         return {**translated, "tool_name": name, "toolName": name, "input": arguments}
-    translated["tool_name"] = _CLAUDE.get(own, tool)
-    if own in _FILES and isinstance(arguments, Mapping):
+    translated["tool_name"] = _CLAUDE_NAMES.get(own, tool)
+    if own in _FILE_TOOLS and isinstance(arguments, Mapping):
         arguments = translated["tool_input"] = dict(arguments)
         if "path" in arguments and "file_path" not in arguments:
             arguments["file_path"] = arguments.pop("path")
         if own == "edit" and isinstance(arguments.get("edits"), list):
-            # A script must see every replacement, also one beside the list.
-            first = {key: arguments.pop(key) for key in _REPLACEMENT if key in arguments}
+            # A script must see every replacement, including one outside the list.
+            first = {key: arguments.pop(key) for key in _EDIT_KEYS if key in arguments}
             edits = [*filter(None, [first]), *arguments.pop("edits")]
             if len(edits) == 1 and isinstance(edits[0], Mapping):
                 arguments |= edits[0]
@@ -235,20 +235,22 @@ def to_dialect(payload: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
 
 
 def from_dialect(tool: str, arguments: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Return an input that a handler of that dialect changed, with the argument names of our tool."""
+    """Return an input that a handler of that dialect changed, with our argument names."""
     translated = dict(arguments)
-    if dialect == "claude" and own_name(tool) in _FILES and "path" not in translated and "file_path" in translated:
+    if dialect == "claude" and own_name(tool) in _FILE_TOOLS and "path" not in translated and "file_path" in translated:
         translated["path"] = translated.pop("file_path")
     return translated
 
 
 Condition = Callable[[str, str, Mapping[str, Any]], bool | None]
-"""Whether a permission rule covers a call (rule, tool, input); None if that cannot be said."""
+"""Returns whether a permission rule covers a call (rule, tool, input); None if that is unknown."""
 
 
-def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str, Any], condition: Condition) -> bool:
+def applies_to(
+    handler: Handler, event: HookEvent, subject: str, payload: Mapping[str, Any], condition: Condition
+) -> bool:
     """Return whether `handler` is to be called for this event."""
-    if event in MATCHED and not matches(handler.matcher, event, subject):
+    if event in MATCHED_EVENTS and not matches(handler.matcher, event, subject):
         return False
     if handler.condition is None:
         return True
@@ -256,7 +258,7 @@ def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str
         return False
     arguments = payload.get("tool_input")
     covered = condition(handler.condition, own_name(subject), arguments if isinstance(arguments, Mapping) else {})
-    return covered is True or (covered is None and event in GUARDS)
+    return covered is True or (covered is None and event in GUARDING_EVENTS)
 
 
 @lru_cache(maxsize=1024)
@@ -274,21 +276,21 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     try:
         expression = re.compile(text)
     except re.error:
-        # A guard that cannot be read is called every time.
-        return event in GUARDS
+        # A guard with an invalid expression is called every time.
+        return event in GUARDING_EVENTS
     names = (subject, *(names_of(own_name(subject)) if is_tool else ()))
     return any(map(expression.search, names))
 
 
 def rule_condition(cwd: Path, home: str = "") -> Condition:
-    """Return a condition that judges as a deny rule of the same words would, from `cwd`. The answer is None for
-    a text that is no rule, and for a command that cannot be taken apart."""
+    """Return a condition that covers the calls that the same text would cover as a deny rule, seen from `cwd`. It
+    returns None for text that is not a rule and for a command that cannot be parsed."""
 
-    def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
+    def covers(rule: str, tool: str, arguments: Mapping[str, Any]) -> bool | None:
         parsed = parse_rule(rule, "deny", base=str(cwd))
         if not isinstance(parsed, Rule) or entry_problem(rule) is not None:
             return None
-        answer = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
+        answer = restricts(parsed, JudgedCall(ToolUse(tool, arguments), RunFolders.of(cwd, (), home)))
         return None if answer == MAYBE else answer == YES
 
     return covers
@@ -298,87 +300,87 @@ Report = Callable[[str], None]
 
 
 class HookBus:
-    """Calls the handlers of one run. `who` are the fields of every payload. `report` is told of handlers that
-    broke; `fail_open` lets things happen although a guard broke."""
+    """Calls the handlers of one run. `identity` are the fields that every payload has. `report` is called with each
+    failure of a handler; with `fail_open` a guard that fails does not deny."""
 
     def __init__(
         self,
         handlers: Mapping[HookEvent, tuple[Handler, ...]],
-        around: HandlerEnv,
-        who: Mapping[str, Any],
+        handler_env: HandlerEnv,
+        identity: Mapping[str, Any],
         *,
         fail_open: bool = False,
         outputs: Path | None = None,
         report: Report = lambda text: None,
     ) -> None:
         self._handlers = handlers
-        self._around = around
-        self._who = who
-        self._condition = rule_condition(around.cwd, around.environment.get("HOME", ""))
+        self._handler_env = handler_env
+        self._identity = identity
+        self._condition = rule_condition(handler_env.cwd, handler_env.environment.get("HOME", ""))
         self._fail_open = fail_open
         self._outputs = outputs
         self._report = report
         self._detached: set[asyncio.Task[None]] = set()
-        self._spilled = 0
+        self._stored_texts = 0
 
     def listens(self, event: HookEvent) -> bool:
         return event in self._handlers
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
-        """Run every handler concerned at the same time, identical ones once, and wait for
-        all of them. Cancelling it ends them."""
+        """Run all handlers that apply at the same time, identical ones once, and wait for them. Cancelling it ends
+        them."""
         handlers = self._handlers.get(event)
         if not handlers:
             return NO_OPINION
-        said = {**self._who, "hook_event_name": event, **(payload or {})}
+        fields = {**self._identity, "hook_event_name": event, **(payload or {})}
         concerned: dict[tuple[object, ...], Handler] = {}
-        for each in handlers:
-            if hears(each, event, subject, said, self._condition):
-                concerned.setdefault(each.identity, each)
+        for handler in handlers:
+            if applies_to(handler, event, subject, fields, self._condition):
+                concerned.setdefault(handler.identity, handler)
         waiting = []
         for handler in concerned.values():
             if handler.detached:
-                self._detach(handler, said)
+                self._detach(handler, fields)
             else:
                 waiting.append(handler)
         if not waiting:
             return NO_OPINION
         # A single handler needs no task of its own.
         if len(waiting) == 1:
-            opinions = [await self._ask(waiting[0], said)]
+            opinions = [await self._call_handler(waiting[0], fields)]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask(handler, said)) for handler in waiting]
+                tasks = [group.create_task(self._call_handler(handler, fields)) for handler in waiting]
             opinions = [task.result() for task in tasks]
-        result = merge(opinions, self._spill)
+        result = merge(opinions, self._store_text)
         for failure in result.failures:
             self._report(failure)
         return result
 
     async def close(self) -> None:
-        """Call no handler any more, and end those that nobody waited for."""
+        """Call no more handlers, and end those that run detached."""
         self._handlers = {}
         tasks = list(self._detached)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, handler: Handler, said: Mapping[str, Any]) -> HookResult:
-        payload = to_dialect(said, handler.dialect)
+    async def _call_handler(self, handler: Handler, fields: Mapping[str, Any]) -> HookResult:
+        payload = to_dialect(fields, handler.dialect)
         if handler.point:
             payload["point"] = handler.point
-        answer = await run_handler(handler, payload, self._around)
-        result = opinion(handler, answer)
+        answer = await run_handler(handler, payload, self._handler_env)
+        result = read_opinion(handler, answer)
         if result.failures and self._fail_open and handler.on_failure != "block":
             return HookResult(failures=result.failures)
-        tool = said.get("tool_name")
+        tool = fields.get("tool_name")
         if result.updated_input is not None and isinstance(tool, str):
             return replace(result, updated_input=from_dialect(tool, result.updated_input, handler.dialect))
         return result
 
-    def _detach(self, handler: Handler, said: Mapping[str, Any]) -> None:
+    def _detach(self, handler: Handler, fields: Mapping[str, Any]) -> None:
         async def run() -> None:
-            answer = await run_handler(handler, to_dialect(said, handler.dialect), self._around)
+            answer = await run_handler(handler, to_dialect(fields, handler.dialect), self._handler_env)
             if answer.failure:
                 self._report(f"{handler.label} {answer.failure}")
 
@@ -386,13 +388,13 @@ class HookBus:
         self._detached.add(task)
         task.add_done_callback(self._detached.discard)
 
-    def _spill(self, text: str) -> str | None:
+    def _store_text(self, text: str) -> str | None:
         if self._outputs is None:
             return None
         with suppress(OSError):
             self._outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._spilled += 1
-            path = self._outputs / f"hook-{self._spilled}.txt"
+            self._stored_texts += 1
+            path = self._outputs / f"hook-{self._stored_texts}.txt"
             path.write_text(text, encoding="utf-8", errors="replace")
             return str(path)
         return None

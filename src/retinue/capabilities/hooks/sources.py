@@ -1,9 +1,10 @@
-"""Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files, plugins and the program.
+"""The sources of hooks: our settings, Claude Code's settings files, CodingCode's hooks files, plugins and the program.
 
-A handler is made from any of the forms that files use. CodingCode's points are mapped onto Claude Code's events, so
-that there is one bus. Hooks of a project's file take effect only if someone has consented to exactly that content.
-Entries that cannot be read are reported; those for a guarding event stay as handlers that cannot run, and refuse.
-Where nobody can tell what an entry guards, no run is started: a misspelt event, a file that cannot be read.
+All forms that files use become handlers. CodingCode's points are mapped onto Claude Code's events, so one bus serves
+both. Hooks of a project's file take effect only if someone has consented to exactly that content.
+
+Entries that cannot be read are reported. For a guarding event they become handlers that cannot run and therefore deny.
+If it is unknown what an entry guards (a misspelt event, an unreadable file), no run is started.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from retinue.runs.capability import ExtensionHooks
 
 
-GUARDS: frozenset[HookEvent] = frozenset(
+GUARDING_EVENTS: frozenset[HookEvent] = frozenset(
     {"PreToolUse", "PermissionRequest", "SubagentSpawn", "UserPromptSubmit", "PreModelSwitch"}
 )
-"""Where a handler that breaks has to count as a no."""
+"""Events on which a handler that fails denies."""
 
-STRICT: frozenset[HookEvent] = GUARDS | {"WorktreeCreate"}
+STRICT_EVENTS: frozenset[HookEvent] = GUARDING_EVENTS | {"WorktreeCreate"}
 
-MATCHED: frozenset[HookEvent] = TOOL_EVENTS | {
+MATCHED_EVENTS: frozenset[HookEvent] = TOOL_EVENTS | {
     "SessionStart",
     "SessionEnd",
     "StopFailure",
@@ -60,39 +61,38 @@ MATCHED: frozenset[HookEvent] = TOOL_EVENTS | {
     "PreModelSwitch",
     "PostModelSwitch",
 }
-"""Events with something to match; on the others a matcher is ignored."""
+"""Events whose handlers may have a matcher; on others a matcher is ignored."""
 
-SPEAKS: frozenset[HookEvent] = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Events where plain output is text for the model."""
+CONTEXT_EVENTS: frozenset[HookEvent] = frozenset({"UserPromptSubmit", "SessionStart"})
+"""Events on which plain output is context for the model."""
 
-ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop"})
-"""Events where a no means: go on."""
+END_EVENTS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop"})
+"""Events on which a denial makes the run continue."""
 
-BLOCKABLE: frozenset[HookEvent] = GUARDS | ENDS | {"PostToolUse", "PreCompact", "WorktreeCreate"}
-"""Events where exit code 2 and `block` mean something."""
+BLOCKABLE_EVENTS: frozenset[HookEvent] = GUARDING_EVENTS | END_EVENTS | {"PostToolUse", "PreCompact", "WorktreeCreate"}
+"""Events on which exit code 2 and `block` have an effect."""
 
-DECISIONS = frozenset({"tool.approval.pre", "agent.turn.stop", "agent.subagent.spawn.before"})
-"""Points whose handlers decide unless they say that they only observe."""
+DECIDING_POINTS = frozenset({"tool.approval.pre", "agent.turn.stop", "agent.subagent.spawn.before"})
+"""CodingCode's points whose handlers decide, unless they are observers."""
 
-_EVENT_SECONDS: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
+_TIMEOUT_SECONDS: Mapping[HookEvent, float] = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
 
 
 def default_seconds(event: HookEvent, *, point: bool) -> float:
-    """Return how long a handler without a time of its own may take. `point`: it is one of CodingCode's."""
-    return _EVENT_SECONDS.get(event, 30.0 if point else 600.0)
+    """Return the timeout of a handler that sets none. `point`: it is for one of CodingCode's points."""
+    return _TIMEOUT_SECONDS.get(event, 30.0 if point else 600.0)
 
 
 Kind = Literal["exec", "shell", "http", "python", "broken"]
 Dialect = Literal["retinue", "claude", "codingcode"]
 
-_UNSUPPORTED = ("prompt", "agent", "mcp_tool")
-_RUNNING = ("command", "http", "python")
+_UNSUPPORTED_TYPES = ("prompt", "agent", "mcp_tool")
+_PROGRAM_TYPES = ("command", "http", "python")
 
 
 class Handler(Struct, frozen=True, kw_only=True):
-    """`target` is a program, a shell line, a URL, or a callable (or `module:name` of one). A
-    handler of kind `broken` cannot be run, for the reason in `target`: where it guards
-    something, that is a no."""
+    """One hook. `target` is a program, a shell line, a URL, or a callable (or `module:name` of one). A handler of kind
+    `broken` cannot be run, for the reason in `target`: on a guarding event it denies."""
 
     event: HookEvent
     kind: Kind
@@ -104,25 +104,25 @@ class Handler(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
-    """Environment variables that its headers may name."""
+    """Environment variables that its headers may use."""
     priority: int = 0
     observes: bool = False
-    """What it says is not listened to."""
+    """Its answer is ignored."""
     detached: bool = False
-    """Nobody waits for it."""
+    """The run does not wait for it."""
     name: str = ""
     source: str = ""
     dialect: Dialect = "retinue"
     on_failure: Literal["continue", "block"] | None = None
-    """What it means when it breaks; None leaves that to the event and the settings."""
+    """The effect of a failure; None leaves it to the event and the settings."""
     point: str = ""
-    """The name under which the file has it, where that is CodingCode's."""
+    """Its event in the file, if that is one of CodingCode's points."""
     folder: Path | None = None
-    """The project it belongs to; None for the run's own folder."""
+    """The folder of the project that brings it; None if a person configured it."""
 
     @property
     def label(self) -> str:
-        """How people know it."""
+        """Its name in messages to people."""
         shown = self.name
         if not shown and callable(self.target):
             shown = getattr(self.target, "__qualname__", "")
@@ -136,7 +136,7 @@ class Handler(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for handlers that would do the same: only one of them runs."""
+        """Equal for handlers that do the same, of which only one runs."""
         # A callable need not be hashable.
         target = self.target if isinstance(self.target, str) else id(self.target)
         tables = (tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
@@ -166,8 +166,8 @@ def from_spec(
         on_failure = None
     if problem is not None:
         problem = f"{source}: {hook.event}: {problem}"
-    # A kind that nobody knows may have been meant to decide.
-    listens = raw.get("type") in (None, *_RUNNING) and bool(point) and point not in DECISIONS
+    # A handler of an unknown type may have been meant to decide.
+    listens = raw.get("type") in (None, *_PROGRAM_TYPES) and bool(point) and point not in DECIDING_POINTS
     observes = raw.get("type") == "observer" or listens
     handlers = [
         Handler(
@@ -178,8 +178,8 @@ def from_spec(
             matcher=hook.matcher or "",
             condition=condition if isinstance(condition, str) else None,
             seconds=hook.timeout_seconds or default_seconds(event, point=bool(point)),
-            environment=_texts(raw.get("env")),
-            headers=_texts(raw.get("headers")),
+            environment=_string_table(raw.get("env")),
+            headers=_string_table(raw.get("headers")),
             variables=tuple(map(str, raw.get("allowedEnvVars") or ())),
             priority=priority if type(priority) is int else 0,
             observes=observes,
@@ -209,22 +209,22 @@ def from_callable(
         raise ValueError(f"The matcher '{matcher}' {problem.why}. {problem.remedy}".rstrip())
     return [
         Handler(
-            event=each,
+            event=event_name,
             kind="python",
             target=function,
             matcher=matcher,
-            seconds=timeout or default_seconds(each, point=False),
+            seconds=timeout or default_seconds(event_name, point=False),
             priority=priority,
             point=event if event in POINTS else "",
         )
-        for each in events
+        for event_name in events
     ]
 
 
 def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...]]:
-    """Return what to run. What cannot be run stays a handler, with the reason, so that it can refuse."""
+    """Return the kind of the handler, its target and arguments. One that cannot be run is `broken`, with the reason."""
     kind = raw.get("type")
-    if kind in _UNSUPPORTED or "prompt" in raw:
+    if kind in _UNSUPPORTED_TYPES or "prompt" in raw:
         return "broken", f"handlers of type '{kind or 'prompt'}' are not supported", ()
     if isinstance(raw.get("url"), str):
         return "http", raw["url"], ()
@@ -242,46 +242,37 @@ def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple
     return "shell", command, ()
 
 
-def _texts(value: Any) -> dict[str, str]:
+def _string_table(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         return {}
-    return {str(key): str(each) for key, each in value.items()}
+    return {str(key): str(text) for key, text in value.items()}
 
 
 _MAX_FILE_BYTES = 4 * 1024 * 1024
-_CORRECT = "Correct the file, or remove it."
-
-
-class Refusal(Struct, frozen=True):
-    """Hooks that guard nobody knows what: where they stand, and what to do."""
-
-    message: str
-    remedy: str
+_CORRECT_REMEDY = "Correct the file, or remove it."
 
 
 class HookSources(Struct):
-    """The hooks of all runs, what is wrong with their files, and what had no
-    effect for want of consent."""
+    """The hooks of all runs. `problems` are mistakes in their files, `withheld` are hooks without consent."""
 
     handlers: list[Handler] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    """What keeps every run from being started."""
+    refusals: list[LaunchError] = field(default_factory=list)
+    """Mistakes that keep every run from being started, because it is unknown what the hooks guard."""
 
     def refuse(self, where: str, why: str, remedy: str) -> None:
-        self.refusals.append(
-            Refusal(f"{where}: {why}. What it guards would go unguarded, so nothing is started.", remedy)
-        )
+        message = f"{where}: {why}. What it guards would go unguarded, so nothing is started."
+        self.refusals.append(LaunchError(message, remedy=remedy))
 
     def require_readable(self) -> None:
-        """Raise LaunchError for hooks of which nobody can tell what they guard."""
+        """Raise LaunchError if it is unknown what some hooks guard."""
         for refusal in self.refusals:
-            raise LaunchError(refusal.message, remedy=refusal.remedy)
+            raise refusal.with_traceback(None)
 
 
 def group(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
-    """Return handlers by event, the lowest priority number first; equal numbers keep their order."""
+    """Group handlers by event, the lowest priority number first; equal numbers keep their order."""
     grouped: dict[HookEvent, tuple[Handler, ...]] = {}
     for handler in sorted(handlers, key=lambda handler: handler.priority):
         grouped[handler.event] = (*grouped.get(handler.event, ()), handler)
@@ -289,8 +280,8 @@ def group(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
 
 
 def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> HookSources:
-    """Return the hooks of the settings, as seen from `cwd`. `loaded` is already without what is not
-    trusted; other programs' files are checked here."""
+    """Return the hooks of the settings, as seen from `cwd`. `loaded` contains only trusted settings; consent to the
+    files of other programs is checked here."""
     if loaded.settings.disable_all_hooks:
         return HookSources()
     sources = HookSources()
@@ -301,7 +292,7 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
             sources.handlers += read_hooks(value, origin.where or "hooks", "retinue", sources, project)
     by_name: dict[str, Handler] = {}
     for file in hook_files(cwd, environment):
-        handlers = _of_file(file, trust, sources)
+        handlers = _read_hook_file(file, trust, sources)
         if file.folder == ".claude":
             sources.handlers += handlers
         else:
@@ -313,13 +304,13 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
 
 
 def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
-    """Return the hooks of an agent's own file, for its run only. Its `Stop` is the end of that run."""
+    """Return the hooks of an agent's file, for its run only. Its `Stop` hooks also run at `SubagentStop`."""
     source = f"agent '{spec.name}'"
     dialect: Dialect = "claude" if spec.dialect == "claude" else "retinue"
     handlers: list[Handler] = []
     for hook in spec.hooks:
-        made, problem = from_spec(hook, source=source, dialect=dialect)
-        handlers += made
+        handlers_of_hook, problem = from_spec(hook, source=source, dialect=dialect)
+        handlers += handlers_of_hook
         if problem:
             problems.append(problem)
     at_end = {handler.identity for handler in handlers if handler.event == "SubagentStop"}
@@ -330,11 +321,11 @@ def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
 
 
 def read_hooks(
-    value: Any, source: str, dialect: Dialect, report: HookSources, folder: Path | None = None
+    value: Any, source: str, dialect: Dialect, sources: HookSources, folder: Path | None = None
 ) -> list[Handler]:
-    """Return the handlers of one `hooks` value. Each entry is read alone: a wrong one costs no other."""
+    """Return the handlers of one `hooks` value. Each entry is read on its own: a wrong one affects no other."""
     handlers: list[Handler] = []
-    for event, entry in _entries(value, source, report):
+    for event, entry in _entries(value, source, sources):
         table = [entry] if event is None else {event: [entry]}
         try:
             specs = HOOKS.read(table)
@@ -344,25 +335,25 @@ def read_hooks(
                 name = str(entry.get("event") or entry.get("point") or entry.get("hook") or "")
             if error.code == UNKNOWN_EVENT:
                 line = line_of(Path(source), f"hooks.{name}")
-                report.refuse(f"{source}{f':{line}' if line else ''}", error.why, error.remedy)
-            report.problems.append(f"{source}: {error}")
+                sources.refuse(f"{source}{f':{line}' if line else ''}", error.why, error.remedy)
+            sources.problems.append(f"{source}: {error}")
             for broken in events_of(name) or ():
                 handler = Handler(event=broken, kind="broken", target=str(error), name="unreadable", source=source)
                 handlers.append(handler)
             continue
         for hook in specs if isinstance(specs, tuple) else ():
-            made, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
-            handlers += made
+            handlers_of_hook, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
+            handlers += handlers_of_hook
             if problem:
-                report.problems.append(problem)
+                sources.problems.append(problem)
     return handlers
 
 
 def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSubject]:
-    """Return what the settings files of other programs in this project would bring."""
+    """Return the hooks in settings files of other programs in this project, as subjects of consent."""
     subjects: list[TrustSubject] = []
     for path, provenance, folder in hook_files(cwd, environment):
-        content = _content(path) if provenance != "person" else None
+        content = _read_content(path) if provenance != "person" else None
         if content is None:
             continue
         if folder == ".claude":
@@ -376,7 +367,7 @@ def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSub
     return subjects
 
 
-def _entries(value: Any, source: str, report: HookSources) -> list[tuple[str | None, Any]]:
+def _entries(value: Any, source: str, sources: HookSources) -> list[tuple[str | None, Any]]:
     if isinstance(value, Mapping):
         entries: list[tuple[str | None, Any]] = []
         for event, listed in value.items():
@@ -384,63 +375,63 @@ def _entries(value: Any, source: str, report: HookSources) -> list[tuple[str | N
         return entries
     if isinstance(value, list):
         return [(None, entry) for entry in value]
-    report.refuse(source, "hooks must be an object from events to handlers", "Correct 'hooks', or remove it.")
+    sources.refuse(source, "hooks must be an object from events to handlers", "Correct 'hooks', or remove it.")
     return []
 
 
-def _of_file(file: HookFile, trust: Trust, report: HookSources) -> list[Handler]:
+def _read_hook_file(file: HookFile, trust: Trust, sources: HookSources) -> list[Handler]:
     path = file.path
-    content = _content(path)
+    content = _read_content(path)
     if content is None:
-        report.refuse(str(path), "it cannot be read", _CORRECT)
+        sources.refuse(str(path), "it cannot be read", _CORRECT_REMEDY)
         return []
     value: Any
     if file.folder == ".claude":
         data, problem, *_ = parse_object(content)
         if problem is not None and content.strip():
-            report.refuse(str(path), f"it {problem}", _CORRECT)
+            sources.refuse(str(path), f"it {problem}", _CORRECT_REMEDY)
         value = data.get("hooks")
         if data.get("disableAllHooks") is True:
             return []
     else:
-        value = _yaml_hooks(path, content, report)
+        value = _yaml_hooks(path, content, sources)
     if not value:
         return []
     if not trust.permits("hooks", file.provenance, path, lambda: content):
         remedy = f"it is not trusted. {REMEDY}" if trust.allowed is None else trust.remedy("hooks", path)
-        report.withheld.append(f"{path}: hooks has no effect: {remedy}")
+        sources.withheld.append(f"{path}: its hooks have no effect: {remedy}")
         return []
     dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
     project = None if file.provenance == "person" else path.parent.parent
-    return read_hooks(value, str(path), dialect, report, project)
+    return read_hooks(value, str(path), dialect, sources, project)
 
 
-def _yaml_hooks(path: Path, content: bytes, report: HookSources) -> list[Any]:
+def _yaml_hooks(path: Path, content: bytes, sources: HookSources) -> list[Any]:
     try:
         items = load_mapping(content.decode("utf-8-sig"))
     except (YamlError, UnicodeDecodeError) as error:
-        report.refuse(str(path), f"it cannot be read ({error})", _CORRECT)
+        sources.refuse(str(path), f"it cannot be read ({error})", _CORRECT_REMEDY)
         return []
     value = next((item.value for item in items if item.key == "hooks"), None)
     if value is not None and not isinstance(value, list):
-        report.refuse(str(path), "'hooks' must be a list", _CORRECT)
+        sources.refuse(str(path), "'hooks' must be a list", _CORRECT_REMEDY)
         return []
     return value or []
 
 
-def _content(path: Path) -> bytes | None:
+def _read_content(path: Path) -> bytes | None:
     try:
         return read_file(path, _MAX_FILE_BYTES)
     except OSError:
         return None
 
 
-def plugin_hooks(tables: Iterable[ExtensionHooks], report: HookSources) -> list[Handler]:
-    """Return the handlers in tables that plugins bring. A shell finds the plugin's folder in its environment; what
-    no shell reads has it filled in."""
+def plugin_hooks(tables: Iterable[ExtensionHooks], sources: HookSources) -> list[Handler]:
+    """Return the handlers in the tables of plugins. A shell gets the plugin's folder as a variable; in a command
+    without a shell the variable is filled in."""
     handlers: list[Handler] = []
     for table in tables:
-        for handler in read_hooks(table.table, table.source, "claude", report, table.folder):
+        for handler in read_hooks(table.table, table.source, "claude", sources, table.folder):
             handler = replace(handler, environment={**table.variables, **handler.environment})
             if handler.kind == "exec":
                 target, *arguments = (fill(word, table.variables) for word in (handler.target, *handler.arguments))
@@ -450,7 +441,7 @@ def plugin_hooks(tables: Iterable[ExtensionHooks], report: HookSources) -> list[
 
 
 def fill(text: str, variables: Mapping[str, str]) -> str:
-    """Return a word of a command with `${NAME}` filled in, where no shell does it."""
+    """Return a word of a command with each `${NAME}` filled in, for commands that no shell reads."""
     for name, value in variables.items():
         text = text.replace(f"${{{name}}}", value)
     return text
