@@ -143,7 +143,7 @@ class WorkerRun(Capability):
 
     # What it sends
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         self._runs.add(node.id)
 
         async def watch(body: Body) -> None:

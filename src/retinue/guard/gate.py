@@ -237,7 +237,7 @@ class PermissionGate:
         self._redact = redact
         self._classify = classify
         self._previews = previews
-        self._kept_inside: set[str] = set()
+        self._kept_inside: tuple[str, ...] = ()
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Decide whether the call may run, and with which arguments."""
@@ -306,7 +306,7 @@ class PermissionGate:
             return None
         answer = await self._ask_outside(tool, use, context)
         if not isinstance(answer, Allowed):
-            self._kept_inside.add(command)
+            self._kept_inside += (command,)
         return answer
 
     async def _ask_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:

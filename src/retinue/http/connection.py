@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
         self.open = False
         self.idle_since = 0.0
         self._loop = asyncio.get_running_loop()
-        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = None
         self._busy = False
         self._waiter: asyncio.Future[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -151,12 +151,15 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         # Nobody has asked for this: the next answer on this connection could be taken for another one.
-        if not self._busy or self.complete or self._parser is None:
+        if not self._busy or self.complete:
             self._keep = False
             self.abort()
             return
         self._heard = self._loop.time()
         self._touched = True
+        if self._parser is None:
+            # Not before: thousands of runs wait for a first answer, and a parser is 1 kB.
+            self._parser = HttpResponseParser(self)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade):

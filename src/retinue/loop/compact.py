@@ -12,7 +12,7 @@ from typing import Literal
 
 from retinue.core.events import Compacted
 from retinue.core.messages import AssistantMessage, Message, UserMessage, user
-from retinue.core.usage import Usage
+from retinue.core.usage import NOTHING, Usage
 from retinue.loop import shrink
 from retinue.loop.answer import ModelTurn, aside
 from retinue.loop.job import Interrupt, Job
@@ -48,7 +48,7 @@ class Compactor:
         self._idle = idle
         self._not_before = 0.0
         self.overflows = 0
-        self._usage = Usage()
+        self._usage = NOTHING
         self._wish = ""
 
     def is_due(self, conversation: MeasuredConversation) -> bool:
@@ -59,7 +59,7 @@ class Compactor:
 
     def take_usage(self) -> Usage:
         """Return the usage of its own requests since the last call."""
-        usage, self._usage = self._usage, Usage()
+        usage, self._usage = self._usage, NOTHING
         return usage
 
     def is_asked(self, wish: str | None) -> bool:

@@ -95,7 +95,7 @@ class EvidenceCollector:
 
     def __init__(self) -> None:
         # Dictionaries, because they keep the order of first appearance.
-        self._entries: dict[str, dict[str, None]] = {name: {} for name in Evidence.__struct_fields__}
+        self._entries: dict[str, dict[str, None]] = {}
 
     def add(self, call: ToolCall, effect: ToolEffect) -> None:
         self._put("files_read", effect.reads)
@@ -109,12 +109,14 @@ class EvidenceCollector:
             self._put("unknown_effects", (describe(call),))
 
     def _put(self, name: str, entries: Iterable[str]) -> None:
-        self._entries[name].update(dict.fromkeys(entries))
+        new = dict.fromkeys(entries)
+        if new:
+            self._entries.setdefault(name, {}).update(new)
 
     def files(self) -> str:
         """Return the changed and read files, as a reminder after a compaction."""
-        changed = list(self._entries["files_written"])
-        only_read = [path for path in self._entries["files_read"] if path not in changed]
+        changed = list(self._entries.get("files_written", ()))
+        only_read = [path for path in self._entries.get("files_read", ()) if path not in changed]
         lines = []
         if changed:
             lines.append(f"Files you changed: {_listed(changed)}")

@@ -170,7 +170,7 @@ def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     return tools
 
 
-def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
     """Return turns with alternating roles: neighbours of one role are one message, with results before texts."""
     turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
@@ -226,7 +226,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     return block
 
 
-def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+def _assistant(message: AssistantMessage, info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for block in message.content:
         if isinstance(block, Text):

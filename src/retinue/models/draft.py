@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from retinue.core.events import TextDelta, ThinkingDelta
 from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure
-from retinue.core.usage import Usage
+from retinue.core.usage import NOTHING, Usage
 from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted, priced
 
 
@@ -147,7 +147,7 @@ class MessageDraft:
     def __init__(self, info: ModelInfo, history: Iterable[Message] = ()) -> None:
         self.info = info
         self.parts: list[TextDraft | ThinkingDraft | CallDraft] = []
-        self.usage = Usage()
+        self.usage = NOTHING
         self.long_writes = 0
         self.stop: StopReason | None = None
         self.failure: Failure | None = None

@@ -37,7 +37,7 @@ SKIP_CHECK = "skip_thought_signature_validator"
 """Google's placeholder for a required signature that does not exist: for calls that another model made."""
 
 
-def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
     """Return turns with alternating roles. The results of one turn are together, in the order of the calls."""
     turns: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
@@ -61,7 +61,7 @@ def _encode_block(block: Content) -> dict[str, Any]:
     return {"inlineData": {"mimeType": block.media_type, "data": block.data}}
 
 
-def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+def _assistant(message: AssistantMessage, info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     is_own = is_from_provider(message, info)
     is_first_call = True

@@ -76,9 +76,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
         """Raise ConfigurationError for a name or a value that means nothing."""
         if isinstance(value, Quirks):
             return value
-        if value:
-            return cls._read(value)
-        return cls()
+        return cls._read(value) if value else NO_QUIRKS
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:
@@ -97,6 +95,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
             values[name] = value
         return cls(**values)
 
+
+NO_QUIRKS = Quirks()
 
 _NAMES: dict[type, str] = {bool: "true or false", str: "a text", int: "a whole number", Mapping: "an object"}
 

@@ -39,7 +39,7 @@ from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 
 
-def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[Any]:
+def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: frozenset[str]) -> list[Any]:
     """Return the input of a request. `stale` are the reasoning items that the provider no longer accepts."""
     items: list[Any] = []
     for message in messages:
@@ -70,7 +70,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": safe_id(result.call_id), "output": output}
 
 
-def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[Any]:
+def _assistant(message: AssistantMessage, info: ModelInfo, stale: frozenset[str]) -> list[Any]:
     """Return the items of a message, each after the reasoning that led to it. Reasoning at the end of a message that
     was cut off is left out, because the API refuses it."""
     items: list[Any] = []

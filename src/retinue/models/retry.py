@@ -392,7 +392,7 @@ class Repairs:
 
     def __init__(self, shared: SharedLessons | None = None) -> None:
         self._shared = shared or SharedLessons()
-        self._left_out: set[str] = set()
+        self._left_out: list[str] = []
         self._steps: dict[tuple[str, ...], dict[str, str]] = {}
         self._refused: dict[tuple[str, ...], set[str]] = {}
         self.notes: list[str] = []
@@ -458,7 +458,7 @@ class Repairs:
                 self._shared.left_out.add(name)
             else:
                 self.notes.append(f"does not take '{name}': it is left out")
-            self._left_out.add(name)
+            self._left_out.append(name)
             return True
         return False
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from retinue.models.keys import KeyHelper
 
 _ALIVE = (Alive(),)
+_NO_SIGNATURES: frozenset[str] = frozenset()
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
 """How servers want their requests, shared by all models over one transport."""
 _ABOUT_DOCUMENTS = re.compile(r"\bpdfs?\b|document|input_file|file_data|mime.?type|filename")
@@ -91,7 +91,7 @@ class WireModel:
         self._repairs = Repairs(lessons.setdefault((info.full_name, self._base), SharedLessons()))
         self._keyed: tuple[object, str, str] | None = None
         # Signatures that the provider no longer accepts.
-        self._stale: set[str] = set()
+        self._stale: frozenset[str] = _NO_SIGNATURES
         self._uncounted_said = False
 
     @property
@@ -110,6 +110,10 @@ class WireModel:
 
     def reader(self, draft: MessageDraft) -> StreamReader:
         raise NotImplementedError
+
+    def document(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of a request as this server takes it."""
+        return self._repairs.apply(self.body(request))
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """After a refused request: True if `body` will now come out differently."""
@@ -134,11 +138,12 @@ class WireModel:
         """Stop returning the signatures of this conversation; True if there were any left.
         A signature goes stale when the history before it changes, as by a compaction."""
         before = len(self._stale)
+        signatures = {""}
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 for part in message.content:
-                    self._stale.update((part.signature or "", getattr(part, "redacted", None) or ""))
-        self._stale.discard("")
+                    signatures.update((part.signature or "", getattr(part, "redacted", None) or ""))
+        self._stale |= signatures - {""}
         return len(self._stale) > before
 
     # ---------------------------------------------------------------- the exchange
@@ -190,13 +195,13 @@ class WireModel:
     async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
         """Return a response that succeeded, or None with the failure in the draft. A parameter that
         the server refuses is left out and the request made again, here and from then on."""
-        body = self._repairs.apply(self.body(request))
+        body = RequestBody(self, request)
         renewed = False
         while True:
             if self._helper is not None and not await self._fetch_key(draft):
                 return None
-            headers = {**self._headers, **request.headers}
-            response = await self._transport.post(self._address(), headers, partial(encode, body))
+            headers = {**self._headers, **request.headers} if request.headers else self._headers
+            response = await self._transport.post(self._address(), headers, body)
             if 200 <= response.status <= 203:
                 return response
             try:
@@ -209,8 +214,8 @@ class WireModel:
                 forget_key(self._helper)
                 continue
             refusal = read_refusal(text, failure.message)
-            if failure.kind == "invalid_request" and self.adapt(request, body, refusal):
-                body = self._repairs.apply(self.body(request))
+            if failure.kind == "invalid_request" and self.adapt(request, body.document(), refusal):
+                body = RequestBody(self, request)
                 continue
             draft.fail(failure)
             return None
@@ -312,6 +317,25 @@ class WireModel:
         body.update(self._quirks.extra_body)
         body.update(request.options)
         return body
+
+
+class RequestBody:
+    """The body of a request, for the transport. The document is dropped when it is sent and made again where it is
+    needed again, which is rare: it would be 2 kB in each of thousands of runs that wait for an answer."""
+
+    __slots__ = ("_document", "_model", "_request")
+
+    def __init__(self, model: WireModel, request: ModelRequest) -> None:
+        self._model = model
+        self._request = request
+        self._document: dict[str, Any] | None = model.document(request)
+
+    def __call__(self) -> bytes:
+        document, self._document = self.document(), None
+        return encode(document)
+
+    def document(self) -> dict[str, Any]:
+        return self._model.document(self._request) if self._document is None else self._document
 
 
 def encode(body: dict[str, Any]) -> bytes:

@@ -50,7 +50,7 @@ class RecordedToolsCapability(Capability):
     def __init__(self, models: RecordedModels) -> None:
         self._models = models
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         def replace_tool(tool: Tool) -> Tool:
             if "spawn" in tool.spec.effects or tool.spec.name in _ALWAYS_LIVE_TOOLS:
                 return tool

@@ -134,11 +134,11 @@ class Account:
         self._closed = False
         self._asked_at: float | None = None
         self._slowest = 0.0
-        self.usage = resumed or Usage()
+        self.usage = resumed or NOTHING
         """Everything this run and the runs below it have spent, for ever growing."""
         if parent is not None and resumed is None:
             parent._pay("spawns", 1)
-        self._open(budget, resumed or Usage())
+        self._open(budget, self.usage)
         now = self._clock.monotonic()
         self._deadline = math.inf if budget.seconds is None else now + max(budget.seconds, 0.0)
         if parent is not None:

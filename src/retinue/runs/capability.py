@@ -12,7 +12,6 @@ What single capabilities do for others is a service: a class with a default for 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -58,10 +57,8 @@ class RunPart(Struct, frozen=True):
     """Returns an instruction to go on, or None; the loop asks when it would end well."""
     before_compact: Callable[[str], Awaitable[str | None]] | None = None
     """Returns an objection, or None; the loop asks before it shortens the conversation."""
-
-
-Running = AbstractAsyncContextManager[RunPart]
-"""Entering opens what a capability needs for a run, leaving releases it, however the run ended."""
+    close: Callable[[Run], Awaitable[None]] | None = None
+    """Releases what was opened for the run. Called after `finish`, however the run ended, last opened first."""
 
 
 class Capability:
@@ -107,10 +104,9 @@ class Capability:
 
     # The run
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart | Running | None:
-        """Return the part that this capability takes in the run, or None. A part that must be opened and released is
-        a context manager: it is entered when the first events of the run are written and nothing has been asked of
-        the model, and left after `finish`."""
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+        """Return the part that this capability takes in the run, or None. Called when the first events of the run are
+        written and nothing has been asked of the model. `RunPart.close` releases what is opened here."""
         return None
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:

@@ -8,12 +8,13 @@ dies leaves no effect without a trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.catalog import is_file_note
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Close = Callable[["Run"], Awaitable[None]]
 _MOST_DENIALS = 10
+_NO_PAST = Conversation()
 _NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
 """A run that is started is in the file before it does anything, and its parent's call, which was
 appended before, with it."""
@@ -66,19 +69,20 @@ async def execute(node: Run, past: Conversation | None = None, news: UserMessage
     ending; the log then shows it as interrupted, which is what it is. `news` is what a resumed
     run hears before its prompt: the ends of children it does not know of yet."""
     defect: Exception | None = None
+    closers: list[Close] = [_close_hooks]
     try:
-        async with AsyncExitStack() as opened:
-            opened.push_async_callback(_close_hooks, node)
-            try:
-                outcome = await _finish(node, await _record(node, past, news, opened))
-            except StateError:
-                raise
-            except Exception as error:  # noqa: BLE001 - raised again below
-                # A defect of ours must still give the run an ending.
-                text = f"Retinue failed: {type(error).__name__}: {error}"
-                failure = Failure("internal", text, "Please report this.")
-                outcome = await _finish(node, Outcome("error", failure=failure, model=node.launch.model_name))
-                defect = error
+        try:
+            outcome = await _finish(node, await _record(node, past, news, closers))
+        except StateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again below
+            # A defect of ours must still give the run an ending.
+            text = f"Retinue failed: {type(error).__name__}: {error}"
+            failure = Failure("internal", text, "Please report this.")
+            outcome = await _finish(node, Outcome("error", failure=failure, model=node.launch.model_name))
+            defect = error
+        finally:
+            await _close(node, closers)
         await _end(node, outcome)
     except asyncio.CancelledError:
         _leave(node, StateError(f"Run {node.id} was cut off.", remedy=f"retinue runs resume {node.id}"))
@@ -105,6 +109,14 @@ async def _finish(node: Run, outcome: Outcome) -> Outcome:
     for capability in node.project.capabilities.finish:
         outcome = await capability.finish(node, outcome)
     return outcome
+
+
+async def _close(node: Run, closers: Iterable[Close]) -> None:
+    """Release what was opened for the run, in the opposite order; each one also after another has failed."""
+    # A stack is made only now: an empty one costs 1 kB in each of thousands of waiting runs.
+    async with AsyncExitStack() as stack:
+        for close in closers:
+            stack.push_async_callback(close, node)
 
 
 async def _close_hooks(node: Run) -> None:
@@ -137,25 +149,13 @@ def _leave(node: Run, error: StateError) -> None:
     node.break_off(error)
 
 
-async def _record(node: Run, past: Conversation | None, news: UserMessage | None, opened: AsyncExitStack) -> Outcome:
-    project, launch = node.project, node.launch
-    for opening in _openings(node, past):
-        node.record(opening)
-    parts: dict[Capability, RunPart] = {}
-    for capability in project.capabilities.plan:
-        running = capability.running(node, resumed=past is not None)
-        if isinstance(running, RunPart):
-            parts[capability] = running
-        elif running is not None:
-            parts[capability] = await opened.enter_async_context(running)
-    observers = [part.observe for part in parts.values() if part.observe is not None]
-    watchers = [part.watch for part in parts.values() if part.watch is not None]
-    harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
-    job = _job(node, parts, past, news)
+async def _record(node: Run, past: Conversation | None, news: UserMessage | None, closers: list[Close]) -> Outcome:
+    work = await _prepare(node, past, news, closers)
+    context, observers, watchers = work.job.context, work.observers, work.watchers
     outcome: Outcome | None = None
     stopped: tuple[str, ...] = ()
     try:
-        async with aclosing(run_loop(job, launch.model, node.controls)) as bodies:
+        async with aclosing(run_loop(work.job, node.launch.model, node.controls)) as bodies:
             async for body in bodies:
                 if isinstance(body, RunEnded):
                     outcome = body.outcome
@@ -165,16 +165,48 @@ async def _record(node: Run, past: Conversation | None, news: UserMessage | None
                     observe(body)
                 for watch in watchers:
                     await watch(body)
-                if isinstance(body, ToolStarted) and body.call.name not in harmless:
-                    await project.log.flush()
+                if isinstance(body, ToolStarted) and _needs_trace(node.launch, body.call.name):
+                    await node.project.log.flush()
     finally:
-        stopped = await stop_commands(job.context)
-        await _remove_walls(job.context)
+        stopped = await stop_commands(context)
+        await _remove_walls(context)
         # It holds the context of the tools, which must go now and not with the garbage collector.
         node.plan_mode = None
     if outcome is None:
         raise RuntimeError("the loop ended without an outcome")
     return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
+
+
+class _Work(Struct):
+    """The job of a run, and the capabilities that follow its events."""
+
+    job: Job
+    observers: tuple[Callable[[Body], None], ...]
+    watchers: tuple[Callable[[Body], Awaitable[None]], ...]
+
+
+async def _prepare(node: Run, past: Conversation | None, news: UserMessage | None, closers: list[Close]) -> _Work:
+    """Write the first events of the run, and let every capability take its part."""
+    for opening in _openings(node, past):
+        node.record(opening)
+    parts: dict[Capability, RunPart] = {}
+    for capability in node.project.capabilities.plan:
+        part = await capability.running(node, resumed=past is not None)
+        if part is not None:
+            parts[capability] = part
+            if part.close is not None:
+                closers.append(part.close)
+    return _Work(
+        _job(node, parts, past, news),
+        tuple(part.observe for part in parts.values() if part.observe is not None),
+        tuple(part.watch for part in parts.values() if part.watch is not None),
+    )
+
+
+def _needs_trace(launch: Launch, name: str) -> bool:
+    """Return whether the start of a call must be in the file before the call does anything."""
+    tool = next((tool for tool in launch.tools if tool.spec.name == name), None)
+    return tool is None or name == "apply_patch" or not tool.spec.effects <= _NO_TRACE_NEEDED
 
 
 async def _remove_walls(context: ToolContext) -> None:
@@ -230,7 +262,8 @@ def _code(launch: Launch, note: str) -> str:
 def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | None, news: UserMessage | None) -> Job:
     # First: the walls of a context ask the run's guard.
     wrap = _wrap(node.project.capabilities, parts)
-    context = _context(node, parts.values())
+    answers = _RunAnswers(node)
+    context = _context(node, parts.values(), answers)
     launch = node.launch
     request, tools = launch.request, wrap(launch.tools)
     for part in parts.values():
@@ -248,7 +281,7 @@ def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | No
             prompt = part.introduce(prompt)
     return Job(
         system=launch.system,
-        past=past or Conversation(),
+        past=past or _NO_PAST,
         messages=_messages(prompt, request.images, past, news, brief),
         tools=tools,
         context=context,
@@ -258,9 +291,9 @@ def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | No
         schema=request.schema,
         accept=request.accept,
         compaction=Compaction(compaction_share(launch, node.project.settings.settings.compaction_at)),
-        remind=partial(_remind, node),
+        remind=answers.reminder,
         account=node.account,
-        absent=partial(why_absent, node),
+        absent=answers.why_absent,
         late_tools=late,
         request_headers=_first(part.request_headers for part in parts.values()) or dict,
         before_end=_first(part.before_end for part in parts.values()),
@@ -302,10 +335,31 @@ def _late_tools(
     return lambda: tuple(tool for source in sources for tool in source())
 
 
-def _remind(node: Run) -> str:
-    """Return what the model must hear again after its conversation was shortened."""
-    todos = node.companion.reminder() if node.companion is not None else ""
-    return "\n\n".join(filter(None, (roster(node), todos)))
+class _RunAnswers:
+    """Answers questions of the loop and of the tools about their run."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def reminder(self) -> str:
+        """Return what the model must be told again after its conversation was shortened."""
+        companion = self._run.companion
+        todos = companion.reminder() if companion is not None else ""
+        return "\n\n".join(filter(None, (roster(self._run), todos)))
+
+    def why_absent(self, tool: str) -> str:
+        return why_absent(self._run, tool)
+
+    def withheld(self) -> Callable[[str], bool] | None:
+        return withheld_from(self._run.id, self._run.project)
+
+    def takes_documents(self) -> bool:
+        return self._run.launch.model.info.documents
+
+    def child_transcripts(self) -> list[str]:
+        return [child.launch.transcript or "" for child in self._run.children]
 
 
 def _first(functions: Iterable[T | None]) -> T | None:
@@ -339,7 +393,7 @@ def _messages(
     return (user(brief(past.created.task)), *told, user(prompt, "steer", images))
 
 
-def _context(node: Run, parts: Iterable[RunPart]) -> ToolContext:
+def _context(node: Run, parts: Iterable[RunPart], answers: _RunAnswers) -> ToolContext:
     launch, project = node.launch, node.project
     roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
@@ -350,17 +404,13 @@ def _context(node: Run, parts: Iterable[RunPart]) -> ToolContext:
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
         companion=node.companion,
-        withheld=partial(withheld_from, node.id, project),
-        takes_documents=lambda: launch.model.info.documents,
+        transcripts=answers.child_transcripts,
+        withheld=answers.withheld,
+        takes_documents=answers.takes_documents,
     )
     for part in parts:
         if part.context is not None:
             context = part.context(context)
     if any(tool.spec.name == "bash_output" for tool in launch.tools):
         context.commands = BackgroundCommands()
-    context.transcripts = partial(_child_transcripts, node)
     return context
-
-
-def _child_transcripts(node: Run) -> list[str]:
-    return [child.launch.transcript or "" for child in node.children]

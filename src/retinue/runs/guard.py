@@ -64,7 +64,7 @@ class RunGuard(Struct, eq=False):
     permissions: PermissionPolicy
     asker: Asker
     taint: Taint | None = None
-    recalled: set[str] = field(default_factory=set)
+    recalled: tuple[str, ...] = ()
 
     def is_of(self, other: Run) -> bool:
         """Whether its run is one of the same agent."""

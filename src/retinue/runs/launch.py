@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
     from retinue.runs.run import Run
     from retinue.settings.table import Settings
-    from retinue.tools.filter import ToolSelection
     from retinue.tools.paths import Beyond
 
 
@@ -136,8 +135,6 @@ class LaunchPlan(Struct, eq=False):
     """What capabilities make of the policy whenever tools are selected by it."""
     available: dict[str, Tool] = field(default_factory=dict)
     """The candidates for its tools, by name."""
-    select: Callable[[Mapping[str, Tool]], ToolSelection] | None = None
-    """Selects from candidates by the policy; also for tools that come later."""
     permit: Callable[[Mapping[str, Tool], list[str]], tuple[Tool, ...]] = lambda tools, notes: tuple(tools.values())
     """Leaves out the tools that a rule denies by name."""
     tools: dict[str, Tool] = field(default_factory=dict)

@@ -343,8 +343,7 @@ def _fit_exit_plan(plan: LaunchPlan) -> None:
 
 
 def _select(plan: LaunchPlan) -> None:
-    plan.select = _selector(plan)
-    selection = plan.select(plan.available)
+    selection = select(plan, plan.available)
     if selection.refusal is not None:
         where = f" in {plan.spec.path}" if plan.spec.path else ""
         remedy = f"Correct `tools`{where}, or leave the key out."
@@ -361,25 +360,21 @@ def _select(plan: LaunchPlan) -> None:
     plan.patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, plan.spec.tools.rules)
 
 
-def _selector(plan: LaunchPlan) -> Callable[[Mapping[str, Tool]], ToolSelection]:
-    walled = plan.readonly and can_sandbox(plan.settings)
-
-    def select(tools: Mapping[str, Tool]) -> ToolSelection:
-        policy = plan.policy
-        for change in plan.policy_changes:
-            policy = change(policy)
-        return select_tools(
-            policy,
-            tools,
-            readonly=plan.readonly,
-            shell_sandbox=walled,
-            denied_above=plan.request.ceiling.denied,
-            allow_spawn=plan.may_spawn,
-            agent=plan.spec.name,
-            absent=plan.project.unavailable,
-        )
-
-    return select
+def select(plan: LaunchPlan, tools: Mapping[str, Tool]) -> ToolSelection:
+    """Select from `tools` by the policy of the run. Capabilities also select by it from tools that come later."""
+    policy = plan.policy
+    for change in plan.policy_changes:
+        policy = change(policy)
+    return select_tools(
+        policy,
+        tools,
+        readonly=plan.readonly,
+        shell_sandbox=plan.readonly and can_sandbox(plan.settings),
+        denied_above=plan.request.ceiling.denied,
+        allow_spawn=plan.may_spawn,
+        agent=plan.spec.name,
+        absent=plan.project.unavailable,
+    )
 
 
 def _reach_beyond(plan: LaunchPlan) -> None:

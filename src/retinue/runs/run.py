@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
+_NO_IDS: frozenset[str] = frozenset()
 _PUBLIC = ("agent", "events", "id", "outcome", "steer", "stop", "wait")
 
 
@@ -78,7 +79,7 @@ class Run(Generic[Value]):
         self.place = place
         self.parent = parent
         self.children: list[Run] = []
-        self.cleared: frozenset[str] = frozenset()
+        self.cleared = _NO_IDS
         """Children it wants to hear no more of."""
         self.state = ActiveRun(place.run_id, place.parent_id, place.root_id)
         self.below: Usage = NOTHING

@@ -61,7 +61,7 @@ _CHECKS = (
 class AuditCapability(Capability):
     """The audit of a run. Nothing is opened before a tool changes something."""
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         audit = Audit(node, resumed=resumed)
         node.put(audit)
 

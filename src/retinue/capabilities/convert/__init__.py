@@ -31,7 +31,7 @@ class ConvertCapability(Capability):
             return {}
         return {"convert_content": "the converter of documents is not installed."}
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         async def convert(call_id: str, path: str, context: ToolContext) -> str:
             return await _attach.convert_to_text(node.project, call_id, path, context)
 

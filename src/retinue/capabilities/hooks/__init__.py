@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.core.foreign import Provenance
 from retinue.core.lazy import LazyModule
 from retinue.core.permission import NO_HOOKS, HookEvent
-from retinue.runs.capability import Capability, Running, RunPart
+from retinue.runs.capability import Capability, RunPart
 from retinue.settings.places import home, repository_root
 
 if TYPE_CHECKING:
@@ -48,15 +47,13 @@ class HooksCapability(Capability):
         if plan.spec.hooks or not plan.project.part(SessionHooks).is_empty:
             await _attach.admit(plan)
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
-        return None if node.hooks is NO_HOOKS else self._running(node)
-
-    @asynccontextmanager
-    async def _running(self, node: Run) -> AsyncIterator[RunPart]:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+        if node.hooks is NO_HOOKS:
+            return None
         assert isinstance(node.hooks, _attach.RunHooks)
         hooks = node.hooks
         await hooks.begin(node)
-        yield RunPart(
+        return RunPart(
             introduce=hooks.introduce,
             watch=hooks.watch if hooks.watches else None,
             before_end=hooks.before_end,

@@ -76,7 +76,7 @@ class LspCapability(Capability):
                 return {}
         return {"lsp": "no language server is installed."}
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         """Add the diagnostics of an edited file to the result of the edit, outside of what was put around tools before.
         Only for runs that may ask language servers themselves."""
         launch, project = node.launch, node.project

@@ -21,7 +21,7 @@ from retinue.core.lazy import LazyModule
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.tool_names import canonical, served_alias, served_name, split_entry, split_selector
-from retinue.runs.capability import Capability, Running, Servers
+from retinue.runs.capability import Capability, RunPart, Servers
 from retinue.tools.filter import SERVER_EXTENSION, ExtensionScope
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class McpCapability(Capability):
         if plan.late is not None:
             _attach.served_by(plan.late).settle(plan)
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         late = node.launch.late
         return None if late is None else _attach.served_by(late).running(node, resumed=resumed)
 

@@ -9,8 +9,7 @@ the model gets their names only, and loads them by `tool_search`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from retinue.errors import LaunchError
 from retinue.models.protocol import overhead
 from retinue.runs.capability import RunPart
 from retinue.runs.guard import RunGuards
+from retinue.runs.plan import select
 from retinue.tools.filter import ToolSelection
 from retinue.tools.tool_search import NAME as SEARCH
 from retinue.tools.tool_search import Deferred, ToolSearchTool, loaded_names
@@ -156,7 +156,7 @@ class Served:
         all at once."""
         if self.choose is not None:
             return
-        self.choose = plan.select
+        self.choose = partial(select, plan)
         admitted = self._admitted = _only(plan.tools, self.tools)
         if self._scope.denies(SEARCH) or not self._too_many(admitted, plan.window):
             return
@@ -178,8 +178,7 @@ class Served:
 
     # While it runs
 
-    @asynccontextmanager
-    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
+    def running(self, node: Run, *, resumed: bool) -> RunPart:
         """Keep the servers from being closed while the run works."""
 
         def connect(tools: tuple[Tool, ...], wrap: Wrap) -> None:
@@ -190,11 +189,11 @@ class Served:
 
         for server in self.servers:
             server.hold(self, self._roots)
-        try:
-            yield RunPart(connect=connect, late_tools=self.late)
-        finally:
-            for server in self.servers:
-                server.release(self)
+        return RunPart(connect=connect, late_tools=self.late, close=self._release)
+
+    async def _release(self, node: Run) -> None:
+        for server in self.servers:
+            server.release(self)
 
     def late(self) -> tuple[Tool, ...]:
         """Return what the run has beyond the tools of its launch: found by search, or new."""

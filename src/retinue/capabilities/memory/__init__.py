@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
-from retinue.runs.capability import Capability, Running
+from retinue.runs.capability import Capability
 
 if TYPE_CHECKING:
     from retinue.capabilities.memory import attach as _attach
@@ -28,7 +28,6 @@ class MemoryCapability(Capability):
             if memory is not None:
                 plan.tell("memory", memory.block())
 
-    def running(self, node: Run, *, resumed: bool) -> Running | None:
+    async def running(self, node: Run, *, resumed: bool) -> None:
         if node.launch.request.spec.memory is not None:
             _attach.make_folder(node)
-        return None

@@ -6,8 +6,8 @@ The permissions of a run are assembled from settings, files, mode, parent and th
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,17 +65,17 @@ class PermissionsCapability(Capability):
     async def offer(self, plan: LaunchPlan) -> None:
         plan.permit = partial(permit_tools, plan.request, plan.project)
 
-    @asynccontextmanager
-    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
-        try:
-            yield RunPart(wrap=lambda inner: _gatekeeper.guard_run(node, inner, resumed=resumed))
-        finally:
-            node.project.part(RunGuards).pop(node.id, None)
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
+        return RunPart(wrap=lambda inner: _gatekeeper.guard_run(node, inner, resumed=resumed), close=_forget_guard)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.id in node.project.part(RunGuards):
             await _gatekeeper.release(node)
         return outcome
+
+
+async def _forget_guard(node: Run) -> None:
+    node.project.part(RunGuards).pop(node.id, None)
 
 
 class FileRules(Rules):

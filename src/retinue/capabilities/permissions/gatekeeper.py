@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from retinue.core.permission import InboxAnswer
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Wrap
+    from retinue.guard.inbox_service import InboxService
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
     from retinue.runs.project import Project
@@ -143,30 +144,50 @@ def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
     guard = RunGuard(node, _permissions(node, above, resumed), _asker(node, resumed), taint)
     guards.add(guard)
 
-    async def granted(rule: str, answer: InboxAnswer) -> None:
-        await grant(guard, project, rule, answer)
-
-    def preview(name: str) -> Preview | None:
-        tool = next((tool for tool in node.tools if tool.spec.name == name), None)
-        return getattr(tool, "preview", None)
-
     permissions: Permissions = RulesOnAgents(guard.permissions, node)
     writers = {tool.spec.name: tool for tool in node.launch.tools if isinstance(tool, ReachingWriter)}
     if writers:
         permissions = OwnMemory(permissions, writers, node)
+    answers = _GateAnswers(guard)
     gate = PermissionGate(
         permissions,
         node.hooks,
         guard.asker,
-        lambda: project.inbox_service,
-        granted,
-        recall=lambda: recall(guard, project),
-        redact=lambda text: project.redactor(text),
+        answers.inbox_service,
+        answers.granted,
+        recall=answers.recall,
+        redact=answers.redact,
         classify=_classifier(guard.permissions, project),
-        previews=preview,
+        previews=answers.preview,
         taint=taint,
     )
     return lambda tools: guard_tools(inner(tools), gate)
+
+
+class _GateAnswers:
+    """Answers the questions of a gate about its run."""
+
+    __slots__ = ("_guard", "_project")
+
+    def __init__(self, guard: RunGuard) -> None:
+        self._guard = guard
+        self._project = guard.node.project
+
+    def inbox_service(self) -> InboxService:
+        return self._project.inbox_service
+
+    async def granted(self, rule: str, answer: InboxAnswer) -> None:
+        await grant(self._guard, self._project, rule, answer)
+
+    def recall(self) -> bool:
+        return recall(self._guard, self._project)
+
+    def redact(self, text: str) -> str:
+        return self._project.redactor(text)
+
+    def preview(self, name: str) -> Preview | None:
+        tool = next((tool for tool in self._guard.node.tools if tool.spec.name == name), None)
+        return getattr(tool, "preview", None)
 
 
 def _permissions(node: Run, above: RunGuard | None, resumed: bool) -> PermissionPolicy:
@@ -254,7 +275,7 @@ def recall(guard: RunGuard, project: Project) -> bool:
     while node is not None:
         for rule in granted(project.log.reader, identity_of(node)):
             if rule not in guard.recalled:
-                guard.recalled.add(rule)
+                guard.recalled += (rule,)
                 guard.permissions.grant(rule)
                 new = True
         node = node.parent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from retinue.core.lazy import LazyModule
@@ -20,16 +18,17 @@ else:
 class QuestionsCapability(Capability):
     """The companion of a run, through which its tools ask and note what is to be done."""
 
-    @asynccontextmanager
-    async def running(self, node: Run, *, resumed: bool) -> AsyncIterator[RunPart]:
-        node.companion = companion = _attach.RunCompanion(node, resumed=resumed)
-        try:
-            yield RunPart()
-        finally:
-            await companion.close()
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
+        node.companion = _attach.RunCompanion(node, resumed=resumed)
+        return RunPart(close=_close_companion)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.companion is not None and isinstance(node.companion, _attach.RunCompanion):
             await node.companion.close()
             node.end_notes += node.companion.notes
         return outcome
+
+
+async def _close_companion(node: Run) -> None:
+    if node.companion is not None and isinstance(node.companion, _attach.RunCompanion):
+        await node.companion.close()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SandboxCapability(Capability):
     """The sandbox of a run that has tools which start programs. None is created before the first program starts."""
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         def confine(context: ToolContext) -> ToolContext:
             scope = SandboxScope(context.roots, context.outputs, node.launch.isolation, context.instead)
             guards = node.project.part(RunGuards)

@@ -36,7 +36,7 @@ class SkillsCapability(Capability):
             return
         plan.tell("skills", text)
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         return RunPart(connect=lambda tools, wrap: _attach.connect_skill_tool(node, tools))
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:

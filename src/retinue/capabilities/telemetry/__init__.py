@@ -24,7 +24,7 @@ class TelemetryCapability(Capability):
         if plan.settings.telemetry != "off":
             _attach.start_tracing(plan)
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         settings = node.project.settings.settings
         if settings.telemetry == "off":
             return None

@@ -37,7 +37,7 @@ class WebCapability(Capability):
             return {}
         return {"web_search": "no search service is set up."}
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart:
         def add_reach(context: ToolContext) -> ToolContext:
             context.reach = _attach.reach_of(node.project, node.id)
             return context

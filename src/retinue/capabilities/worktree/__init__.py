@@ -53,7 +53,7 @@ class WorktreeCapability(Capability):
         if plan.isolation is not None and not plan.resumed:
             await _attach.announce_creation(plan.hooks, plan.isolation)
 
-    def running(self, node: Run, *, resumed: bool) -> RunPart | None:
+    async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
         isolation = node.launch.isolation
         if isolation is None:
             return None
