@@ -99,6 +99,9 @@ def _read(descriptor: int, status: os.stat_result, count: int, path: str) -> byt
     size = min(unread, status.st_size + 1)
     while unread > 0 and (part := os.read(descriptor, size)):
         parts.append(part)
+        if len(part) == status.st_size:
+            # As nearly always: that was all of it.
+            break
         unread -= len(part)
         size = min(unread, _CHUNK_BYTES)
         if time.monotonic() > deadline:

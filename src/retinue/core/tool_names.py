@@ -298,6 +298,8 @@ class EntryProblem(NamedTuple):
 def split_entries(text: str, *, blanks: bool = False) -> tuple[str, ...]:
     """Return the entries of a list that is written as one text, without quotes around them. Nothing is split
     inside parentheses, unless one of them is never closed. With `blanks` every blank separates."""
+    if text.isidentifier():
+        return (text,)
     if blanks:
         return _bare_entries(_split(text, _BLANK_SEPARATORS))
     entries: list[str] = []

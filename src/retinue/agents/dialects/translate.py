@@ -32,12 +32,19 @@ def _ignored(why: str) -> Fate:
     return Fate("ignored", None, why)
 
 
+_NO_VALUE = _ignored("no value")
+_NO_MODEL = ModelChoice("", None)
+_EVERY_TOOL = ToolChoice((), allow=None)
+_NO_RULES = ToolRules()
+
+
 class SpecDraft:
     """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
     that mean the same one."""
 
     def __init__(self, dialect: Dialect, source: Source) -> None:
         self.dialect = dialect
+        self._exact = dialect.exact
         self.in_plugin = source == "plugin"
         self.values: dict[str, Any] = {}
         self.rows: dict[str, tuple[int, str]] = {}
@@ -47,7 +54,7 @@ class SpecDraft:
 
     def add(self, item: Item) -> None:
         """Take one key of the file."""
-        match = self.dialect.match(item.key)
+        match = self._exact.get(item.key) or self.dialect.match(item.key)
         target = match.field.to if match is not None else None
         if match is None or target is None:
             self.ignore(item, _ignored("unknown key") if match is None else match.fate)
@@ -67,11 +74,12 @@ class SpecDraft:
         """Return the value of the field, and report what is wrong with it."""
         row = match.field
         value = item.value
-        # A scalar is its source text there.
-        if row.kind.textual and not isinstance(value, (str, list, dict, type(None))):
+        kind = row.kind
+        if kind.textual and isinstance(value, (bool, int, float)):
+            # A scalar is its source text there.
             value = item.text if item.text is not None else scalar_text(value)
         try:
-            value = row.kind.read(value)
+            value = kind.blank if value is None else kind.reader(value)
         except BadValueError as error:
             why = f"bad value: {error.why}"
             if row.restricts:
@@ -84,7 +92,7 @@ class SpecDraft:
                 self.fates[item.key] = Fate("translated", row.to, why)
             return error.instead
         says_nothing = value is UNSET and item.value in (None, "")
-        self.fates[item.key] = _ignored("no value") if says_nothing else match.fate
+        self.fates[item.key] = _NO_VALUE if says_nothing else match.fate
         if item.value is None and row.restricts and target not in _MAY_BE_BLANK:
             # Such as `isolation:` with no value after it.
             self.refuse(item, target, "there is no value")
@@ -205,15 +213,16 @@ def build(
     fields = {target: value for target, value in values.items() if "." not in target}
     if prompt:
         fields["prompt"] = prompt
-    choice: ModelChoice = values.get("model.name", ModelChoice("", None))
+    choice: ModelChoice = values.get("model.name", _NO_MODEL)
     fallbacks = (*choice.fallbacks, *values.get("model.fallbacks", ()))
-    persist, directory, transcript = (values.get(f"session.{name}") for name in SessionPolicy.__struct_fields__)
     return AgentSpec(
         name=name,
         **fields,
         tools=_tool_policy(values),
         model=ModelPolicy(choice.name, fallbacks, values.get("model.thinking"), values.get("model.temperature")),
-        session=SessionPolicy(persist, directory, transcript),
+        session=SessionPolicy(
+            values.get("session.persist"), values.get("session.directory"), values.get("session.transcript")
+        ),
         extra=draft.extra,
         source=source,
         path=path,
@@ -224,8 +233,8 @@ def build(
 
 
 def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
-    choice: ToolChoice = values.get("tools.allow", ToolChoice((), allow=None))
-    rules: ToolRules = values.get("tools.rules", ToolRules())
+    choice: ToolChoice = values.get("tools.allow", _EVERY_TOOL)
+    rules: ToolRules = values.get("tools.rules", _NO_RULES)
     refused = tuple(name for name in choice.refused if name != "*")
     denied = (*values.get("tools.deny", ()), *refused, *rules.deny)
     allow = both_allow(choice.allow, rules.only)
