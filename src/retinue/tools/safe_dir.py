@@ -114,7 +114,7 @@ class SafeDir(Struct, frozen=True):
 def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     for name in directory.names:
-        _check_name(name, directory.path)
+        _check_name(name, directory)
     if not BY_DESCRIPTOR:
         yield from _open_by_name(directory, create)
         return
@@ -123,14 +123,12 @@ def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
         directory.base.mkdir(parents=True, exist_ok=True)
         mode = 0o700 if directory.private else 0o777
     folder = os.open(directory.base, OPEN_FOLDER & ~_NOFOLLOW)
-    path = directory.base
     try:
-        for name in directory.names:
-            path = path / name
+        for depth, name in enumerate(directory.names, 1):
             try:
                 inner = open_inner(folder, name, make=mode)
             except OSError as error:
-                raise _explain(error, path) from error
+                raise _explain(error, directory.base.joinpath(*directory.names[:depth])) from error
             os.close(folder)
             folder = inner
         yield folder
@@ -138,10 +136,10 @@ def open_dir(directory: SafeDir, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _check_name(name: str, path: Path) -> None:
+def _check_name(name: str, directory: SafeDir) -> None:
     """Raise LinkedError for a name that leads to another folder than the one it is looked for in."""
     if name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
-        raise LinkedError(path, f"has a name that leads elsewhere ({name!r})")
+        raise LinkedError(directory.path, f"has a name that leads elsewhere ({name!r})")
 
 
 def _explain(error: OSError, path: Path) -> OSError:
@@ -167,7 +165,7 @@ def _open_by_name(directory: SafeDir, create: bool) -> Iterator[int]:  # pragma:
 def read(directory: SafeDir, *names: str, most: int = MAX_FILE_BYTES) -> bytes:
     """Return at most `most` bytes of a regular file below the folder. Never wait for a pipe."""
     inside = directory.inside(*names[:-1])
-    _check_name(names[-1], inside.path)
+    _check_name(names[-1], inside)
     with open_dir(inside) as folder:
         try:
             if BY_DESCRIPTOR:
@@ -185,6 +183,8 @@ def read(directory: SafeDir, *names: str, most: int = MAX_FILE_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise LinkedError(inside.path / names[-1], "is not a regular file")
         data = os.read(descriptor, min(most, status.st_size + 1))
+        if len(data) == status.st_size:
+            return data
         while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
             data += more
         return data
@@ -201,7 +201,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
     inside = directory.inside(*names[:-1])
-    _check_name(names[-1], inside.path)
+    _check_name(names[-1], inside)
     with open_dir(inside, create=True) as folder, _lock(folder):
         try:
             now: bytes | None = read(directory, *names, most=max(MAX_FILE_BYTES, len(over or b"") + 1))
@@ -218,7 +218,7 @@ def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes 
 
 def remove_folder(directory: SafeDir, name: str) -> None:
     """Remove a folder inside another one, with all that is in it. One that is not there, or a link, is passed over."""
-    _check_name(name, directory.path)
+    _check_name(name, directory)
     with suppress(FileNotFoundError), open_dir(directory) as folder:
         if BY_DESCRIPTOR:
             shutil.rmtree(name, ignore_errors=True, dir_fd=folder)

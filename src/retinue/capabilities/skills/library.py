@@ -300,5 +300,4 @@ def _data(root: Root, skill: Skill) -> bytes:
 
 def _safe_dir(root: Root, folder: Path) -> SafeDir:
     """Return a folder of a root, to be opened with no link from the root on."""
-    top = str(root.path)
-    return SafeDir(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))
+    return SafeDir(root.path.parent, folder.parts[len(root.path.parts) - 1 :])
