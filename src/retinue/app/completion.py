@@ -11,7 +11,7 @@ import json
 import os
 
 from retinue.core.version import __version__
-from retinue.settings.places import cache_folder, private_folder, state_folder
+from retinue.settings.own_folder import cache_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def values_of(kind: str) -> Iterator[tuple[str, str]]:
         if kind == "run":
             yield from _runs()
         elif kind in _FINDERS:
-            yield from cached(f"completion-{kind}-{state_folder(_here()).name}", _FINDERS[kind])
+            yield from cached(f"completion-{kind}-{_state_folder().name}", _FINDERS[kind])
 
 
 def _runs() -> Iterator[tuple[str, str]]:
     """Yield the newest runs of this project."""
     import sqlite3
 
-    log = state_folder(_here()) / "log.db"
+    log = _state_folder() / "log.db"
     if not log.is_file():
         return
     connection = sqlite3.connect(f"{log.as_uri()}?mode=ro", uri=True, timeout=0.2)
@@ -56,24 +56,39 @@ def _here() -> Path:
     return Path.cwd()
 
 
+def _state_folder() -> Path:
+    from retinue.settings.places import state_folder
+
+    return state_folder(_here())
+
+
 def cached(name: str, find: Callable[[], tuple[Any, list[str]]]) -> Any:
     """Return a JSON value from the cache. `find` makes it anew when one of the files it depends on has changed."""
-    folder = cache_folder()
-    file = folder / f"{name}.json"
+    file = f"{cache_path(os.environ)}/{name}.json"
     # Models depend on which keys there are, never on what they are.
     names = sorted(name for name in os.environ if "KEY" in name or "TOKEN" in name or name.startswith("RETINUE_"))
     with contextlib.suppress(OSError, ValueError, KeyError):
-        known = json.loads(file.read_text("utf-8"))
+        with open(file, encoding="utf-8") as stored:  # noqa: PTH123 - pathlib takes 5 ms to import
+            known = json.load(stored)
         if known["version"] == __version__ and known["names"] == names and _times(known["files"]) == known["times"]:
             return known["values"]
     values, files = find()
     content = {"version": __version__, "names": names, "files": files, "times": _times(files), "values": values}
     with contextlib.suppress(OSError):
-        private_folder(folder)
-        beside = file.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(content), "utf-8")
-        beside.replace(file)
+        _write(file, json.dumps(content))
     return values
+
+
+def _write(file: str, content: str) -> None:
+    from pathlib import Path
+
+    from retinue.settings.places import private_folder
+
+    path = Path(file)
+    private_folder(path.parent)
+    beside = path.with_suffix(f".{os.getpid()}")
+    beside.write_text(content, "utf-8")
+    beside.replace(path)
 
 
 def _times(paths: list[str]) -> list[int]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from retinue.core.files import read_file, read_head, read_text
 from retinue.errors import StateError, UsageError
+from retinue.settings.own_folder import cache_path, home_path, own_folder_path
 
 _MAX_NAME_BYTES = 200
 """Of a project's path in the name of its state folder: file systems allow 255 bytes."""
@@ -28,11 +29,7 @@ _GIT_HEAD = re.compile(rb"ref:\s*refs/|[0-9a-f]{40}")
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
     """Return the user's home, overridable through HOME as everywhere."""
-    env = os.environ if environment is None else environment
-    if env.get("HOME"):
-        return Path(env["HOME"])
-    own = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises where the system does not know the user
-    return Path("/" if own == "~" else own)
+    return Path(home_path(os.environ if environment is None else environment))
 
 
 def retinue_home(environment: Mapping[str, str] | None = None) -> Path:
@@ -54,20 +51,11 @@ def own_folders(environment: Mapping[str, str] | None = None) -> tuple[Path, ...
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder of what can be found again at any time."""
-    return retinue_state(environment) / "cache"
+    return Path(cache_path(os.environ if environment is None else environment))
 
 
 def _own_folder(variable: str, environment: Mapping[str, str] | None) -> Path:
-    env = os.environ if environment is None else environment
-    chosen = env.get("RETINUE_HOME")
-    if chosen:
-        return Path(chosen).expanduser()
-    usual = home(env) / ".retinue"
-    # A relative path in such a variable is to be ignored, says the specification.
-    base = env.get(variable, "")
-    if not os.path.isabs(base) or os.path.isdir(usual):  # noqa: PTH112, PTH117 - at every start
-        return usual
-    return Path(base, "retinue")
+    return Path(own_folder_path(variable, os.environ if environment is None else environment))
 
 
 def pi_home(environment: Mapping[str, str] | None = None) -> Path:

@@ -10,15 +10,17 @@ moment and need not be renewed.
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from retinue.app.completion import cached, values_of
 from retinue.frontends.cli.main import APP, COMMANDS, HEADLESS, Command, Group
+
+# A person waits for this at every Tab, and reading the table from the cache needs no more.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
 BASH = r"""
 _retinue() {
@@ -212,6 +214,8 @@ def completion_table() -> tuple[dict[str, Any], list[str]]:
             table[name] = _describe(name, entry.alone)
         for verb, command in entry.commands.items():
             table[f"{name} {verb}"] = _describe(f"{name} {verb}", command)
+    from pathlib import Path
+
     return table, [str(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
 
 
@@ -224,7 +228,9 @@ def _app() -> dict[str, Any]:
 
 
 def _describe(path: str, command: Command) -> dict[str, Any]:
-    # A Tab reads the table from the cache: it needs no parser, and nothing of what commands share.
+    import argparse
+    import importlib
+
     from retinue.frontends.cli.project import Parser
 
     home, _, name = command.home.partition(":")
