@@ -99,14 +99,14 @@ def _read(descriptor: int, status: os.stat_result, count: int, path: str) -> byt
     size = min(unread, status.st_size + 1)
     while unread > 0 and (part := os.read(descriptor, size)):
         parts.append(part)
-        if len(part) == status.st_size:
-            # As nearly always: that was all of it.
-            break
         unread -= len(part)
         size = min(unread, _CHUNK_BYTES)
         if time.monotonic() > deadline:
             text = f"it took longer than {MAX_READ_SECONDS:.0f} seconds to read"
             raise TimeoutError(errno.ETIMEDOUT, text, path)
+        if len(part) == status.st_size:
+            # As nearly always: that was all of it.
+            break
     if parts and status.st_size == 0 and os.fstat(descriptor).st_size == 0:
         # Files of the kernel have no size; some tell secrets of this process, and some never end.
         raise FileRefusedError("not-a-file", "it is a file of the kernel, not a regular file", path)
