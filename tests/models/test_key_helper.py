@@ -69,7 +69,7 @@ async def test_a_program_gives_the_key_and_is_started_once_in_five_minutes(helpe
 
 
 async def test_an_old_key_is_renewed(helper: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_helper, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(key_helper, "KEY_SECONDS", 0.0)
     fine = Reply(said("openai", "ok"))
     async with Server(fine, fine) as server:
         await ask(provider_with({"apiKeyHelper": helper}, server.url), 2)

@@ -76,7 +76,7 @@ class Loading(Paths):
 
 
 async def test_whoever_waits_for_a_model_to_load_is_told_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_window, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(local_window, "UNREPORTED_SECONDS", 0.01)
     words: list[tuple[str, float]] = []
     async with Loading("qwen3-loading") as server:
 

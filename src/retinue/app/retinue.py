@@ -28,7 +28,7 @@ from retinue.models.keys import environment as process_environment
 from retinue.runs.project import Project as Project
 from retinue.runs.run import Run as Run
 from retinue.runs.supervisor import Supervisor as Supervisor
-from retinue.settings.places import VARIABLE as DATABASE
+from retinue.settings.places import DATABASE_VARIABLE
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
@@ -81,7 +81,7 @@ class Retinue(Dialogue):
         PostgreSQL database that machines share, as RETINUE_DATABASE names it.
         """
         if database is not None:
-            environment = {**(environment or process_environment()), DATABASE: database}
+            environment = {**(environment or process_environment()), DATABASE_VARIABLE: database}
         self._permission_mode = permission_mode
         self._project = open_project(
             Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust

@@ -32,7 +32,7 @@ from retinue.guard.secrets import (
     tokens,
 )
 from retinue.models.keys import environment as process_environment
-from retinue.settings.places import VARIABLE as DATABASE
+from retinue.settings.places import DATABASE_VARIABLE
 
 WORD_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.~%@!^:?&\\\"'"
 _GAP = " \t\r\n\"'\\"
@@ -238,7 +238,7 @@ def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names say that they are secret, longest first. Values that
     could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
     values = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
-    password = _password(environment.get(DATABASE, ""))
+    password = _password(environment.get(DATABASE_VARIABLE, ""))
     if _is_telling(password):
         values.add(password)
     return tuple(sorted(values, key=len, reverse=True))
@@ -252,7 +252,7 @@ _VARIABLE = re.compile(
 
 def is_secret_name(name: str) -> bool:
     """Return whether the variable of this name holds a secret, going by the name alone."""
-    return name == DATABASE or _VARIABLE.search(name) is not None
+    return name == DATABASE_VARIABLE or _VARIABLE.search(name) is not None
 
 
 def _password(url: str) -> str:

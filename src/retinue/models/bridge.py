@@ -338,7 +338,7 @@ def _plain_body(body: Any) -> Any:
 def _refuses_thoughts(draft: MessageDraft) -> bool:
     """Claude on Bedrock and Vertex: "Invalid `signature` in `thinking` block" and its kin."""
     failure = draft.failure
-    if failure is None or failure.kind != "invalid_request" or draft.parts:
+    if failure is None or failure.kind != "invalid_request" or draft.blocks:
         return False
     message = failure.message.lower()
     return "signature" in message and "thinking" in message

@@ -1,13 +1,13 @@
-"""Builds the model that a selection names, with its fallbacks. Only this module knows the model classes.
+"""Builds the model of a selection, with its fallbacks. Only this module knows the model classes.
 
 The fallbacks are the models that the agent's file names in `fallback_models` after the chosen one, then those of the
-setting `fallbackModels`. The next one takes over when the retries of the one before are used up (overload, errors, no
-connection), and at once when retries cannot help: a refusal, a spend limit, a model that does not exist. It stays for
-the rest of the run, and the change is announced. The wire formats translate thinking and call ids of the earlier
-model. A wrong key, an invalid request and a full window remain failures, because another model would not help. The
-caller may veto a change: then the next fallback is asked, or the failure remains.
+setting `fallbackModels`. A fallback takes over when the retries of the model before it are used up (overload, errors,
+no connection), and at once if retries cannot help: after a refusal, at a spend limit, for a model that does not exist.
+It is used for the rest of the run, and the change is reported. The wire formats translate the thinking and call ids of
+the earlier model. A wrong key, an invalid request and a full window remain failures, because another model would not
+help. The caller may veto a change: then the next fallback is asked, or the failure remains.
 
-A program may also bring its own model objects: a `ScriptedModel` in a test, or a model class of its own.
+A program may also use its own model objects, such as a `ScriptedModel` in a test.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.models.select import ModelSelection
 
 
-_WIRE: dict[Api, tuple[str, str]] = {
+_MODEL_CLASSES: dict[Api, tuple[str, str]] = {
     "anthropic": ("retinue.models.anthropic", "AnthropicModel"),
     "openai": ("retinue.models.openai_chat", "OpenAIChatModel"),
     "openai-responses": ("retinue.models.openai_responses", "OpenAIResponsesModel"),
@@ -46,15 +46,14 @@ GateFor = Callable[["ModelSelection"], "RequestGate | None"]
 
 
 def build_model(selection: ModelSelection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:
-    """Import the one module that is needed. A model behind a wire repeats what failed for a
-    passing reason, each attempt through its gate (a limiter that many runs share), and its
-    fallbacks take over from it. Connects to nothing. Raise ConfigurationError for quirks that
-    mean nothing."""
+    """Return the model of a selection. A model over HTTP retries requests that failed for a temporary reason, each
+    attempt through its gate (a limiter that many runs share), and then its fallbacks take over. Opens no connection.
+    Raise ConfigurationError for unknown quirks."""
     if not selection.fallbacks:
         return _single(selection, transport, gate_for)
 
     chain = [selection, *selection.fallbacks]
-    hurried = [model._replace(attempts=min(model.attempts, ATTEMPTS)) for model in chain[:-1]]
+    hurried = [model._replace(attempts=min(model.attempts, ATTEMPTS_BEFORE_FALLBACK)) for model in chain[:-1]]
     others = [partial(_single, model, transport, gate_for) for model in (*hurried[1:], chain[-1])]
     return Fallback(_single(hurried[0], transport, gate_for), others)
 
@@ -63,7 +62,7 @@ def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor |
     provider, info = selection.provider, selection.info
     if selection.model is not None:
         return selection.model
-    # A server may also have such a name.
+    # A server of the user may have such a name as well.
     embedded = provider.id if provider.api == "embedded" else None
     if embedded == "offline":
         from retinue.models.offline.planner import OfflineModel
@@ -85,7 +84,7 @@ def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor |
 
 @cache
 def _class_for(api: Api) -> Callable[..., Model]:
-    module, name = _WIRE[api]
+    module, name = _MODEL_CLASSES[api]
     return cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
 
 
@@ -107,21 +106,21 @@ def _build_wired(selection: ModelSelection, transport: Transport) -> Model:
     )
 
 
-TAKEN_OVER: frozenset[FailureKind] = frozenset(
+FALLBACK_KINDS: frozenset[FailureKind] = frozenset(
     {"overloaded", "rate_limit", "server", "dropped", "timeout", "malformed", "refused", "quota", "not_found"}
 )
-ATTEMPTS = 4
-"""How often a model is asked that another one can take over from: seconds, not minutes."""
+ATTEMPTS_BEFORE_FALLBACK = 4
+"""The attempts with a model that has a fallback: they take seconds, not minutes."""
 
 
 BeforeSwitch = Callable[[str, str], Awaitable[str | None]]
-"""Asked with the full names of the old and the new model; returns why the change is refused, or None."""
+"""Called with the full names of the old and the new model. Returns why the change is refused, or None."""
 AfterSwitch = Callable[[str, str], Awaitable[None]]
 
 
 class Fallback:
-    """A model, and those that take over from it. They are built when they are needed.
-    `before_switch` and `after_switch` are set by the caller that runs the model."""
+    """A model with its fallbacks, which are built when they are needed. The caller that runs the model sets
+    `before_switch` and `after_switch`."""
 
     before_switch: BeforeSwitch | None = None
     after_switch: AfterSwitch | None = None
@@ -133,7 +132,7 @@ class Fallback:
 
     @property
     def info(self) -> ModelInfo:
-        """Of the model that is asked now."""
+        """The model that is asked now."""
         return self._model.info
 
     async def close(self) -> None:
@@ -145,27 +144,27 @@ class Fallback:
             shown: list[str] = []
             message: AssistantMessage | None = None
             async with aclosing(self._model.stream(_fitting(request, self.info))) as parts:
-                async for part in parts:
-                    if isinstance(part, Finished):
-                        message = part.message
+                async for event in parts:
+                    if isinstance(event, Finished):
+                        message = event.message
                         break
-                    if isinstance(part, TextDelta):
-                        shown.append(part.text)
-                    elif isinstance(part, Retrying):
+                    if isinstance(event, TextDelta):
+                        shown.append(event.text)
+                    elif isinstance(event, Retrying):
                         shown.clear()
-                    yield part
+                    yield event
             failure = None if message is None else message.failure
-            passing = failure is not None and failure.kind in TAKEN_OVER
+            passing = failure is not None and failure.kind in FALLBACK_KINDS
             if message is not None and (not passing or not self._others):
                 yield Finished(message)
                 return
             failure = failure or Failure("dropped", f"The stream of {self.info.full_name} ended without an end.")
             before = self.info.full_name
             refusals: list[str] = []
-            taken = await self._switch(refusals)
+            switched = await self._switch(refusals)
             for refusal in refusals:
                 yield Noted("model-fallback", refusal)
-            if not taken:
+            if not switched:
                 failed = message or AssistantMessage((), "error", model=before, failure=failure)
                 yield Finished(failed)
                 return
@@ -175,7 +174,7 @@ class Fallback:
                 await self.after_switch(before, self.info.full_name)
 
     async def _switch(self, refusals: list[str]) -> bool:
-        """Take the next model of the chain that is not refused; False where none is left."""
+        """Switch to the next model that is not refused. Return False if there is none."""
         before = self.info.full_name
         while self._others:
             model = self._others.pop(0)()
@@ -197,7 +196,7 @@ def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:
 
 
 class ProgramModel:
-    """A model of the program under a name that is its own. Runs share it, so ending one does not close it."""
+    """A model object of the program, under a unique name. Runs share it, so the end of a run does not close it."""
 
     def __init__(self, model: Model, info: ModelInfo) -> None:
         self.inner = model
@@ -207,19 +206,19 @@ class ProgramModel:
         return self.inner.stream(request)
 
     async def close(self) -> None:
-        """Do nothing: the program closes what it has made."""
+        """Do nothing: the program closes its own objects."""
 
 
 class ProgramModels:
-    """Those of one project, by full name. `default`, where there is one, is used by every run that a person has not
-    given another model: also where an agent's file names one, so that a test reaches no provider."""
+    """The model objects of one project, by full name. A run uses `default`, if it is set, unless a person chose another
+    model: even if the agent's file names one, so that a test reaches no provider."""
 
     def __init__(self) -> None:
         self._models: dict[str, ProgramModel] = {}
         self.default: str | None = None
 
     def add(self, model: Any) -> str:
-        """Return the name under which `model` is known from now on. Raise UsageError for what is no model."""
+        """Return the name under which `model` is known from now on. Raise UsageError for an object that is no model."""
         info = getattr(model, "info", None)
         if not isinstance(info, ModelInfo) or not callable(getattr(model, "stream", None)):
             raise UsageError(
@@ -233,9 +232,9 @@ class ProgramModels:
         while f"{info.provider}/{id}" in self._models:
             id = f"{info.id}-{number}"
             number += 1
-        brought = ProgramModel(model, replace(info, id=id))
-        self._models[brought.info.full_name] = brought
-        return brought.info.full_name
+        program_model = ProgramModel(model, replace(info, id=id))
+        self._models[program_model.info.full_name] = program_model
+        return program_model.info.full_name
 
     def get(self, name: str) -> ProgramModel | None:
         return self._models.get(name.strip())

@@ -1,11 +1,10 @@
-"""An answer being streamed: pieces merge into parts, parts become the message.
+"""The draft of an answer: pieces of a stream are merged into blocks, and the blocks become the message.
 
-All wire formats share this. A part knows how to take the next piece, so a format only has to
-say which part a piece belongs to. Pieces are kept in lists and joined once, so the cost of an answer
-is linear in its bytes.
+All wire formats use this. A format only decides which block a piece belongs to. Pieces are kept in lists and joined
+once, so the cost of an answer is linear in its size.
 
-JSON is repaired only where there is one possible reading. Arguments that were cut off, or followed
-by something else, are reported as broken, with the raw text.
+JSON is repaired only if there is a single possible reading. Arguments that were cut off, or followed by other text, are
+reported as broken, with the raw text.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallS
 
 
 def parse_event(data: bytes) -> Any:
-    """One payload of a stream. Tolerates bad UTF-8 and lone surrogates, which become U+FFFD.
-    Raise ValueError when it is not JSON."""
+    """Return one event of a stream. Invalid UTF-8 and lone surrogates become U+FFFD. Raise ValueError for invalid
+    JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -40,8 +39,8 @@ def parse_event(data: bytes) -> Any:
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
     """Return the arguments of a tool call, and the raw text if they cannot be used.
 
-    No text and `null` mean no arguments. An object inside a JSON string is unwrapped once, and
-    line breaks inside strings are accepted unescaped: each has only one reading.
+    An empty text and `null` mean no arguments. An object inside a JSON string is unwrapped once, and unescaped line
+    breaks inside strings are accepted.
     """
     text = raw.strip()
     if not text:
@@ -55,7 +54,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _lenient(text: str) -> Any:
-    """Return the value, or None when there is none."""
+    """Return the value of JSON with line breaks in strings; None for an invalid text."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, UnicodeEncodeError):
@@ -67,7 +66,7 @@ def _lenient(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as UTF-8 can carry it. Raise ValueError for numbers JSON has no room for."""
+    """Return the value with only characters that UTF-8 can encode. Raise ValueError for numbers beyond JSON."""
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
@@ -79,8 +78,8 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
-FRESH = "rtn_"
-"""Begins the ids we make for calls that came without a usable one."""
+OWN_ID_PREFIX = "rtn_"
+"""The prefix of ids that Retinue makes for calls without a usable id."""
 
 
 class TextDraft:
@@ -101,14 +100,14 @@ class ThinkingDraft:
 
 
 class CallDraft:
-    __slots__ = ("_given", "id", "name", "pieces", "signature")
+    __slots__ = ("_complete_arguments", "id", "name", "pieces", "signature")
 
     def __init__(self, id: str, name: str) -> None:
         self.id = id
         self.name = name
         self.pieces: list[str] = []
         self.signature: str | None = None
-        self._given = ""
+        self._complete_arguments = ""
 
     def take(self, piece: object) -> None:
         """Add the next piece of the arguments' text."""
@@ -117,50 +116,51 @@ class CallDraft:
         self.pieces.append(piece)
 
     def give(self, arguments: object) -> None:
-        """Whole arguments, as an object or as text; pieces, if any come, replace them."""
+        """Set the complete arguments, as an object or as text. Pieces that arrive later replace them."""
         if arguments:
-            self._given = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            self._complete_arguments = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
 
     @property
     def arguments(self) -> str:
-        return "".join(self.pieces) or self._given
+        return "".join(self.pieces) or self._complete_arguments
 
 
 class MessageDraft:
-    """`parts` grow while the stream lasts; `shown` hands out what became visible since the last
-    call, with neighbouring pieces of the same kind joined: what arrived together is one delta."""
+    """A message while it is streamed. `shown` returns the events since its last call; pieces of one kind that arrived
+    together are one delta."""
 
     __slots__ = (
-        "_kind",
-        "_live",
-        "_tail",
+        "_delta_kind",
+        "_delta_pieces",
+        "_events",
+        "blocks",
         "failure",
+        "history",
         "info",
         "long_writes",
-        "parts",
         "refusal",
         "stop",
-        "taken",
         "usage",
     )
 
     def __init__(self, info: ModelInfo, history: Iterable[Message] = ()) -> None:
         self.info = info
-        self.parts: list[TextDraft | ThinkingDraft | CallDraft] = []
+        self.blocks: list[TextDraft | ThinkingDraft | CallDraft] = []
         self.usage = NOTHING
         self.long_writes = 0
         self.stop: StopReason | None = None
         self.failure: Failure | None = None
         self.refusal: list[str] = []
-        self.taken = history
-        self._live: list[Part] = []
-        self._kind: type[TextDelta] | type[ThinkingDelta] | None = None
-        self._tail: list[str] = []
+        self.history = history
+        self._events: list[Part] = []
+        self._delta_kind: type[TextDelta] | type[ThinkingDelta] | None = None
+        self._delta_pieces: list[str] = []
 
-    # ---------------------------------------------------------------- pieces
+    # Pieces
+
     def text(self, piece: str) -> None:
-        """Continue the text, or begin one after something else."""
-        last = self.parts[-1] if self.parts else None
+        """Continue the last block if it is a text, else begin one."""
+        last = self.blocks[-1] if self.blocks else None
         if not isinstance(last, TextDraft):
             if not piece:
                 return
@@ -168,38 +168,38 @@ class MessageDraft:
         self.extend(last, piece)
 
     def thinking(self, piece: str) -> ThinkingDraft:
-        last = self.parts[-1] if self.parts else None
+        last = self.blocks[-1] if self.blocks else None
         if not isinstance(last, ThinkingDraft) or last.redacted is not None:
             last = self.add_thinking()
         self.extend(last, piece)
         return last
 
     def add_text(self) -> TextDraft:
-        part = TextDraft()
-        self.parts.append(part)
-        return part
+        text = TextDraft()
+        self.blocks.append(text)
+        return text
 
     def add_thinking(self) -> ThinkingDraft:
-        part = ThinkingDraft()
-        self.parts.append(part)
-        return part
+        thinking = ThinkingDraft()
+        self.blocks.append(thinking)
+        return thinking
 
     def add_call(self, id: object, name: object) -> CallDraft:
-        part = CallDraft(id if isinstance(id, str) else "", name if isinstance(name, str) else "")
-        self.parts.append(part)
-        self._close_tail()
-        self._live.append(ToolCallStarted(part.name))
-        return part
+        call = CallDraft(id if isinstance(id, str) else "", name if isinstance(name, str) else "")
+        self.blocks.append(call)
+        self._end_delta()
+        self._events.append(ToolCallStarted(call.name))
+        return call
 
-    def extend(self, part: TextDraft | ThinkingDraft, piece: str) -> None:
+    def extend(self, block: TextDraft | ThinkingDraft, piece: str) -> None:
         if not isinstance(piece, str):
             raise TypeError("text expected")
         if piece:
-            part.pieces.append(piece)
-            self._show(TextDelta if isinstance(part, TextDraft) else ThinkingDelta, piece)
+            block.pieces.append(piece)
+            self._show(TextDelta if isinstance(block, TextDraft) else ThinkingDelta, piece)
 
     def refuse(self, piece: str) -> None:
-        """Words with which the model declines: shown as text, reported as a refusal."""
+        """Add a piece of the text in which the model declines. It is shown as text and reported as a refusal."""
         self.refusal.append(piece)
         self.text(piece)
 
@@ -215,46 +215,48 @@ class MessageDraft:
         self.fail(Failure("context_overflow", f"The answer of {self.info.full_name} filled its context window."))
 
     def fail_unfinished(self, failure: Failure) -> None:
-        """Garbage or a lost connection after the end of an answer does not spoil the answer."""
+        """Fail unless the answer is complete: errors after its end are ignored."""
         if self.stop is None:
             self.fail(failure)
 
-    # ---------------------------------------------------------------- what to show
-    def _show(self, kind: type[TextDelta] | type[ThinkingDelta], piece: str) -> None:
-        if kind is not self._kind:
-            self._close_tail()
-            self._kind = kind
-        self._tail.append(piece)
+    # Events to show
 
-    def _close_tail(self) -> None:
-        if self._tail:
-            assert self._kind is not None
-            self._live.append(self._kind("".join(self._tail)))
-            self._tail = []
-        self._kind = None
+    def _show(self, kind: type[TextDelta] | type[ThinkingDelta], piece: str) -> None:
+        if kind is not self._delta_kind:
+            self._end_delta()
+            self._delta_kind = kind
+        self._delta_pieces.append(piece)
+
+    def _end_delta(self) -> None:
+        if self._delta_pieces:
+            assert self._delta_kind is not None
+            self._events.append(self._delta_kind("".join(self._delta_pieces)))
+            self._delta_pieces = []
+        self._delta_kind = None
 
     def shown(self) -> list[Part]:
-        self._close_tail()
-        live, self._live = self._live, []
-        return live
+        self._end_delta()
+        events, self._events = self._events, []
+        return events
 
-    # ---------------------------------------------------------------- the end
+    # The message
+
     @property
     def uncounted(self) -> bool:
-        """Return whether this is an answer that costs something and came without usage."""
+        """Whether the provider did not report the usage of an answer that is not free."""
         return self.failure is None and not self.usage.context_tokens and not _is_free(self.info.prices)
 
     def finished(self) -> Finished:
-        """Return the whole message. A failed one keeps its text and thinking and loses its calls: they
-        may be incomplete, and no call without an answer may enter a conversation."""
+        """Return the complete message. A failed message keeps its text and thinking but not its calls: they may be
+        incomplete, and a conversation must not hold calls without results."""
         if self.failure is None and self.stop is None:
             self.fail(Failure("dropped", f"The answer of {self.info.full_name} ended before it was complete."))
         usage = priced(self.usage, self.info.prices, self.long_writes)
         if usage.cost_usd is None and self.usage.cost_usd:
-            # The server itself said what it charges.
+            # The server reported the cost.
             usage = self.usage
         elif self.uncounted:
-            # An answer that was not counted is not free.
+            # An answer without usage is not free.
             usage = replace(usage, cost_usd=None)
         if self.failure is not None and self.failure.kind != "refused":
             content = self._content(calls=False)
@@ -264,7 +266,7 @@ class MessageDraft:
             stop = "refusal"
         content = self._content(calls=stop != "refusal")
         if stop in ("end", "tool_use"):
-            stop = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
+            stop = "tool_use" if any(isinstance(block, ToolCall) for block in content) else "end"
         failure = self.failure
         if stop == "refusal" and failure is None:
             refusal_text = "".join(self.refusal).strip()
@@ -273,23 +275,23 @@ class MessageDraft:
 
     def _content(self, *, calls: bool) -> tuple[Text | Thinking | ToolCall, ...]:
         content: list[Text | Thinking | ToolCall] = []
-        used: set[str] | None = None
-        for part in self.parts:
-            text = part.arguments if isinstance(part, CallDraft) else "".join(part.pieces)
-            if isinstance(part, TextDraft):
-                if text or part.signature:
-                    content.append(Text(text, part.signature))
-            elif isinstance(part, ThinkingDraft):
-                if text or part.signature or part.redacted:
-                    content.append(Thinking(text, part.signature, part.redacted, self.info.provider))
+        ids: set[str] | None = None
+        for block in self.blocks:
+            text = block.arguments if isinstance(block, CallDraft) else "".join(block.pieces)
+            if isinstance(block, TextDraft):
+                if text or block.signature:
+                    content.append(Text(text, block.signature))
+            elif isinstance(block, ThinkingDraft):
+                if text or block.signature or block.redacted:
+                    content.append(Thinking(text, block.signature, block.redacted, self.info.provider))
             elif calls:
-                if used is None:
-                    used = _ids(self.taken)
+                if ids is None:
+                    ids = _call_ids(self.history)
                 arguments, broken = parse_arguments(text)
-                if self.stop == "length" and part is self.parts[-1] and not arguments:
-                    # Cut off before its first argument: it must not run as it is.
+                if self.stop == "length" and block is self.blocks[-1] and not arguments:
+                    # It was cut off before its first argument and must not run without it.
                     broken = text
-                content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
+                content.append(ToolCall(_unique_id(block.id, ids), block.name, arguments, broken, block.signature))
         return tuple(content)
 
 
@@ -306,8 +308,8 @@ def replace_usage(
     cache_read: object = None,
     cache_write: object = None,
 ) -> Usage:
-    """Return the usage with the counts that are whole numbers; None and nonsense change nothing. `prompt` is the input
-    with what was read from and written to a cache, `input` is without it."""
+    """Return the usage with the counts that are whole numbers; other values change nothing. `prompt` includes the input
+    that was read from or written to a cache, `input` does not."""
     read = _number(cache_read, usage.cache_read)
     written = _number(cache_write, usage.cache_write)
     if isinstance(prompt, int):
@@ -321,14 +323,14 @@ def _number(value: object, before: int) -> int:
     return before
 
 
-def _ids(history: Iterable[Message]) -> set[str]:
+def _call_ids(history: Iterable[Message]) -> set[str]:
     answers = (message for message in history if isinstance(message, AssistantMessage))
     return {call.id for answer in answers for call in answer.tool_calls}
 
 
-def _unique(id: str, used: set[str]) -> str:
-    """Return the id, or a fresh one where it is missing or already stands for another call."""
-    if not id or id in used:
-        id = FRESH + os.urandom(12).hex()
-    used.add(id)
+def _unique_id(id: str, ids: set[str]) -> str:
+    """Return the id of a call, or a new one if it is missing or another call has it. Add it to `ids`."""
+    if not id or id in ids:
+        id = OWN_ID_PREFIX + os.urandom(12).hex()
+    ids.add(id)
     return id

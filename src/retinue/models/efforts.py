@@ -1,11 +1,9 @@
-"""How hard a model should think: one scale, and what each model and provider calls its steps.
+"""Thinking levels, and the efforts of each model and provider that correspond to them.
 
-The scale is off, minimal, low, medium, high, xhigh, max. None means that nobody chose a level: the
-provider's default applies. There is one row per family, with its source beside it; the first whose
-provider and prefix match counts. A model without a row is offered the three steps that nearly all
-servers know, and a refusal teaches the rest (`repair.py`). A level that a model does not have becomes
-the nearest one above it, otherwise the highest.
-"""
+The levels are off, minimal, low, medium, high, xhigh, max. None means that nobody chose a level: the provider's default
+applies. Each family has a row, with its source beside it; the first row whose provider and prefix match is used. A
+model without a row gets the three efforts that nearly all servers support, and refusals teach the others (`retry.py`).
+If a model does not have a level, the next higher one is used, or else the highest."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ BUDGETS: dict[Level, int] = {
     "xhigh": 32_768,
     "max": 65_536,
 }
-_ALIASES: dict[str, Level] = {
+_LEVEL_ALIASES: dict[str, Level] = {
     "none": "off",
     "no": "off",
     "false": "off",
@@ -40,18 +38,18 @@ _ALIASES: dict[str, Level] = {
     "ultrathink": "max",
 }
 
-ANTHROPIC_MINIMUM = 1024
-ANSWER_ROOM = 4096
-"""Tokens that are left for the answer when a thinking budget has to shrink."""
+MIN_ANTHROPIC_BUDGET = 1024
+MIN_ANSWER_TOKENS = 4096
+"""Tokens that stay for the answer if a thinking budget has to shrink."""
 
 
 def level_of(text: str | None) -> Level | None:
-    """Return the level someone wrote. A number is a budget in tokens. Other words say nothing."""
+    """Return the level that a text means. A number is a budget in tokens. Any other text means None."""
     word = (text or "").strip().lower()
     if word in LEVELS:
         return word
-    if word in _ALIASES:
-        return _ALIASES[word]
+    if word in _LEVEL_ALIASES:
+        return _LEVEL_ALIASES[word]
     if word.isdecimal() and word.isascii():
         tokens = int(word[:9])
         for level in LEVELS:
@@ -63,9 +61,9 @@ def level_of(text: str | None) -> Level | None:
 
 @lru_cache(maxsize=256)
 def version_of(model: str, family: str) -> tuple[int, int] | None:
-    """Return the version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini,
-    None for another family or a name without a number. After a family that is written with its
-    dash the number has to follow at once: gpt-oss-20b is no GPT 20."""
+    """Return the version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini, None for another
+    family or a name without a number. After a family with a dash the number must follow at once: gpt-oss-20b is not
+    GPT 20."""
     name = model.rpartition("/")[2].lower()
     start = name.find(family)
     if start < 0 or (family.endswith("-") and not name[start + len(family) :][:1].isdecimal()):
@@ -81,10 +79,12 @@ def version_of(model: str, family: str) -> tuple[int, int] | None:
     return int(major), int(minor or 0)
 
 
-# ------------------------------------------------------------------ Anthropic
+# Anthropic
+
+
 def anthropic_style(model: str) -> Literal["budget", "adaptive"]:
-    """Claude 4.6 and later decide themselves how long to think and take an effort; earlier
-    models, and other makers' models behind the same format, take a number of tokens."""
+    """Return how thinking is requested. Claude 4.6 and later take an effort; earlier models, and other makers' models
+    in the same format, take a number of tokens."""
     version = version_of(model, "claude")
     if version is None:
         return "adaptive" if "claude-mythos" in model else "budget"
@@ -92,12 +92,12 @@ def anthropic_style(model: str) -> Literal["budget", "adaptive"]:
 
 
 def anthropic_adaptive(model: str, level: Level) -> dict[str, Any]:
-    """Body fields for a model with adaptive thinking."""
+    """Return the fields of a request to a model with adaptive thinking."""
     version = version_of(model, "claude") or (5, 0)
-    always = any(name in model for name in ("fable", "mythos")) or ("opus" in model and version >= (5, 5))
-    if level == "off" and not always:
+    always_thinks = any(name in model for name in ("fable", "mythos")) or ("opus" in model and version >= (5, 5))
+    if level == "off" and not always_thinks:
         if version < (5, 0):
-            # Does not think unless asked.
+            # It does not think unless asked.
             return {}
         quiet = "between_tools" if "sonnet" in model and version >= (5, 5) else "disabled"
         return {"thinking": {"type": quiet}}
@@ -109,59 +109,57 @@ def anthropic_adaptive(model: str, level: Level) -> dict[str, Any]:
 
 
 def checks_prefix(model: str) -> bool:
-    """Models with preserved thinking: Fable and Mythos from 5.1 on, the others from 5.5 on."""
+    """Return whether a model preserves its thinking: Fable and Mythos from 5.1 on, the others from 5.5 on."""
     version = version_of(model, "claude") or (0, 0)
     return version >= ((5, 1) if "fable" in model or "mythos" in model else (5, 5))
 
 
-def anthropic_budget(level: Level, max_tokens: int, most: int) -> tuple[int, int] | None:
-    """Budget and output limit such that the limit exceeds the budget: raised as far as the model
-    allows (`most`), then the budget shrinks. None when there is no room to think."""
+def anthropic_budget(level: Level, max_tokens: int, model_limit: int) -> tuple[int, int] | None:
+    """Return the thinking budget and an output limit that exceeds it. The limit is raised up to that of the model, and
+    then the budget shrinks. Return None if too few tokens are left to think."""
     budget = BUDGETS[level]
-    if budget < ANTHROPIC_MINIMUM:
+    if budget < MIN_ANTHROPIC_BUDGET:
         return None
-    if max_tokens < budget + ANSWER_ROOM:
-        max_tokens = max(max_tokens, min(most, budget + ANSWER_ROOM))
-    room = max_tokens - min(ANSWER_ROOM, max_tokens // 2)
-    budget = min(budget, room)
-    if ANTHROPIC_MINIMUM <= budget < max_tokens:
-        return (budget, max_tokens)
-    return None
+    max_tokens = max(max_tokens, min(model_limit, budget + MIN_ANSWER_TOKENS))
+    budget = min(budget, max_tokens - min(MIN_ANSWER_TOKENS, max_tokens // 2))
+    return (budget, max_tokens) if MIN_ANTHROPIC_BUDGET <= budget < max_tokens else None
 
 
-# ------------------------------------------------------------------ Gemini
+# Gemini
+
+
 def gemini_config(model: str, level: Level) -> dict[str, Any]:
-    """Return `thinkingConfig`: a level since Gemini 3, a budget before."""
+    """Return `thinkingConfig`: a level since Gemini 3, a budget in earlier models."""
     version = version_of(model, "gemini") or (3, 0)
     if version >= (3, 0):
         step = {"off": "low", "minimal": "low", "xhigh": "high", "max": "high"}.get(level, level)
         return {"thinkingLevel": step.upper(), "includeThoughts": level != "off"}
     if level == "off":
         return {"thinkingBudget": 128 if "pro" in model else 0}
-    most = 32_768 if "pro" in model else 24_576
-    return {"thinkingBudget": min(BUDGETS[level], most), "includeThoughts": True}
+    max_budget = 32_768 if "pro" in model else 24_576
+    return {"thinkingBudget": min(BUDGETS[level], max_budget), "includeThoughts": True}
 
 
-ORDER = ("none", "minimal", "low", "medium", "default", "high", "xhigh", "max")
-"""Every word for an effort, from least to most. `default` is Groq's word for "thinks"."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+EFFORT_ORDER = ("none", "minimal", "low", "medium", "default", "high", "xhigh", "max")
+"""All efforts, from least to most. `default` is Groq's word for a model that thinks."""
+_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Efforts(NamedTuple):
-    """`values` in rising order; empty for a model without such a knob. `off` are the fields that
-    switch thinking off where that is not an effort of `none`, `on` those that go with any level."""
+    """The efforts of a model. `values` are in rising order, and empty for a model without efforts. `off` are the fields
+    that switch thinking off, if that is not an effort of `none`; `on` are those for any other level."""
 
     values: tuple[str, ...]
     off: Mapping[str, Any] | None = None
-    on: Mapping[str, Any] = _NOTHING
-    always: Mapping[str, Any] = _NOTHING
-    """Fields of every request, whatever the level; those above are merged into them."""
+    on: Mapping[str, Any] = _NO_FIELDS
+    always: Mapping[str, Any] = _NO_FIELDS
+    """Fields of every request; those above are merged into them."""
 
 
 _DISABLED = {"thinking": {"type": "disabled"}}
 _ENABLED = {"thinking": {"type": "enabled"}}
 # docs.z.ai "Preserved thinking", pydantic-ai models/zai.py: else the server drops the thoughts of earlier turns.
-_KEPT = {"thinking": {"clear_thinking": False}}
+_KEEPS_THINKING = {"thinking": {"clear_thinking": False}}
 _LOW_TO_MAX = ("low", "medium", "high", "xhigh", "max")
 _THREE = ("low", "medium", "high")
 
@@ -216,9 +214,9 @@ _BY_PROVIDER: tuple[tuple[str, str, Efforts], ...] = (
     ("moonshot", "kimi-k2.5", Efforts(_THREE, _DISABLED)),
     ("moonshot", "", Efforts(())),
     # docs.z.ai thinking-mode; pydantic-ai profiles/zai.py: 5.3 refuses `disabled` ("please use low, high, or max")
-    ("zai", "glm-5.3", Efforts(("low", "high", "max"), None, _ENABLED, _KEPT)),
-    ("zai", "glm-5.2", Efforts(("minimal", *_LOW_TO_MAX), _DISABLED, _ENABLED, _KEPT)),
-    ("zai", "glm", Efforts((), _DISABLED, _ENABLED, _KEPT)),
+    ("zai", "glm-5.3", Efforts(("low", "high", "max"), None, _ENABLED, _KEEPS_THINKING)),
+    ("zai", "glm-5.2", Efforts(("minimal", *_LOW_TO_MAX), _DISABLED, _ENABLED, _KEEPS_THINKING)),
+    ("zai", "glm", Efforts((), _DISABLED, _ENABLED, _KEEPS_THINKING)),
     # docs.mistral.ai/capabilities/reasoning: `none` and `high` only; magistral always thinks
     ("mistral", "magistral", Efforts(())),
     ("mistral", "", Efforts(("none", "high"))),
@@ -239,25 +237,25 @@ _BY_PROVIDER: tuple[tuple[str, str, Efforts], ...] = (
     # OpenRouter snaps an effort to what the routed model has (pydantic-ai models/openrouter.py)
     ("openrouter", "", Efforts(("none", *_THREE, "xhigh", "max"))),
 )
-_MANDATORY = (
+_MANDATORY_THINKING = (
     "anthropic/claude-fable",
     "anthropic/claude-mythos",
     "x-ai/grok-build",
     "z-ai/glm-5.3",
     "openai/gpt-6.1-sol",
 )
-"""Routes of OpenRouter that refuse `none`: "Reasoning is mandatory for this endpoint and cannot be
+"""Models that refuse `none` at OpenRouter: "Reasoning is mandatory for this endpoint and cannot be
 disabled" (pydantic-ai providers/openrouter.py, from the model list's `reasoning.mandatory`)."""
 _ANY_SERVER = Efforts(("none", *_THREE))
 
 
 @lru_cache(maxsize=512)
 def efforts_of(provider: str, model: str) -> Efforts:
-    """Return what is known of a model's efforts at this provider."""
+    """Return the efforts of a model at this provider."""
     name = model.lower()
     for row_provider, prefix, efforts in _BY_PROVIDER:
         if row_provider == provider and name.startswith(prefix):
-            if provider == "openrouter" and name.startswith(_MANDATORY):
+            if provider == "openrouter" and name.startswith(_MANDATORY_THINKING):
                 return Efforts(efforts.values[1:])
             return efforts
     bare = name.rpartition("/")[2]
@@ -270,7 +268,7 @@ def efforts_of(provider: str, model: str) -> Efforts:
 
 
 def takes_level(provider: str, model: str, level: Level) -> bool:
-    """Return whether anything is sent for a level: some models think as they do, whatever is asked of them."""
+    """Return whether anything is sent for a level. The thinking of some models cannot be changed."""
     efforts = efforts_of(provider, model)
     if level == "off":
         return bool(efforts.values) or efforts.off is not None
@@ -278,19 +276,19 @@ def takes_level(provider: str, model: str, level: Level) -> bool:
 
 
 def nearest(values: Collection[str], effort: str) -> str | None:
-    """Return the lowest of `values` at or above `wanted`, else the highest; None without any."""
+    """Return the lowest of `values` at or above `effort`, or else the highest one."""
     best = None
-    for index, value in enumerate(ORDER):
+    for index, value in enumerate(EFFORT_ORDER):
         if value in values:
             best = value
-            if index >= ORDER.index(effort):
+            if index >= EFFORT_ORDER.index(effort):
                 break
     return best
 
 
 def effort_for(provider: str, model: str, level: Level) -> str | None:
-    """Return the word for a level; None where the model has no efforts or is switched off by
-    other means."""
+    """Return the effort for a level. Return None if the model has no efforts, or thinking is switched off by other
+    fields."""
     efforts = efforts_of(provider, model)
     if level == "off" and "none" not in efforts.values and efforts.off is not None:
         return None

@@ -1,13 +1,11 @@
-"""The words in which providers name the cause of a failure, and what a person can do about it.
+"""Failed requests as `Failure` values, from a status, an error object or an error of the transport.
 
-A row of `CAUSES` is looked for in the error's message, type, code, status and details, all in lower
-case. The first row that matches wins; a row without a kind keeps the kind that the status implies.
-`{key}` is the variable that holds the key, `{provider}` the provider's id.
+`CAUSES` maps the words of providers to the kind of a failure and its remedy. The words are searched in the message,
+type, code, status and details of an error, all in lower case, and the first row that matches is used. A row without a
+kind keeps the kind that the status implies. `{key}` is the variable that holds the key, `{provider}` the provider's id.
 
-What went wrong with a request, as a `Failure`: from a status, an error object or the wire.
-
-Statuses decide before words, so that a rate limit is never read as a full context window. Texts
-are shortened and scrubbed: a message never holds a key or an Authorization header.
+A status has precedence over words, so that a rate limit is never read as a full context window. Messages are shortened,
+and keys and Authorization headers are removed from them.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from retinue.models.retry import retry_after
 
 
 class Cause(NamedTuple):
+    """The words in which a provider names a cause, and its kind and remedy."""
+
     words: tuple[str, ...]
     kind: FailureKind | None
     remedy: str
@@ -130,7 +130,7 @@ OVERFLOW: tuple[str, ...] = (
     "prompt tokens limit exceeded",
 )
 
-WORDS: tuple[tuple[str, FailureKind], ...] = (
+KIND_WORDS: tuple[tuple[str, FailureKind], ...] = (
     ("overloaded", "overloaded"),
     ("unavailable", "overloaded"),
     ("insufficient_system_resource", "overloaded"),
@@ -154,7 +154,7 @@ WORDS: tuple[tuple[str, FailureKind], ...] = (
     ("failed_precondition", "invalid_request"),
     ("unsupported", "invalid_request"),
 )
-"""First match wins; searched in the error's type, code and status words, never in its prose."""
+"""Words in the type, code and status of an error, but not in its message. The first match is used."""
 
 OTHER_REGION: dict[str, str] = {
     "moonshot": "https://api.moonshot.cn/v1",
@@ -172,7 +172,7 @@ _KEY_VARIABLES = {
     "gemini": "GEMINI_API_KEY",
 }
 
-_LIMIT = 600
+_MAX_MESSAGE_CHARACTERS = 600
 
 _SECRETS = (
     r"(?i)\b(?:sk|pk|rk|xai|gsk|key)-[A-Za-z0-9_*.\-]{8,}|\bAIza[0-9A-Za-z_\-]{20,}"
@@ -181,7 +181,7 @@ _SECRETS = (
 
 
 class Wire(Struct, frozen=True):
-    """What failures may name: who was asked, where, and which variable holds the key."""
+    """The server of a model, for messages about failures. `name` is that of the model."""
 
     name: str
     url: str
@@ -193,43 +193,42 @@ class Wire(Struct, frozen=True):
         return self.name.partition("/")[0]
 
     def scrub(self, text: str) -> str:
-        """One line, short, and without secrets."""
+        """Return a text on one line, shortened and without secrets."""
         text = " ".join(text.split())
         if self.key and len(self.key) >= 4:
             text = text.replace(self.key, "[key]")
         text = re.sub(_SECRETS, "[redacted]", text)
-        if len(text) <= _LIMIT:
+        if len(text) <= _MAX_MESSAGE_CHARACTERS:
             return text
-        return text[:_LIMIT].rstrip() + " …"
+        return text[:_MAX_MESSAGE_CHARACTERS].rstrip() + " …"
 
 
 def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """Return the failure for an answer whose status is not success."""
-    said, words, details = _read(body)
+    """Return the failure for a response whose status is not a success."""
+    message, words, details = _read(body)
     if status < 300:
         return Failure("invalid_request", f"{wire.name} answered {status} without an answer.", _BASE_URL, status)
     if status < 400:
         address = wire.scrub(display_url(headers.get("location", "elsewhere")))
-        message = f"{wire.name} answered {status}: moved to {address}."
-        return Failure("invalid_request", message, _BASE_URL, status)
-    text = wire.scrub(said)
-    message = f"{wire.name} answered {status}" + (f": {text}" if text else ".")
-    failure = _failure(wire, message, status, said, words, details)
+        return Failure("invalid_request", f"{wire.name} answered {status}: moved to {address}.", _BASE_URL, status)
+    text = wire.scrub(message)
+    sentence = f"{wire.name} answered {status}" + (f": {text}" if text else ".")
+    failure = _failure(wire, sentence, status, message, words, details)
     if status == 403 and body.lstrip()[:1] == b"<":
         failure = replace(failure, remedy=_BLOCKED)
     if failure.kind == "not_found" and body.lstrip()[:1] not in (b"", b"{", b"["):
-        # Nothing that speaks for a model: the address is wrong, not the model's name.
+        # The answer is not that of a model server: the address is wrong, and not the name of the model.
         failure = replace(failure, remedy=f"{_BASE_URL} It is {display_url(wire.url)}.")
     again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
     if again is not None and failure.kind not in ("quota", "authentication", "context_overflow"):
         failure = replace(failure, again=again)
     if failure.transient:
-        failure = replace(failure, retry_after=retry_after(headers, details, None, said))
+        failure = replace(failure, retry_after=retry_after(headers, details, None, message))
     return failure
 
 
 def from_error(wire: Wire, error: Any) -> Failure:
-    """Return the failure for an error object in the middle of a stream that began well."""
+    """Return the failure for an error object in the middle of a stream."""
     message, words, details = _parts(error)
     status = None
     if isinstance(error, dict) and isinstance(error.get("code"), int) and 400 <= error["code"] < 600:
@@ -242,7 +241,7 @@ def from_error(wire: Wire, error: Any) -> Failure:
 
 
 def from_transport(wire: Wire, error: TransportError) -> Failure:
-    """No answer at all, or one that stopped on the way."""
+    """Return the failure for a request without a response, or with an incomplete one."""
     address = display_url(wire.url)
     text = wire.scrub(error.message)
     match error.problem:
@@ -280,7 +279,7 @@ _BLOCKED = (
 
 
 def _failure(wire: Wire, message: str, status: int | None, text: str, words: str, details: Any) -> Failure:
-    """Return the failure: its kind by status and words, its remedy by the cause that the provider names."""
+    """Return a failure. Its kind follows from the status and the words, its remedy from the cause that they name."""
     everything = f"{text} {words} {_flat(details)}".lower()
     cause = _find_cause(everything)
     kind = _kind(status, text.lower(), words)
@@ -348,7 +347,7 @@ def _kind(status: int | None, message: str, words: str) -> FailureKind:
     if status in (408, 504):
         return "timeout"
     if status == 409:
-        # A lock that was not free in time: the makers' SDKs repeat it.
+        # A lock was not free in time: the providers' SDKs retry this.
         return "server"
     return _kind_by_words(status, words)
 
@@ -356,7 +355,7 @@ def _kind(status: int | None, message: str, words: str) -> FailureKind:
 def _kind_by_words(status: int | None, words: str) -> FailureKind:
     """Return the kind that the words of an error name, if the status leaves it open."""
     named = None
-    for word, kind in WORDS:
+    for word, kind in KIND_WORDS:
         if word in words:
             named = kind
             break
@@ -372,7 +371,7 @@ def _kind_by_words(status: int | None, words: str) -> FailureKind:
 
 
 def _flat(details: Any) -> str:
-    """Codes and reasons inside an error's details, wherever the provider put them."""
+    """Return the texts anywhere inside an error's details."""
     if isinstance(details, dict):
         details = list(details.values())
     if isinstance(details, list):
@@ -383,7 +382,7 @@ def _flat(details: Any) -> str:
 
 
 def _read(body: bytes) -> tuple[str, str, Any]:
-    """Return what an error body says, the words that classify it, and its details."""
+    """Return the message of an error body, the words that classify it, and its details."""
     try:
         data = parse_event(body)
     except ValueError:

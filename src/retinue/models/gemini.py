@@ -16,7 +16,7 @@ from retinue.core.messages import (
 )
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
-from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
+from retinue.models.draft import OWN_ID_PREFIX, MessageDraft, TextDraft, replace_usage
 from retinue.models.efforts import gemini_config, level_of, version_of
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import (
@@ -106,7 +106,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
 
 def _id(id: str) -> dict[str, str]:
     """Return an id that Gemini made; nothing for one of ours, which Gemini does not know."""
-    if id.startswith(FRESH):
+    if id.startswith(OWN_ID_PREFIX):
         return {}
     return {"id": id}
 
@@ -236,7 +236,7 @@ class GeminiReader:
         elif "text" in block:
             draft.text(block["text"])
             if signature:
-                last = draft.parts[-1] if draft.parts else None
+                last = draft.blocks[-1] if draft.blocks else None
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
         elif signature:
@@ -254,7 +254,7 @@ class GeminiReader:
             self._draft.fail(
                 Failure("malformed", f"{name} garbled its tool call ({reason}){': ' if message else '.'}{message}")
             )
-        elif reason == "OTHER" and not self._draft.parts:
+        elif reason == "OTHER" and not self._draft.blocks:
             self._draft.fail(Failure("server", f"{name} stopped without an answer or a reason. {message}".rstrip()))
 
     def _refuse(self, why: str) -> None:

@@ -1,26 +1,23 @@
-"""Which models a local server has, and how many tokens each really has there.
+"""The models that can be used from here, and their windows on local servers.
 
-A local server gives a model the window its operator or its memory allows, not the maker's: Ollama
-4,096 tokens below 24 GiB of video memory (docs/context-length), and what does not fit is cut off
-without notice. So the server is asked, in its own way:
+A key, the table and the settings name models without a request. Servers of the user, and providers with models of many
+makers, are asked for their models before a part of a name is matched. Well-known servers on this machine (Ollama, LM
+Studio, vLLM, llama.cpp at their usual ports) that the user has not set up are asked only if a list or a default is
+needed or a name is still unknown, and only if they belong to this user or to the system. `provider/model` with a
+version, and the complete id of a model, need no request. Requests of one moment are sent at once, with a short limit.
+
+On a local server the window of a model depends on the operator and the memory, not on the maker. Ollama gives 4,096
+tokens below 24 GiB of video memory (docs/context-length), and cuts off longer requests without a notice. So the server
+is asked, each in its own way:
 
     Ollama      /api/ps       context_length of the loaded model; /api/generate loads it first
-                /api/show     num_ctx of the model's own parameters, where an older version does not say it there
+                /api/show     num_ctx of the model's parameters, for older versions
     vLLM        /v1/models    max_model_len
     LiteLLM     /v1/models    max_input_tokens
     llama.cpp   /props        default_generation_settings.n_ctx
     LM Studio   /api/v0/models    loaded_context_length
 
-Every question is bounded in time, and any failure counts as "no answer": then a modest window is
-assumed and reported.
-
-Every model that can be used from here: one list for `models list`, `--model`, `/model`, the wizard and agent files.
-
-What a key, the table or the settings name is known without asking. Servers of the user's own and providers that serve
-many makers' models are asked which models they have before a part of a name is looked up. Servers on this machine that
-nobody has named (Ollama, LM Studio, vLLM, llama.cpp at their usual ports) are asked only where a list or a default is
-wanted or a name means nothing yet, and only if they belong to this user or to the system. `provider/model` with a
-version, and a model's whole id, ask nobody. All questions of one moment are asked at once, briefly.
+Each request has a time limit. If it fails, a small window is assumed and reported.
 """
 
 from __future__ import annotations
@@ -51,16 +48,16 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-SECONDS = 0.5
-MAX_BYTES = 1024 * 1024
-LIST_BYTES = 16 * MAX_BYTES
+LIST_SECONDS = 0.5
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_LIST_BYTES = 16 * MAX_ANSWER_BYTES
 """OpenRouter describes hundreds of models."""
 
 
 async def served_models(
-    provider: Provider, transport: Transport | None = None, *, seconds: float = SECONDS
+    provider: Provider, transport: Transport | None = None, *, seconds: float = LIST_SECONDS
 ) -> tuple[str, ...] | None:
-    """Return the ids a server lists, in its order; None when it gave no answer that can be used."""
+    """Return the ids that a server lists, in its order; None if it gave no usable answer."""
     own = Transport() if transport is None else transport
     try:
         async with asyncio.timeout(seconds):
@@ -70,7 +67,7 @@ async def served_models(
             if provider.query:
                 url += f"?{urlencode(dict(provider.query))}"
             async with await own.get(url, headers) as response:
-                body = await response.body(LIST_BYTES)
+                body = await response.body(MAX_LIST_BYTES)
                 if response.status == 200:
                     return _ids(body)
                 return None
@@ -82,7 +79,7 @@ async def served_models(
 
 
 async def with_key(provider: Provider) -> Provider:
-    """Return the provider with the key that its helper returns, if it has one that works."""
+    """Return the provider with the key of its helper, if the helper returns one."""
     if provider.helper is None:
         return provider
     try:
@@ -126,17 +123,17 @@ def _ids(body: bytes) -> tuple[str, ...] | None:
     return tuple(ids)
 
 
-Tell = Callable[[str, float], None]
-"""Takes what is waited for, and since how many seconds."""
+ReportWait = Callable[[str, float], None]
+"""Takes a text about the wait, and the seconds since it began."""
 
 WINDOW_SECONDS = 2.0
-SILENT_SECONDS = 3.0
+UNREPORTED_SECONDS = 3.0
 """Shorter waits are not reported."""
 LOAD_SECONDS = 60.0
-KEEP_SECONDS = 60.0
-SMALL = 16_384
-"""Below this an agent's instructions and a few files already fill the window."""
-_ADVICE = {
+WINDOW_KEPT_SECONDS = 60.0
+SMALL_WINDOW_TOKENS = 16_384
+"""An agent's instructions and a few files fill a smaller window."""
+_WINDOW_ADVICE = {
     "ollama": "start it with OLLAMA_CONTEXT_LENGTH=65536",
     "llama.cpp": "start it with -c 65536",
     "lmstudio": "load the model with a longer context",
@@ -144,19 +141,25 @@ _ADVICE = {
 }
 
 
-def _nobody(what: str, seconds: float) -> None: ...
+def _report_nothing(text: str, seconds: float) -> None: ...
 
 
-_known: dict[tuple[str, str], tuple[float, int | None]] = {}
+_windows: dict[tuple[str, str], tuple[float, int | None]] = {}
+"""By address and model: when a server was asked, and the window that it stated."""
 
 
 async def with_real_window(
-    selection: ModelSelection, providers: Providers, transport: Transport, tell: Tell = _nobody, *, load: bool = True
+    selection: ModelSelection,
+    providers: Providers,
+    transport: Transport,
+    report_wait: ReportWait = _report_nothing,
+    *,
+    load: bool = True,
 ) -> ModelSelection:
-    """Return the selection with the window that its server gives the model, and with what is to be said of it."""
+    """Return the selection with the window of the model on its server, and a warning if it is small or unknown."""
     provider, info = selection.provider, selection.info
     described = providers.has_window(provider, info.id)
-    info, note = await with_local_window(provider, info, transport, described, tell, load=load)
+    info, note = await with_local_window(provider, info, transport, described, report_wait, load=load)
     if note is None:
         return selection._replace(info=info)
     return selection._replace(info=info, warnings=(*selection.warnings, note))
@@ -167,23 +170,22 @@ async def with_local_window(
     info: ModelInfo,
     transport: Transport,
     described: bool,
-    tell: Tell = _nobody,
+    report_wait: ReportWait = _report_nothing,
     *,
     load: bool = True,
 ) -> tuple[ModelInfo, str | None]:
-    """Return `info` with the window that the server has, and a sentence for people when there is
-    something to say. `described`: the user's settings name the window, so no server is asked. `tell`
-    hears, every second after the first three, that the server still loads the model; without `load`
-    it is asked about what it has loaded already."""
+    """Return `info` with the window on the server, and a sentence for people if it is small or unknown. `described`:
+    the user's settings state the window, so no server is asked. `report_wait` is called every second after the first
+    three while the server loads the model. Without `load` the server is asked only about a model that it has loaded."""
     if described or info.id.endswith("cloud") or not provider.runs_models:
         return info, None
     key = (provider.base_url, info.id)
-    at, window = _known.get(key, (0.0, None))
-    if not at or time.monotonic() - at > KEEP_SECONDS:
-        window = await _ask(provider, info.id, transport, tell, load=load)
-        _known[key] = (time.monotonic(), window)
+    at, window = _windows.get(key, (0.0, None))
+    if not at or time.monotonic() - at > WINDOW_KEPT_SECONDS:
+        window = await _ask_window(provider, info.id, transport, report_wait, load=load)
+        _windows[key] = (time.monotonic(), window)
     if window is None and not provider.computes_answers and known_elsewhere(info.id) is not None:
-        # A gateway to the model's maker.
+        # The server is a gateway to the model's maker.
         return info, None
     if window is None:
         before = ""
@@ -195,23 +197,26 @@ async def with_local_window(
         )
         return _with_window(info, info.window), note
     info = _with_window(info, window)
-    if window >= SMALL:
+    if window >= SMALL_WINDOW_TOKENS:
         return info, None
-    how = _ADVICE.get(provider.id, "give it a larger context")
+    how = _WINDOW_ADVICE.get(provider.id, "give it a larger context")
     return info, f"{info.full_name} has a window of only {window} tokens on this server: {how}, agents need 64,000"
 
 
 def _with_window(info: ModelInfo, window: int) -> ModelInfo:
-    """Return `info` with this window, and an answer that leaves half of it for the conversation."""
+    """Return `info` with this window, and an output limit of half of it."""
     return replace(info, window=window, max_output=max(256, min(info.max_output, window // 2)))
 
 
-async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell, *, load: bool) -> int | None:
+async def _ask_window(
+    provider: Provider, model: str, transport: Transport, report_wait: ReportWait, *, load: bool
+) -> int | None:
+    """Return the window that a server states; None if it does not answer."""
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
         status = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
         if status is None and load:
-            await _load(root, model, provider, transport, tell)
+            await _load(root, model, provider, transport, report_wait)
             status = _find_loaded(await _get(f"{root}/api/ps", provider, transport), model)
         if status is None:
             shown = await _get(f"{root}/api/show", provider, transport, body={"model": model})
@@ -219,24 +224,24 @@ async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell,
         return status
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     for key in ("max_model_len", "max_input_tokens"):
-        if window := _whole(listed.get(key)):
+        if window := _positive_integer(listed.get(key)):
             return window
     props = await _get(f"{root}/props", provider, transport)
     settings = props.get("default_generation_settings")
-    if isinstance(settings, Mapping) and (window := _whole(settings.get("n_ctx"))):
+    if isinstance(settings, Mapping) and (window := _positive_integer(settings.get("n_ctx"))):
         return window
     loaded = _by_id(await _get(f"{root}/api/v0/models", provider, transport), model)
-    return _whole(loaded.get("loaded_context_length"))
+    return _positive_integer(loaded.get("loaded_context_length"))
 
 
-async def _load(root: str, model: str, provider: Provider, transport: Transport, tell: Tell) -> None:
-    """A request without a prompt only loads the model, which the first one would have to do anyway."""
+async def _load(root: str, model: str, provider: Provider, transport: Transport, report_wait: ReportWait) -> None:
+    """Load a model by a request without a prompt. The first real request would have to load it anyway."""
     loading = asyncio.ensure_future(_get(f"{root}/api/generate", provider, transport, LOAD_SECONDS, {"model": model}))
     began = time.monotonic()
-    pause = SILENT_SECONDS
+    pause = UNREPORTED_SECONDS
     try:
         while not (await asyncio.wait({loading}, timeout=pause))[0]:
-            tell(f"waiting for the server '{provider.id}' to load {model}", time.monotonic() - began)
+            report_wait(f"waiting for the server '{provider.id}' to load {model}", time.monotonic() - began)
             pause = 1.0
     finally:
         loading.cancel()
@@ -244,21 +249,21 @@ async def _load(root: str, model: str, provider: Provider, transport: Transport,
 
 def _find_loaded(answer: Mapping[str, Any], model: str) -> int | None:
     for entry in answer.get("models") or ():
-        if isinstance(entry, Mapping) and _same(str(entry.get("name") or entry.get("model") or ""), model):
-            return _whole(entry.get("context_length"))
+        if isinstance(entry, Mapping) and _is_same_model(str(entry.get("name") or entry.get("model") or ""), model):
+            return _positive_integer(entry.get("context_length"))
     return None
 
 
 def _find_parameter(answer: Mapping[str, Any], name: str) -> int | None:
-    """Return a number among the parameters of a model, of which each has a line: `num_ctx  8192`."""
+    """Return a number among the parameters of a model, one on each line: `num_ctx  8192`."""
     for line in str(answer.get("parameters") or "").splitlines():
         key, _, value = line.strip().partition(" ")
         if key == name and value.strip().isdecimal():
-            return _whole(int(value))
+            return _positive_integer(int(value))
     return None
 
 
-def _same(name: str, model: str) -> bool:
+def _is_same_model(name: str, model: str) -> bool:
     return name.removesuffix(":latest").lower() == model.removesuffix(":latest").lower()
 
 
@@ -269,7 +274,7 @@ def _by_id(answer: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     return {}
 
 
-def _whole(value: Any) -> int | None:
+def _positive_integer(value: Any) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     return None
@@ -278,7 +283,7 @@ def _whole(value: Any) -> int | None:
 async def _get(
     url: str, provider: Provider, transport: Transport, seconds: float = WINDOW_SECONDS, body: Any = None
 ) -> Mapping[str, Any]:
-    """Return the JSON object at an address; an empty one when there is none."""
+    """Return the JSON object at an address; an empty one if there is none."""
     import orjson
 
     headers = request_headers(provider)
@@ -289,7 +294,7 @@ async def _get(
             else:
                 opened = await transport.post(url, {**headers, "content-type": "application/json"}, orjson.dumps(body))
             async with opened as response:
-                data = await response.body(MAX_BYTES)
+                data = await response.body(MAX_ANSWER_BYTES)
                 document = orjson.loads(data) if response.status == 200 else {}
     except (TransportError, TimeoutError, OSError, orjson.JSONDecodeError):
         return {}
@@ -302,14 +307,26 @@ PROBE_SECONDS = 0.3
 """How long a server on this machine may take to accept a connection."""
 ANSWER_SECONDS = 0.5
 LIST_KEPT_SECONDS = 60.0
-"""How long runs use what a server has listed without asking again."""
-LIST_SECONDS = 4.0
-"""How long a server may take where a person waits for the list and nothing else."""
-_NO_CHAT = ("embed", "whisper", "tts", "rerank", "guard", "moderation", "bge-", "nomic-", "dall-e", "flux", "ocr")
+"""How long runs use the list of a server before they ask again."""
+PERSON_LIST_SECONDS = 4.0
+"""How long a server may take if a person waits for the list."""
+_OTHER_WORDS = (
+    "embed",
+    "whisper",
+    "tts",
+    "rerank",
+    "guard",
+    "moderation",
+    "bge-",
+    "nomic-",
+    "dall-e",
+    "flux",
+    "ocr",
+)
 
 
 class ModelInventory(NamedTuple):
-    """`active` is the model that a run without one of its own gets; `problem`, why there is none."""
+    """The models that can be used. `active` is the model of a run that names none, `problem` why there is none."""
 
     models: tuple[ModelInfo, ...]
     active: ModelSelection | None
@@ -320,11 +337,11 @@ class ModelInventory(NamedTuple):
 async def list_models(
     settings: Settings, environment: Mapping[str, str], transport: Transport | None = None
 ) -> ModelInventory:
-    """Return every model that a name can mean here, and the one that a run would get."""
+    """Return all models that a name can mean here, and the one that a run would get."""
     from retinue.models.select import select_model
 
     providers = Providers(settings, environment)
-    await ask_servers(providers, transport, seconds=LIST_SECONDS)
+    await ask_servers(providers, transport, seconds=PERSON_LIST_SECONDS)
     models = {info.full_name: info for info in providers.models}
     active, problem = None, None
     try:
@@ -341,8 +358,8 @@ async def list_models(
 async def ask_servers(
     providers: Providers, transport: Transport | None = None, *, seconds: float = ANSWER_SECONDS
 ) -> None:
-    """Learn what servers have, once, also those on this machine that nobody has named. One that does not answer is
-    passed over."""
+    """Ask the servers for their models, once, including well-known servers on this machine that are not set up. A
+    server that does not answer is skipped."""
     if providers.asked:
         return
     providers.asked = True
@@ -361,7 +378,7 @@ async def ask_servers(
 
 
 async def ask_named_servers(providers: Providers, transport: Transport | None = None) -> None:
-    """Learn what the servers have that the user set up and that list their models, once."""
+    """Ask the servers that the user set up for their models, once."""
     if providers.asked_named:
         return
     servers = _named_servers(providers)
@@ -372,13 +389,13 @@ async def ask_named_servers(providers: Providers, transport: Transport | None = 
             providers.learn(server, models)
         else:
             unasked.append(server)
-    # A name that is not in a kept list may be in a new one.
+    # A name that is missing in an older list may be in a new one.
     providers.asked_named = len(unasked) == len(servers)
     await _learn(providers, unasked, transport, ANSWER_SECONDS)
 
 
 _lists: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
-"""By address and key: when a server was asked, and what it listed."""
+"""By address and key: when a server was asked, and the models that it listed."""
 
 
 def _named_servers(providers: Providers) -> list[Provider]:
@@ -390,25 +407,23 @@ async def _learn(
 ) -> None:
     if not servers:
         return
-    # The transport takes a while to load: only where somebody is there to be asked.
-
     answers = await asyncio.gather(*(served_models(server, transport, seconds=seconds) for server in servers))
     unnamed = providers.unnamed_servers()
     for server, models in zip(servers, answers, strict=True):
-        # A server that nobody named must have a model, or something else listens there.
+        # A server that is not set up must have a model, or it is another program.
         if models or (models is not None and server not in unnamed):
             providers.learn(server, models)
             _lists[server.base_url, server.api_key] = (time.monotonic(), models)
 
 
 def lists_its_models(provider: Provider) -> bool:
-    """Return whether only the server knows what it has: one of the user's own, or one with models of many makers."""
+    """Return whether only the server knows its models: it is the user's own, or has models of many makers."""
     return provider.custom or provider.local or bool(provider.listed) or not any(known_models(provider.id))
 
 
 async def default_of(providers: Providers, provider: Provider, transport: Transport | None = None) -> ModelInfo | None:
-    """Return the model to use when only the provider is known: the newest of the table's family for everyday work,
-    or the first suitable one that the server lists. None when neither is known."""
+    """Return the model to use if only the provider is known: the newest of the family for everyday work in the table,
+    or the first suitable one that the server lists. Return None if neither is known."""
     from retinue.models.select import default_model
 
     if provider.listed:
@@ -423,19 +438,19 @@ async def default_of(providers: Providers, provider: Provider, transport: Transp
 
 
 def _preferred(served: tuple[str, ...] | None, usual: tuple[str, ...], best: str | None) -> str | None:
-    """Return the first usual model that is served, else the first one that can talk."""
+    """Return the first usual model that is served, else the first one for conversations."""
     if not served or best in served:
         return best
     for model in usual:
         if model in served:
             return model
-    return first_that_talks(served)
+    return first_chat_model(served)
 
 
-def first_that_talks(served: tuple[str, ...]) -> str:
-    """Return the first model that is not one for embeddings, speech or pictures."""
+def first_chat_model(served: tuple[str, ...]) -> str:
+    """Return the first model that is not one for embeddings, speech or images."""
     for model in served:
-        if not any(word in model.lower() for word in _NO_CHAT):
+        if not any(word in model.lower() for word in _OTHER_WORDS):
             return model
     return served[0]
 
@@ -445,12 +460,11 @@ async def _ask_provider(
 ) -> tuple[str, ...] | None:
     if providers.asked or providers.asked_named:
         return providers.served(provider)
-
     return await served_models(provider, transport)
 
 
 async def _is_listening(provider: Provider) -> bool:
-    """Return whether something accepts connections there."""
+    """Return whether the address of a provider accepts connections."""
     parts = urlsplit(provider.base_url)
     try:
         async with asyncio.timeout(PROBE_SECONDS):

@@ -1,10 +1,9 @@
 """The keys of model servers and search services: stored, read from the environment, hidden from every child process.
 
-`retinue models add` keeps a key in the system's keyring, otherwise in `keys.json` in RETINUE_HOME, which only its
-owner can read. The file records for each provider the address that the key was given for, and the key is sent to no
-other address, whatever a project's settings name. A key in the environment or in the settings comes first. The
-library `keyring` is used where its backend is a real keyring; a backend that writes plain files is not used, because
-our file has stricter permissions.
+`retinue models add` stores a key in the system's keyring, or else in `keys.json` in RETINUE_HOME, which only its owner
+can read. The file records the address of each key, and the key is sent to no other address, whatever a project's
+settings name. A key in the environment or in the settings is preferred. The library `keyring` is used if its backend is
+a real keyring. A backend that writes plain files is not used, because our file has stricter permissions.
 
 Other processes can read the environment that a process was started with, even after it deleted a variable: `ps eww`,
 `/proc/PID/environ`. Therefore the program (`retinue …`) removes the keys from its environment when it starts and, on
@@ -13,10 +12,10 @@ environment belongs to that program and is not changed; child processes get it w
 variables of the known providers, RETINUE_DATABASE, and those that the user's own settings name (`apiKeyEnv`).
 `sandbox.passEnvironment` passes one on by name.
 
-Tokens of Vertex, Entra and many companies are valid for an hour, so a provider's entry may instead name a program
-(`apiKeyHelper`, a list of words, no shell) that prints the key, or an entry of the keyring (`apiKeyKeyring`,
-`SERVICE/ACCOUNT`). Such a key is used for five minutes, and requested once more when the server refuses it. Only the
-user's own settings may name a helper, because the user would not notice one that a project names.
+Tokens of Vertex, Entra and many companies are valid for an hour. Therefore a provider's entry may name a program that
+prints the key (`apiKeyHelper`, a list of words, no shell), or an entry of the keyring (`apiKeyKeyring`,
+`SERVICE/ACCOUNT`). Such a key is used for five minutes, and requested again if the server refuses it. Only the user's
+own settings may name a helper, because the user would not notice one of a project.
 
 **What this does not protect.** The file is not encrypted: other programs of the same user can read it. Agents cannot:
 their sandbox hides RETINUE_HOME, and stored keys are redacted like those of the environment. The shell that started
@@ -41,17 +40,16 @@ from retinue.core.programs import DEVNULL, prepare, spawn
 from retinue.errors import ConfigurationError
 from retinue.models.known import BUILT_IN, PRESETS
 from retinue.settings.foreign import EMPTY, read_object
-from retinue.settings.places import VARIABLE as DATABASE
-from retinue.settings.places import hide_variable, private_folder, retinue_home
+from retinue.settings.places import DATABASE_VARIABLE, hide_variable, private_folder, retinue_home
 
-FILE = "keys.json"
-SERVICE = "retinue"
-_RECOMMENDED = 1.0
-"""The priority from which on the library calls a backend a real one."""
+KEYS_FILE = "keys.json"
+KEYRING_SERVICE = "retinue"
+_MIN_BACKEND_PRIORITY = 1.0
+"""The library calls backends of this priority or more real ones."""
 
 
 class StoredKey(NamedTuple):
-    """`key` is set, or `keyring` as SERVICE/ACCOUNT. `origin` is the only place it is sent to."""
+    """A stored key: `key` itself, or `keyring` as SERVICE/ACCOUNT. It is sent to the address `origin` only."""
 
     key: str = ""
     keyring: str = ""
@@ -63,11 +61,11 @@ class StoredKey(NamedTuple):
 
 
 def keys_file(environment: Mapping[str, str]) -> Path:
-    return retinue_home(environment) / FILE
+    return retinue_home(environment) / KEYS_FILE
 
 
 def stored_keys(environment: Mapping[str, str]) -> dict[str, StoredKey]:
-    """Return what is stored, by provider. An entry that cannot be read is left out."""
+    """Return the stored keys by provider. An entry that cannot be read is left out."""
     keys = {}
     for name, entry in read_object(keys_file(environment)).data.items():
         if isinstance(entry, dict):
@@ -79,7 +77,7 @@ def stored_keys(environment: Mapping[str, str]) -> dict[str, StoredKey]:
 
 
 def secret_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored keys as variables, for the part that hides secrets by the names of variables."""
+    """Return the stored keys as variables, because secrets are redacted by the names of variables."""
     variables = {}
     for name, stored in stored_keys(environment).items():
         if stored.key:
@@ -88,9 +86,9 @@ def secret_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def store_key(provider: str, key: str, origin: str, environment: Mapping[str, str]) -> str:
-    """Keep a key, and return where, in words. Raise ConfigurationError where nothing can be written."""
+    """Store a key, and return the place for people. Raise ConfigurationError if the file cannot be written."""
     if _put_in_keyring(provider, key):
-        entry = {"keyring": f"{SERVICE}/{provider}", "origin": origin}
+        entry = {"keyring": f"{KEYRING_SERVICE}/{provider}", "origin": origin}
         where = "the system's keyring"
     else:
         entry = {"key": key, "origin": origin}
@@ -104,7 +102,7 @@ def store_key(provider: str, key: str, origin: str, environment: Mapping[str, st
 
 
 def remove_key(provider: str, environment: Mapping[str, str]) -> bool:
-    """Forget a key that was stored. Return False when there was none."""
+    """Remove a stored key. Return False if there was none."""
     stored = stored_keys(environment).get(provider)
     if stored is None:
         return False
@@ -132,7 +130,7 @@ def _edit(change: Callable[[dict[str, Any]], None], environment: Mapping[str, st
                 raise ConfigurationError(f"{path} {file.problem}.", remedy="Repair or remove it, and try again.")
             change(file.data)
             if path.exists():
-                # Someone may have widened it; the new file takes over the mode of the old one.
+                # The new file gets the mode of the old one, which someone may have widened.
                 path.chmod(0o600)
             replace_file(path, json.dumps(file.data, indent=2).encode() + b"\n", new_mode=0o600)
     except OSError as error:
@@ -143,10 +141,10 @@ def _edit(change: Callable[[dict[str, Any]], None], environment: Mapping[str, st
 
 
 def _keyring() -> Any:
-    """Return the library when it has a backend worth using, else None."""
+    """Return the library if its backend is a real keyring, else None."""
     try:
         library = importlib.import_module("keyring")
-        if library.get_keyring().priority >= _RECOMMENDED:
+        if library.get_keyring().priority >= _MIN_BACKEND_PRIORITY:
             return library
     except Exception:  # noqa: BLE001 - not installed, or a backend that fails in its own way
         return None
@@ -158,9 +156,9 @@ def _put_in_keyring(provider: str, key: str) -> bool:
     if library is None:
         return False
     try:
-        library.set_password(SERVICE, provider, key)
-        # Some backends accept everything and keep nothing.
-        return bool(library.get_password(SERVICE, provider) == key)
+        library.set_password(KEYRING_SERVICE, provider, key)
+        # Some backends accept a key and do not store it.
+        return bool(library.get_password(KEYRING_SERVICE, provider) == key)
     except Exception:  # noqa: BLE001 - every backend of the library raises its own
         return False
 
@@ -183,29 +181,29 @@ def _delete_from_keyring(entry: str) -> None:
 
 
 SEARCH_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
-VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+VARIABLE_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-_names = {*SEARCH_KEYS, DATABASE}
+_key_names = {*SEARCH_KEYS, DATABASE_VARIABLE}
 for _preset in (*BUILT_IN.values(), *PRESETS.values()):
-    _names.update(_preset.keys)
-_kept: dict[str, str] = {}
-_taking = False
+    _key_names.update(_preset.keys)
+_taken_keys: dict[str, str] = {}
+_takes_keys = False
 
 
 def take_keys() -> None:
     """Move the keys of the known providers from this process's environment into memory, and from
     now on those that settings name. Only for the program itself."""
-    global _taking
-    _taking = True
-    _take(_names)
-    if DATABASE in _kept:
-        hide_variable(_kept[DATABASE])
+    global _takes_keys
+    _takes_keys = True
+    _take(_key_names)
+    if DATABASE_VARIABLE in _taken_keys:
+        hide_variable(_taken_keys[DATABASE_VARIABLE])
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of this process with the keys: to look things up, never for a child."""
-    if _taking:
-        return {**os.environ, **_kept}
+    """Return the environment of this process with the keys. It must not be passed to a child process."""
+    if _takes_keys:
+        return {**os.environ, **_taken_keys}
     return os.environ
 
 
@@ -214,14 +212,14 @@ def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
     new: set[str] = set()
     for entry in providers.values():
         new.update(named_variables(entry))
-    new -= _names
-    _names.update(new)
-    if _taking:
+    new -= _key_names
+    _key_names.update(new)
+    if _takes_keys:
         _take(new)
 
 
 def named_variables(entry: Mapping[str, Any]) -> list[str]:
-    """Return the variables whose values a provider's entry asks for."""
+    """Return the variables that a provider's entry names."""
     named = []
     if entry.get("apiKeyEnv"):
         named.append(str(entry["apiKeyEnv"]))
@@ -229,27 +227,27 @@ def named_variables(entry: Mapping[str, Any]) -> list[str]:
     values = list(headers.values()) if isinstance(headers, Mapping) else []
     for text in (entry.get("apiKey"), *values):
         if isinstance(text, str):
-            named += [a or b for a, b in VARIABLE.findall(text)]
+            named += [a or b for a, b in VARIABLE_REFERENCE.findall(text)]
     return named
 
 
 def without_keys(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
-    """Return `given` for a program that we start: without keys, but for those that the user passes on."""
+    """Return an environment without keys for a program that we start. Keys in `passed` stay, by the user's choice."""
     variables = {}
     for name, value in environment.items():
-        if name not in _names or name in passed:
+        if name not in _key_names or name in passed:
             variables[name] = value
     return variables
 
 
 class KeysInEnvironment:
-    """Make the keys variables again for a moment, for a library that looks for them there."""
+    """Puts the keys back into the environment for a moment, for a library that reads them there."""
 
     def __enter__(self) -> None:
-        os.environ.update(_kept)
+        os.environ.update(_taken_keys)
 
     def __exit__(self, *_: object) -> None:
-        for name in _kept:
+        for name in _taken_keys:
             os.environ.pop(name, None)
 
 
@@ -258,9 +256,9 @@ def _take(names: set[str]) -> None:
     if not there:
         return
     for name in there:
-        _kept[name] = os.environ[name]
+        _taken_keys[name] = os.environ[name]
     if sys.platform == "linux":
-        # A kernel that does not show this block to us does not show it to others either.
+        # If the kernel does not show this block to us, it does not show it to others either.
         with suppress(OSError, ValueError):
             _overwrite_start_block({os.fsencode(name) for name in there})
     for name in there:
@@ -284,13 +282,13 @@ def _overwrite_start_block(names: set[bytes]) -> None:
             at += len(entry) + 1
 
 
-KEEP_SECONDS = 300.0
-LONGEST_SECONDS = 30.0
-_MOST_BYTES = 64 * 1024
+KEY_SECONDS = 300.0
+MAX_HELPER_SECONDS = 30.0
+_MAX_KEY_BYTES = 64 * 1024
 
 
 class KeyHelper(NamedTuple):
-    """Where a key comes from. `argv` or `keyring` is set."""
+    """A source of keys: the program `argv`, or the entry `keyring` of the keyring."""
 
     argv: tuple[str, ...] = ()
     keyring: str = ""
@@ -303,25 +301,26 @@ class KeyHelper(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What a person types to see the same."""
+        """The command with which a person can print the key."""
         if self.argv:
             return shlex.join(self.argv)
         return f"keyring get {self.keyring.replace('/', ' ', 1)}"
 
 
 class KeyHelperError(Exception):
-    """A helper returned no key. The text says why and holds no secret."""
+    """A helper returned no key. The text states the reason and contains no secret."""
 
 
-_given: dict[KeyHelper, tuple[float, str]] = {}
+_helper_keys: dict[KeyHelper, tuple[float, str]] = {}
+"""The last key of each helper, and when it was returned."""
 _running: dict[KeyHelper, asyncio.Future[str]] = {}
 
 
 async def helped_key(helper: KeyHelper) -> str:
-    """Return the key, at most five minutes old. Many runs that ask at once start one program.
-    Raise KeyHelperError."""
-    at, key = _given.get(helper, (0.0, ""))
-    if key and time.monotonic() - at < KEEP_SECONDS:
+    """Return the key of a helper, at most five minutes old. Concurrent runs share one call of the program. Raise
+    KeyHelperError."""
+    at, key = _helper_keys.get(helper, (0.0, ""))
+    if key and time.monotonic() - at < KEY_SECONDS:
         return key
     running = _running.get(helper)
     if running is None or running.get_loop() is not asyncio.get_running_loop():
@@ -331,14 +330,14 @@ async def helped_key(helper: KeyHelper) -> str:
 
 
 def forget_key(helper: KeyHelper) -> None:
-    """Forget a key that a server has refused: the next request gets a new one."""
-    _given.pop(helper, None)
+    """Forget a key that a server has refused. The next request gets a new one."""
+    _helper_keys.pop(helper, None)
 
 
 def _keep_key(helper: KeyHelper, done: asyncio.Future[str]) -> None:
     _running.pop(helper, None)
     if not done.cancelled() and done.exception() is None:
-        _given[helper] = (time.monotonic(), done.result())
+        _helper_keys[helper] = (time.monotonic(), done.result())
 
 
 async def _ask(helper: KeyHelper) -> str:
@@ -352,7 +351,7 @@ async def _ask(helper: KeyHelper) -> str:
 
 
 async def _run_helper(argv: tuple[str, ...], name: str) -> str:
-    """Return what a program prints, without the lines' ends."""
+    """Return the output of a program, without line ends."""
     try:
         # Only the user's own settings name a helper.
         program = prepare(argv, clearance="person", environment=without_keys(os.environ))
@@ -360,10 +359,10 @@ async def _run_helper(argv: tuple[str, ...], name: str) -> str:
     except (OSError, ValueError) as error:
         raise KeyHelperError(f"{name} cannot be started: {getattr(error, 'strerror', None) or error}") from None
     try:
-        async with asyncio.timeout(LONGEST_SECONDS):
+        async with asyncio.timeout(MAX_HELPER_SECONDS):
             out, complaint = await process.communicate()
     except TimeoutError:
-        raise KeyHelperError(f"{name} gave no key in {LONGEST_SECONDS:g} seconds") from None
+        raise KeyHelperError(f"{name} gave no key in {MAX_HELPER_SECONDS:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -371,11 +370,11 @@ async def _run_helper(argv: tuple[str, ...], name: str) -> str:
     if process.returncode != 0:
         why = " ".join(complaint.decode("utf-8", "replace").split())[:300]
         raise KeyHelperError(f"{name} ended with {process.returncode}" + (f": {why}" if why else ""))
-    return out[:_MOST_BYTES].decode("utf-8", "replace").strip()
+    return out[:_MAX_KEY_BYTES].decode("utf-8", "replace").strip()
 
 
 async def _read_keyring(helper: KeyHelper) -> str:
-    """Return the library `keyring` where it is installed, else the system's own program."""
+    """Return the key in the keyring, by the library `keyring` if it is installed, else by a program of the system."""
     service, _, account = helper.keyring.partition("/")
     try:
         library = importlib.import_module("keyring")

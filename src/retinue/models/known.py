@@ -1,13 +1,11 @@
-"""The providers and models that are known without asking anyone.
+"""The providers and models that are known without a request.
 
-Presets hold the address, key variable, wire format and quirks of a server: `{"ollama": {}}` under `providers` in
-settings, or a model named `ollama/…`, is enough. `Quirks` describe how a server differs from the one whose format it
-speaks.
+A preset holds the address, key variable, wire format and quirks of a server: `{"ollama": {}}` under `providers` in
+settings, or a model named `ollama/…`, is enough. `Quirks` describe how a server differs from the maker of its format.
 
-Windows, output limits, thinking and prices of models are data (`known_models.json`, dated;
-`tools/update_known_models.py` rewrites it), and the user's settings overrule them. A model that is not in the table
-is not an error: it gets the abilities that all its known siblings share, and no price, because unknown must not read
-as free.
+Windows, output limits, thinking and prices of models are in `known_models.json`, which has a date and is updated by
+`tools/update_known_models.py`. The user's settings override them. An unknown model gets the abilities that all known
+models of its family share, and no price, because an unknown price must not read as free.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
@@ -27,15 +25,14 @@ from retinue.models.protocol import ModelInfo, Prices
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
-    """Nothing set means: as the format's maker does it. In settings the names may be written
-    in camelCase."""
+    """How a server differs from the maker of its wire format. In settings the names may be in camelCase."""
 
     auth: str | None = None
-    """Which header carries the key: `bearer`, a header's name, or `none`."""
+    """The header with the key: `bearer`, the name of a header, or `none`."""
     stream_usage: bool = True
     """False: the server does not know `stream_options`."""
     parallel_tool_calls: bool | None = None
-    """Sent when set; False asks for one call at a time."""
+    """The value to send, if it is set; False asks for one call at a time."""
     max_tokens_key: str | None = None
     """`max_tokens` or `max_completion_tokens`."""
     system_role: str | None = None
@@ -48,9 +45,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     reasoning_required: bool = False
     """Every turn with tool calls carries the reasoning field, empty where nothing was thought."""
     assistant_after_tools: bool = False
-    """A turn of the assistant must stand between a tool's result and the user's words."""
+    """There must be a turn of the assistant between a tool's result and a message of the user."""
     call_id_length: int = 0
-    """Tool call ids have exactly so many letters and digits; 0: as they are."""
+    """The exact number of letters and digits of a call id; 0: any."""
     thinking: str | None = None
     """Anthropic format: `budget`, `adaptive` or `none`."""
     temperature: bool = True
@@ -59,13 +56,12 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Whether cache marks are sent. None: in the Anthropic format, and through OpenRouter to
     Claude and Gemini."""
     cache_ttl: str | None = None
-    """How long what is marked stays in the cache: `5m` or `1h`, whose writing costs more. None: an
-    hour for a run that has started agents and waits for them, else five minutes."""
+    """How long the cache is kept: `5m`, or `1h` at a higher price. None: an hour for a run that has started agents,
+    else five minutes."""
     cache_key: bool | None = None
     """Whether `prompt_cache_key` is sent. None: to OpenAI and Azure."""
     documents: str | None = None
-    """Chat format: how a PDF is sent, `file` (OpenAI, OpenRouter) or `document_url` (Mistral).
-    None: as text. Other formats send it as their makers document."""
+    """How a PDF is sent in the chat format: `file` (OpenAI, OpenRouter) or `document_url` (Mistral). None: as text."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Merged into every request."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -73,50 +69,35 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Quirks | Mapping[str, Any] | None) -> Quirks:
-        """Raise ConfigurationError for a name or a value that means nothing."""
+        """Return the quirks of an entry in settings. Raise ConfigurationError for an unknown name or a wrong value."""
         if isinstance(value, Quirks):
             return value
-        return cls._read(value) if value else NO_QUIRKS
-
-    @classmethod
-    def _read(cls, data: Mapping[str, Any]) -> Self:
-        types = cls.__annotations__
-        values: dict[str, Any] = {}
-        for key, value in data.items():
-            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in str(key)).replace("-", "_")
-            if name not in types:
-                names = ", ".join(types)
+        if not value:
+            return NO_QUIRKS
+        quirks: dict[str, Any] = {}
+        for key, setting in value.items():
+            name = re.sub("(?=[A-Z])", "_", str(key)).lower().replace("-", "_")
+            if name not in cls.__struct_fields__:
+                names = ", ".join(cls.__struct_fields__)
                 raise ConfigurationError(f"There is no quirk '{key}'.", remedy=f"Known: {names}.")
-            if value is None:
-                continue
-            expected = _wanted_type(str(types[name]))
-            if not isinstance(value, expected):
-                raise ConfigurationError(f"The quirk '{key}' cannot be {value!r}.", remedy=f"Use {_NAMES[expected]}.")
-            values[name] = value
-        return cls(**values)
+            if setting is not None:
+                quirks[name] = setting
+        try:
+            return convert(quirks, cls)
+        except ValidationError as error:
+            remedy = "Correct `quirks` of the provider in the settings."
+            raise ConfigurationError(f"The quirks of a provider cannot be used: {error}.", remedy=remedy) from None
 
 
 NO_QUIRKS = Quirks()
-
-_NAMES: dict[type, str] = {bool: "true or false", str: "a text", int: "a whole number", Mapping: "an object"}
-
-
-def _wanted_type(annotation: str) -> type:
-    if annotation.startswith("Mapping"):
-        return Mapping
-    if annotation.startswith("int"):
-        return int
-    if annotation.startswith("bool"):
-        return bool
-    return str
 
 
 Api = Literal["anthropic", "openai", "openai-responses", "gemini", "embedded"]
 
 
 class Preset(NamedTuple):
-    """`keys` and `urls` are environment variables, the first that is set counts. `needs_key` is
-    False for servers that people run themselves."""
+    """A well-known server. `keys` and `urls` are environment variables, of which the first that is set is used.
+    `needs_key` is False for servers that people run themselves."""
 
     api: Api
     url: str
@@ -149,12 +130,12 @@ BUILT_IN: dict[str, Preset] = {
 
 # api-docs.deepseek.com/guides/thinking_mode: "The `reasoning_content` in the thinking mode must be passed back";
 # Kimi: "thinking is enabled but reasoning_content is missing in assistant tool call message" (openclaw#73417).
-_REQUIRED = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+_REASONING_REQUIRED = {"reasoning_field": "reasoning_content", "reasoning_required": True}
 # docs.z.ai preserved thinking: returned where there is any.
-_CONTENT = {"reasoning_field": "reasoning_content"}
+_REASONING_CONTENT = {"reasoning_field": "reasoning_content"}
 # openrouter.ai/docs reasoning tokens: the details go back as they came.
 # openrouter.ai/docs "PDF inputs": a `file` part.
-_DETAILS = {"reasoning_field": "reasoning_details", "documents": "file"}
+_REASONING_DETAILS = {"reasoning_field": "reasoning_details", "documents": "file"}
 # pydantic-ai models/mistral.py and #9096: a turn between tool and user, ids of nine letters or digits.
 # docs.mistral.ai "Document QnA" and the same file: a PDF as `document_url`.
 _MISTRAL = {"assistant_after_tools": True, "call_id_length": 9, "documents": "document_url"}
@@ -166,15 +147,17 @@ PRESETS: dict[str, Preset] = {
     "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), needs_key=False),
     "llama.cpp": Preset("openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False),
     "lmstudio": Preset("openai", "http://localhost:1234/v1", (), needs_key=False),
-    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), quirks=_DETAILS),
-    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), quirks=_REQUIRED),
+    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), quirks=_REASONING_DETAILS),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), quirks=_REASONING_REQUIRED),
     "azure": Preset("openai", "", ("AZURE_OPENAI_API_KEY",), ("AZURE_OPENAI_ENDPOINT",), quirks={"auth": "api-key"}),
     "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
     "mistral": Preset("openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), quirks=_MISTRAL),
     "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
     "xai": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
-    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY"), quirks=_REQUIRED),
-    "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY"), quirks=_CONTENT),
+    "moonshot": Preset(
+        "openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY"), quirks=_REASONING_REQUIRED
+    ),
+    "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY"), quirks=_REASONING_CONTENT),
     "qwen": Preset("openai", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
     "minimax": Preset("openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",), quirks=_MINIMAX),
     "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
@@ -193,7 +176,7 @@ OTHER_NAMES = {
     "together-ai": "together",
     "azure-openai": "azure",
 }
-"""Ids that other programs use for the same provider."""
+"""Ids of providers in other programs."""
 
 DEFAULT_MODELS: dict[str, tuple[str, ...]] = {
     "anthropic": ("sonnet",),
@@ -201,8 +184,8 @@ DEFAULT_MODELS: dict[str, tuple[str, ...]] = {
     "openai": ("gpt", "sol"),
     "gemini": ("gemini",),
 }
-"""The words of the family to use when only a key was given; the newest of it is taken. For other makers it is the
-first model of the table."""
+"""The words of the family to use if only a key is known; its newest model is used. For other makers it is the first
+model of the table."""
 
 USUAL_MODELS: dict[str, tuple[str, ...]] = {
     "openrouter": ("anthropic/claude-sonnet-5.5", "openai/gpt-6.1-sol"),
@@ -210,24 +193,22 @@ USUAL_MODELS: dict[str, tuple[str, ...]] = {
     "fireworks": ("accounts/fireworks/models/gpt-oss-120b", "accounts/fireworks/models/kimi-k2-instruct"),
     "cerebras": ("gpt-oss-120b", "qwen-3-coder-480b"),
 }
-"""Of providers that serve models of many makers and have no table: those to use when only a key was given, the best
-first. One that the server does not list is passed over."""
+"""The models to use if only a key is known, the best first, of providers that serve models of many makers. A model that
+the server does not list is skipped."""
 
 
-SHARED = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
-"""Providers that serve the models of another one."""
+SAME_MODELS = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
+"""Providers with the models of another one."""
 
 FREE = Prices(0.0, 0.0, 0.0, 0.0)
-UNKNOWN = ModelInfo("", "", window=128_000, max_output=8_192, thinking=False, images=False)
-UNKNOWN_WINDOW_ELSEWHERE = 32_768
-"""The window assumed for an unknown model on a server of the user's own: smaller than elsewhere."""
+UNKNOWN_MODEL = ModelInfo("", "", window=128_000, max_output=8_192, thinking=False, images=False)
+UNKNOWN_LOCAL_WINDOW = 32_768
+"""The window that is assumed for an unknown model on a server of the user."""
 
-_READING_BRIDGES = frozenset(
-    {"anthropic", "bedrock", "google", "google-cloud", "google-gla", "google-vertex", "mistral"}
-)
-"""Providers behind the bridge to which pydantic-ai sends PDFs as such."""
+_PDF_BRIDGES = frozenset({"anthropic", "bedrock", "google", "google-cloud", "google-gla", "google-vertex", "mistral"})
+"""Providers to which pydantic-ai sends PDFs unchanged."""
 
-_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
+_ID_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 
 
 def table_date() -> str:
@@ -242,12 +223,12 @@ def table_source() -> str:
 
 
 def known_models(provider: str) -> Iterator[ModelInfo]:
-    """Yield the models of a provider, the newest of a family first. Empty for unknown providers."""
+    """Yield the models of a provider, the newest of a family first."""
     for model, row in _rows(provider).items():
         yield _info(provider, model, row)
 
 
-_ROUTES = {
+_OPENROUTER_MAKERS = {
     "anthropic": "anthropic",
     "openai": "openai",
     "gemini": "google",
@@ -259,13 +240,12 @@ _ROUTES = {
     "qwen": "qwen",
     "minimax": "minimax",
 }
-"""What OpenRouter calls the makers."""
+"""The makers by their names at OpenRouter."""
 
 
 def routed_models() -> Iterator[str]:
-    """Yield the makers' models as OpenRouter names them: `anthropic/claude-sonnet-5.5`. It is asked for its own
-    list where one is wanted; this one needs no request."""
-    for maker, route in _ROUTES.items():
+    """Yield the makers' models by their names at OpenRouter: `anthropic/claude-sonnet-5.5`. This needs no request."""
+    for maker, route in _OPENROUTER_MAKERS.items():
         for model in _rows(maker):
             name = model.lower()
             if maker == "anthropic":
@@ -274,8 +254,8 @@ def routed_models() -> Iterator[str]:
 
 
 def known_model(provider: str, model: str) -> ModelInfo | None:
-    """Return what is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
-    name has the facts of the plain one and stays as it was given, since it pins a snapshot."""
+    """Return the facts about exactly this model. Dots and case do not matter. A name with a date or `-latest` has the
+    facts of the plain name and stays unchanged, because it pins a snapshot."""
     match = _find(provider, model)
     if match is None:
         return None
@@ -283,8 +263,8 @@ def known_model(provider: str, model: str) -> ModelInfo | None:
 
 
 def describe_model(provider: str, model: str) -> ModelInfo:
-    """Never fails. A model of another maker (`openrouter/anthropic/claude-…`) takes that model's
-    abilities without its price; an unknown one what all of its siblings have in common."""
+    """Return the facts about any model. One of another maker (`openrouter/anthropic/claude-…`) has the abilities of
+    that model but not its price; an unknown one has those that all models of its family share."""
     info = known_model(provider, model)
     if info is not None:
         return info
@@ -295,32 +275,31 @@ def describe_model(provider: str, model: str) -> ModelInfo:
 
 
 def wants_responses(model: str) -> bool:
-    """Return True for a model that thinks and uses tools together only through the Responses API."""
+    """Return whether a model can use tools and think together in the Responses API only."""
     match = _find("openai", model)
     return bool(match and match[1].get("responses"))
 
 
 def makers_id(model: str) -> str:
-    """Return the maker's id of a model that a cloud has its own for: Bedrock writes
-    `us.anthropic.claude-sonnet-5-5-20261001-v1:0`, Vertex `claude-sonnet-5-5@20261001`."""
+    """Return the maker's id for that of a cloud. Bedrock writes `us.anthropic.claude-sonnet-5-5-20261001-v1:0`, Vertex
+    `claude-sonnet-5-5@20261001`."""
     bare = re.sub(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|meta|mistral|amazon|cohere)\.", "", model)
-    return _DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
+    return _ID_DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
 
 
 def describe_bridged(provider: str, name: str) -> ModelInfo:
-    """Return what is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
-    abilities of the same model at its maker, without a price."""
+    """Return the facts about a model such as `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0`: those of the same
+    model at its maker, without a price."""
     info = known_elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
     if info is None:
         return ModelInfo(provider, name)
-    reads = info.images and name.partition(":")[0] in _READING_BRIDGES
+    reads = info.images and name.partition(":")[0] in _PDF_BRIDGES
     return replace(info, provider=provider, id=name, prices=None, documents=reads)
 
 
 def takes_responses(model: str) -> bool:
-    """Return True for every thinking model of OpenAI's: from GPT-5.2 on Chat Completions refuses efforts
-    beside tools, and from 5.6 tools as such (pipecat#4043, litellm#34569); the Responses API takes
-    them all."""
+    """Return whether OpenAI's Responses API is used: for every thinking model. Chat Completions refuses efforts beside
+    tools from GPT-5.2 on, and all tools from 5.6 on (pipecat#4043, litellm#34569)."""
     name = model.rpartition("/")[2].lower()
     if re.match(r"o[134](?![a-z0-9])", name):
         return True
@@ -328,7 +307,7 @@ def takes_responses(model: str) -> bool:
 
 
 def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> ModelInfo:
-    """Return `info` as the `models` setting (or a provider's own list) corrects it."""
+    """Return `info` with the corrections of the `models` setting, or of a provider's own list."""
     if not override:
         return info
     prices = override.get("prices")
@@ -337,20 +316,14 @@ def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> Model
             info,
             prices=Prices(prices["input"], prices["output"], prices.get("cacheRead"), prices.get("cacheWrite")),
         )
-    same = ("name", "window", "thinking", "images", "documents")
-    changed: dict[str, Any] = {}
-    for name in same:
-        if name in override:
-            changed[name] = override[name]
-    if "maxOutput" in override:
-        changed["max_output"] = override["maxOutput"]
-    info = replace(info, **changed)
-    # An answer is a part of the window, also where only the window was corrected.
+    names = {"maxOutput": "max_output"} | {name: name for name in ("name", "window", "thinking", "images", "documents")}
+    info = replace(info, **{field: override[name] for name, field in names.items() if name in override})
+    # The output limit cannot exceed the window, even if only the window was corrected.
     return replace(info, max_output=min(info.max_output, info.window))
 
 
 def same_name(model: str) -> str:
-    """Return how two spellings of one id compare: case and dots do not matter."""
+    """Return an id in the spelling in which ids are compared: case and dots do not matter."""
     return model.lower().replace(".", "-")
 
 
@@ -363,7 +336,7 @@ def _table() -> dict[str, Any]:
 
 
 def _rows(provider: str) -> Mapping[str, Any]:
-    rows: Mapping[str, Any] = _table()["providers"].get(SHARED.get(provider, provider), {})
+    rows: Mapping[str, Any] = _table()["providers"].get(SAME_MODELS.get(provider, provider), {})
     return rows
 
 
@@ -376,20 +349,17 @@ def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
     key = keys.get(same_name(model))
     if key is not None:
         return key, rows[key]
-    key = keys.get(same_name(_DATE.sub("", model)))
+    key = keys.get(same_name(_ID_DATE.sub("", model)))
     if key is None:
         return None
     return (model, rows[key])
 
 
 def known_elsewhere(model: str) -> ModelInfo | None:
-    """Return what is known of the same model at its maker, by the last part of a path, without an Ollama tag."""
+    """Return the facts about the same model at its maker, found by the last part of a path without an Ollama tag."""
     bare = model.rpartition("/")[2].partition(":")[0]
-    for provider in _table()["providers"]:
-        info = known_model(provider, bare) or known_model(provider, model)
-        if info is not None:
-            return info
-    return None
+    infos = (known_model(provider, bare) or known_model(provider, model) for provider in _table()["providers"])
+    return next(filter(None, infos), None)
 
 
 def _from_siblings(provider: str, model: str) -> ModelInfo:
@@ -406,19 +376,17 @@ def _from_siblings(provider: str, model: str) -> ModelInfo:
                 thinking=all(info.thinking for info in family) or _thinks_by_name(provider, model),
                 images=all(info.images for info in family),
             )
-    window = UNKNOWN.window if siblings else UNKNOWN_WINDOW_ELSEWHERE
-    return replace(UNKNOWN, provider=provider, id=model, window=window)
+    window = UNKNOWN_MODEL.window if siblings else UNKNOWN_LOCAL_WINDOW
+    return replace(UNKNOWN_MODEL, provider=provider, id=model, window=window)
 
 
 def _thinks_by_name(provider: str, model: str) -> bool:
-    """A GPT that is newer than the table thinks, as all since GPT-5 do."""
-    return SHARED.get(provider, provider) == "openai" and takes_responses(model)
+    """Return whether it is a GPT that is newer than the table: all think since GPT-5."""
+    return SAME_MODELS.get(provider, provider) == "openai" and takes_responses(model)
 
 
 def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
-    prices = None
-    if "prices" in row:
-        prices = _prices(row["prices"])
+    prices = _prices(row["prices"]) if "prices" in row else None
     if prices is not None and "above" in row:
         start, above = row["above"]
         prices = replace(prices, above=(start, _prices(above)))
@@ -426,5 +394,4 @@ def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
 
 
 def _prices(values: list[Any]) -> Prices:
-    taken, output, read, write = (*values, None, None)[:4]
-    return Prices(taken, output, read, write)
+    return Prices(*values)

@@ -20,7 +20,7 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 class ThinkTags:
-    """Splits a stream of text. `done` is set once all that follows is plain text."""
+    """Splits a stream into thinking and text. `done` is set when all further pieces are text."""
 
     __slots__ = ("_closed", "_held", "_inside", "done")
 
@@ -36,8 +36,7 @@ class ThinkTags:
             self.done = True
 
     def split(self, piece: str) -> tuple[str, str]:
-        """Return what of `piece` is thinking and what is text; an end that may be a part of a tag
-        is held back."""
+        """Return the thinking and the text in `piece`. An end that may belong to a tag is held back."""
         if self._closed:
             return "", self._begin_text(piece)
         text = self._held + piece
@@ -62,13 +61,13 @@ class ThinkTags:
         return text[: len(text) - incomplete], ""
 
     def _begin_text(self, piece: str) -> str:
-        """The answer begins after the empty lines that follow the closing tag."""
+        """Return a piece without the empty lines after the closing tag."""
         text = piece.lstrip()
         self.done = bool(text)
         return text
 
-    def rest(self) -> str:
-        """Return what was held back when the stream ends."""
+    def finish(self) -> str:
+        """Return the text that was held back when the stream ends."""
         held, self._held = self._held, ""
         return held
 
@@ -93,15 +92,15 @@ _STOPS: dict[str, StopReason] = {
     "sensitive": "refusal",
 }
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-_BROKEN = ("error", "insufficient_system_resource", "network_error")
-"""Ends that are failures: OpenRouter's, DeepSeek's and z.ai's."""
+_FAILED_STOPS = ("error", "insufficient_system_resource", "network_error")
+"""Stop reasons of failures: OpenRouter's, DeepSeek's and z.ai's."""
 
 
 _MINIMAX_CODES = {1002: "rate_limit", 1004: "authentication", 1008: "insufficient_balance", 2049: "invalid_api_key"}
 
 
 def _minimax_error(event: Any) -> dict[str, Any] | None:
-    """MiniMax says some errors in an answer with status 200: `{"base_resp": {"status_code": 2049,
+    """Return an error that MiniMax reports with status 200: `{"base_resp": {"status_code": 2049,
     "status_msg": "invalid api key"}}` (MiniMax-01#37, MiniMax-M2.5#18)."""
     status = event.get("base_resp")
     if not isinstance(status, dict) or not status.get("status_code"):
@@ -111,8 +110,8 @@ def _minimax_error(event: Any) -> dict[str, Any] | None:
 
 
 class ChatReader:
-    """Chunks merge by index where there is one; servers without it, or with the same index for
-    every call, are told apart by id and name."""
+    """Reads a stream. Pieces of a call are merged by index. Ids and names separate the calls of servers that send no
+    index, or the same one for all calls."""
 
     done = False
 
@@ -160,7 +159,7 @@ class ChatReader:
         content = delta.get("content")
         if content:
             if isinstance(content, str):
-                self._say(content)
+                self._add_text(content)
             else:
                 self._merge_list(content)
         if refusal := delta.get("refusal"):
@@ -170,8 +169,8 @@ class ChatReader:
         if legacy := delta.get("function_call"):
             self._call({"index": 0, "function": legacy})
 
-    def _say(self, content: str) -> None:
-        """Text, of which a beginning in `<think>` tags is thinking."""
+    def _add_text(self, content: str) -> None:
+        """Add text; a beginning in `<think>` tags is thinking."""
         if self._tags.done:
             self._draft.text(content)
             return
@@ -182,12 +181,12 @@ class ChatReader:
             self._draft.text(text)
 
     def _merge_list(self, content: Any) -> None:
-        """Content as a list of typed parts, as Mistral sends it."""
-        for part in content:
-            if part["type"] == "text":
-                self._draft.text(part["text"])
-            elif part["type"] == "thinking":
-                inner = part["thinking"]
+        """Add a list of blocks, as Mistral sends it."""
+        for block in content:
+            if block["type"] == "text":
+                self._draft.text(block["text"])
+            elif block["type"] == "thinking":
+                inner = block["thinking"]
                 pieces = [inner] if isinstance(inner, str) else [str(piece.get("text") or "") for piece in inner]
                 for piece in pieces:
                     self._draft.thinking(piece)
@@ -220,11 +219,11 @@ class ChatReader:
             return bool(name)
         if not name or not call.pieces:
             return False
-        whole = call.arguments.strip()
-        return bool(arguments) and bool(whole) and parse_arguments(whole)[1] is None
+        complete = call.arguments.strip()
+        return bool(arguments) and bool(complete) and parse_arguments(complete)[1] is None
 
     def _keep_details(self, details: Any) -> None:
-        """OpenRouter's reasoning details: pieces with the same index and type are one."""
+        """Merge OpenRouter's reasoning details: pieces with the same index and type belong together."""
         for piece in details:
             last = self._details[-1] if self._details else None
             if last is None or last.get("type") != piece.get("type") or last.get("index") != piece.get("index"):
@@ -232,9 +231,9 @@ class ChatReader:
                 continue
             for key, value in piece.items():
                 if key in ("text", "summary", "data") and isinstance(last.get(key), str) and isinstance(value, str):
-                    # MiniMax repeats what came before in every piece; the others send only what is new.
-                    again = len(last[key]) > 8 and value.startswith(last[key])
-                    last[key] = value if again else last[key] + value
+                    # MiniMax repeats the earlier text in every piece; the others send only the new text.
+                    repeats = len(last[key]) > 8 and value.startswith(last[key])
+                    last[key] = value if repeats else last[key] + value
                 elif value is not None:
                     last[key] = value
         if self._thinking is None:
@@ -243,13 +242,13 @@ class ChatReader:
 
     def _stop(self, choice: Any) -> None:
         reason = str(choice["finish_reason"])
-        if remainder := self._tags.rest():
+        if remainder := self._tags.finish():
             self._draft.text(remainder)
         # Z.ai.
         if reason == "model_context_window_exceeded":
             self._draft.fail_full()
             return
-        if reason in _BROKEN:
+        if reason in _FAILED_STOPS:
             error = choice.get("error") or {"type": reason, "message": f"it stopped with '{reason}'"}
             self._draft.fail(from_error(self._wire, error))
             return
@@ -259,7 +258,7 @@ class ChatReader:
 
     def _count(self, usage: Any) -> None:
         details = usage.get("prompt_tokens_details") or {}
-        # The name differs: OpenAI's details, DeepSeek's prompt_cache_hit_tokens, Kimi's cached_tokens at the top.
+        # The names differ: OpenAI's details, DeepSeek's prompt_cache_hit_tokens, Kimi's cached_tokens at the top.
         read = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens") or 0
         self._draft.usage = replace_usage(
             self._draft.usage,
@@ -268,15 +267,15 @@ class ChatReader:
             cache_read=read,
             cache_write=details.get("cache_write_tokens") or 0,
         )
-        # OpenRouter says what it charges.
+        # OpenRouter reports the cost.
         cost = usage.get("cost")
         if isinstance(cost, (int, float)):
             self._draft.usage = replace(self._draft.usage, cost_usd=float(cost))
 
 
 def _output(usage: Any) -> Any:
-    """Tokens that were written. xAI counts thinking beside `completion_tokens`, everyone else in
-    it (litellm llms/xai/chat/transformation.py): the total tells which."""
+    """Return the output tokens. xAI reports thinking beside `completion_tokens`, all others include it (litellm
+    llms/xai/chat/transformation.py); the total shows which."""
     spoken, total, prompt = usage.get("completion_tokens"), usage.get("total_tokens"), usage.get("prompt_tokens")
     thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
     numbers = all(isinstance(number, int) for number in (spoken, total, prompt, thought))

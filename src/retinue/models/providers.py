@@ -1,10 +1,10 @@
-"""The model servers that can be used from here: built in, well known, or described in settings.
+"""The model servers that can be used from here: built-in, well-known, or described in settings.
 
-A provider is its address, wire format and key, taken from its preset, its entry in settings and the environment. A
-key is only taken from where the user put it, and only sent to where the user sends it. A provider that comes from a
-project's files may neither name a variable nor get a key at an address of its own, this machine included, until the
-user has consented to the file; otherwise a cloned repository could collect keys. Until then it works without a key,
-and a note says so. Nothing in this module prints a key.
+A provider has an address, a wire format and a key, from its preset, its entry in settings and the environment. A key is
+only read from the places that the user chose, and only sent to the address that the user chose. Until the user has
+consented to a project's file, a provider of that file may not name a variable or receive a key at an address of its
+own, not even on this machine. Otherwise a cloned repository could collect keys. It then works without a key, and a note
+says so. Nothing in this module prints a key.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
-from retinue.models.keys import VARIABLE, KeyHelper, StoredKey, named_variables, stored_keys
+from retinue.models.keys import VARIABLE_REFERENCE, KeyHelper, StoredKey, named_variables, stored_keys
 from retinue.models.known import (
     BUILT_IN,
     FREE,
     OTHER_NAMES,
     PRESETS,
-    UNKNOWN_WINDOW_ELSEWHERE,
+    UNKNOWN_LOCAL_WINDOW,
     Api,
     Preset,
     describe_model,
@@ -46,8 +46,8 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Provider(NamedTuple):
-    """Ready to build a model from. `problem` says why it cannot be used; None when it can.
-    `custom` means its address is not the maker's own."""
+    """A model server. `problem` is the reason why it cannot be used, or None. `custom`: its address is not that of the
+    maker."""
 
     id: str
     api: Api
@@ -59,13 +59,13 @@ class Provider(NamedTuple):
     listed: tuple[ModelInfo, ...] = ()
     key_source: str = ""
     helper: KeyHelper | None = None
-    """Returns the key when it is needed; `api_key` is empty then."""
+    """The source of a key that is not known yet; `api_key` is empty then."""
     key_variable: str | None = None
     """The variable to set or correct when the key is refused."""
     origin: Origin = DEFAULT
     custom: bool = False
     api_by_model: bool = False
-    """Nobody chose the wire format, and the server speaks both of OpenAI's: the model decides."""
+    """The server has both wire formats of OpenAI, and the user chose none: the model decides."""
     problem: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -74,14 +74,14 @@ class Provider(NamedTuple):
         return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"
 
     def api_for(self, model: str) -> Api:
-        """Return the wire format in which this model is asked."""
+        """Return the wire format of requests to a model."""
         if self.api_by_model and takes_responses(model):
             return "openai-responses"
         return self.api
 
     def url_for(self, model: str) -> str:
-        """Return the base URL for this model. Azure's dated versions have a path per deployment, but for
-        the Responses API."""
+        """Return the base URL for a model. Azure's dated versions have a path for each deployment, except in the
+        Responses API."""
         url = self.base_url
         if self.api_for(model) == "openai-responses":
             url = url.replace("/deployments/{model}", "")
@@ -89,23 +89,23 @@ class Provider(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """True when its address is on this machine."""
+        """Whether its address is on this machine."""
         return self.api != "embedded" and is_loopback(self.base_url)
 
     @property
     def computes_answers(self) -> bool:
-        """Return whether it is a program that computes on this machine, so that its tokens cost nothing."""
+        """Whether it is a program that runs models on this machine, so that its tokens are free."""
         return self.local and self.id in PRESETS and not PRESETS[self.id].needs_key
 
     @property
     def runs_models(self) -> bool:
-        """Return whether it is a server on this machine that runs models itself, not a way to one of the makers."""
+        """Whether it is a server on this machine that runs models itself, and not a proxy of a maker."""
         known_maker = self.id in BUILT_IN or (self.id in PRESETS and PRESETS[self.id].needs_key)
         return self.api == "openai" and not known_maker and self.local
 
 
 class ProviderMaker:
-    """One provider from its preset, its entry in settings and the environment."""
+    """Makes a provider from its preset, its entry in settings and the environment."""
 
     def __init__(
         self,
@@ -120,9 +120,10 @@ class ProviderMaker:
         self.api: Api = entry.get("api", preset.api)
         self.notes: list[str] = []
         self._ignored_helper = ""
-        self.given, self.stored = environment, stored
+        self.full_environment, self.stored = environment, stored
         self.base_url, self.trusted = self._address()
         self.environment: Mapping[str, str] = environment if self.trusted else {}
+        """The variables whose values may be sent to the address."""
 
     def make(self) -> Provider:
         """Return the provider, without the models that its entry lists."""
@@ -155,9 +156,9 @@ class ProviderMaker:
         )
 
     def _address(self) -> tuple[str, bool]:
-        """Return the address, and whether the environment's secrets may go there."""
+        """Return the address, and whether secrets of the environment may be sent to it."""
         for variable in self.preset.urls:
-            url = self.given.get(variable, "").strip()
+            url = self.full_environment.get(variable, "").strip()
             if url:
                 if variable == "OLLAMA_HOST":
                     url = ollama_url(url)
@@ -171,7 +172,7 @@ class ProviderMaker:
         return self._azure(url), safe
 
     def _azure(self, url: str) -> str:
-        """Azure's endpoint is a resource; the path to its OpenAI interface is always the same."""
+        """Return the address with the path of Azure's OpenAI interface: Azure's own address names a resource."""
         if self.name != "azure" or "/openai" in url:
             return url
         path = "/openai/v1"
@@ -181,7 +182,8 @@ class ProviderMaker:
         return url.removesuffix("/v1") + path
 
     def _api_by_model(self, custom: bool) -> bool:
-        """OpenAI itself and Azure, whose dated versions have the Responses API since 2025-03."""
+        """Return whether the model decides the format: at OpenAI and at Azure, whose dated versions have the Responses
+        API since 2025-03."""
         if "api" in self.entry:
             return False
         if self.name == "azure":
@@ -192,13 +194,13 @@ class ProviderMaker:
     def _api_version(self) -> dict[str, str]:
         version = self.entry.get("apiVersion")
         if not version and self.name == "azure":
-            version = self.given.get("OPENAI_API_VERSION", "")
+            version = self.full_environment.get("OPENAI_API_VERSION", "")
         if version:
             return {"api-version": version}
         return {}
 
     def _helper(self) -> KeyHelper | None:
-        """Return the helper that returns the key on demand, if the entry names one and may."""
+        """Return the key helper of the entry, if there is one and the user wrote it."""
         argv, keyring = tuple(self.entry.get("apiKeyHelper", ())), self.entry.get("apiKeyKeyring", "")
         if not argv and not keyring:
             return None
@@ -216,9 +218,9 @@ class ProviderMaker:
         return KeyHelper(keyring=keyring)
 
     def _key(self) -> tuple[str, str]:
-        """Return the key and where it is from. A text without `$` is the key itself."""
+        """Return the key and its source. A text without `$` is the key itself."""
         written = self.entry.get("apiKey", "")
-        match = VARIABLE.fullmatch(written)
+        match = VARIABLE_REFERENCE.fullmatch(written)
         if written and not match:
             if not self.origin.personal:
                 self.notes.append(f"{self.origin.where} holds a key in plain text; use apiKeyEnv and a variable")
@@ -231,12 +233,12 @@ class ProviderMaker:
             value = self.environment.get(name, "").strip()
             if value:
                 return value, name
-            if not self.trusted and self.given.get(name):
+            if not self.trusted and self.full_environment.get(name):
                 self.notes.append(self._withheld(name))
         return "", ""
 
     def _may_have_stored(self) -> bool:
-        """Return whether a stored key was given for this address."""
+        """Return whether there is a stored key for this address."""
         own = origin_of(self.base_url)
         return self.stored is not None and own is not None and own == origin_of(self.stored.origin)
 
@@ -256,7 +258,7 @@ class ProviderMaker:
         return written.strip("${}") or next(iter(self.preset.keys), None)
 
     def _named_variable(self) -> str | None:
-        """Return the variable that the entry names, if it may."""
+        """Return the variable that the entry names, if it is allowed to."""
         named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
         if self.origin.believed:
             return named
@@ -272,7 +274,7 @@ class ProviderMaker:
             elif missing:
                 self.notes.append(f"the header '{name}' of '{self.name}' is left out: ${missing[0]} is not set")
             else:
-                headers[name] = VARIABLE.sub(lambda m: self.environment[m[1] or m[2]], value)
+                headers[name] = VARIABLE_REFERENCE.sub(lambda m: self.environment[m[1] or m[2]], value)
         return headers
 
     def _withheld(self, variable: str) -> str:
@@ -294,40 +296,37 @@ class ProviderMaker:
         return f"'{self.name}' has no key: set {' or '.join(variables)}{self._ignored_helper}"
 
 
-_OWN_SERVER = Preset("openai", "", needs_key=False)
+_CUSTOM_PRESET = Preset("openai", "", needs_key=False)
 
 
 class Providers:
-    """All providers as `settings` and `environment` have them. Each is made when it is asked for."""
+    """All providers of `settings` and `environment`. Each is made when it is first used."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         self.settings = settings
         self.environment = environment
-        self._made: dict[str, Provider | None] = {}
+        self._providers: dict[str, Provider | None] = {}
         self._served: dict[str, tuple[str, ...]] = {}
         self.asked = False
-        """True once all servers were asked for their models (`inventory.py`)."""
+        """Whether all servers were asked for their models (`inventory.py`)."""
         self.asked_named = False
-        """True once the servers that the user set up were asked."""
+        """Whether the servers that the user set up were asked."""
         self.foreign_servers: dict[str, str] = {}
-        """Servers at a usual port of this machine that are not asked, with the user to whom each belongs."""
+        """Servers of other users at usual ports of this machine, which are not asked, with their owners."""
 
     def get(self, name: str) -> Provider | None:
         """Return the provider of that id, in any spelling, or None for an unknown one."""
         key = name.strip().lower()
         if key not in self.described:
             key = OTHER_NAMES.get(key, key)
-        if key not in self._made:
-            self._made[key] = self._make(key)
-        return self._made[key]
+        if key not in self._providers:
+            self._providers[key] = self._make(key)
+        return self._providers[key]
 
     @cached_property
     def described(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
         """The entries of settings by lower-case id, with the id as written."""
-        entries = {}
-        for name, entry in self.settings.providers.items():
-            entries[name.strip().lower()] = (name, entry)
-        return entries
+        return {name.strip().lower(): (name, entry) for name, entry in self.settings.providers.items()}
 
     @cached_property
     def stored(self) -> Mapping[str, StoredKey]:
@@ -335,21 +334,17 @@ class Providers:
         return stored_keys(self.environment)
 
     def configured(self) -> Iterator[Provider]:
-        """Yield the usable ones that the user set up: built-in with a key, those of settings, well-known ones
-        with a key or an address in the environment, and servers on this machine that were found."""
+        """Yield the usable providers that the user set up: built-in ones with a key, those of settings, well-known ones
+        with a key or an address in the environment, and servers on this machine that answered."""
         for name in dict.fromkeys((*BUILT_IN, *self.described, *PRESETS)):
             provider = self.get(name)
             if provider is not None and provider.problem is None and self._is_set_up(name, provider):
                 yield provider
 
     def unnamed_servers(self) -> list[Provider]:
-        """Return the well-known servers of this machine, at their usual addresses, that nobody has named."""
-        servers = []
-        for name, preset in PRESETS.items():
-            provider = self.get(name)
-            if provider is not None and not preset.needs_key and not self._is_set_up(name, provider):
-                servers.append(provider)
-        return servers
+        """Return the well-known servers at their usual addresses on this machine that the user has not set up."""
+        local = [(name, self.get(name)) for name, preset in PRESETS.items() if not preset.needs_key]
+        return [provider for name, provider in local if provider is not None and not self._is_set_up(name, provider)]
 
     def describe_foreign_servers(self) -> list[str]:
         """Return a sentence for each server of another user at a usual port of this machine."""
@@ -362,32 +357,30 @@ class Providers:
         return sentences
 
     def learn(self, provider: Provider, models: tuple[str, ...]) -> None:
-        """Remember what a server says that it has."""
+        """Remember the models that a server lists."""
         self._served[provider.id] = models
         self.__dict__.pop("models", None)
 
     def served(self, provider: Provider) -> tuple[str, ...] | None:
-        """Return what the server said that it has; None if it was not asked or gave no answer."""
+        """Return the models that the server listed; None if it was not asked or did not answer."""
         return self._served.get(provider.id)
 
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:
-        """Every model that can be named loosely: what the configured providers are known to have."""
-        infos: list[ModelInfo] = []
-        for provider in self.configured():
-            infos += self.models_of(provider)
-        return tuple(infos)
+        """The models of the configured providers, which can be named without their provider."""
+        return tuple(info for provider in self.configured() for info in self.models_of(provider))
 
     def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
-        """Return what `provider` offers: its entry's list, else what it said, else the table; and what settings add."""
+        """Return the models of a provider: those of its entry, else those it listed, else those of the table; and those
+        that settings add."""
         infos = list(provider.listed)
         if not infos:
             infos = [self.info(provider, model) for model in self._names_of(provider)]
-        have = {info.id for info in infos}
+        ids = {info.id for info in infos}
         prefix = f"{provider.id}/".lower()
         for name in self.settings.models:
             model = name[len(prefix) :]
-            if name.lower().startswith(prefix) and model and model not in have:
+            if name.lower().startswith(prefix) and model and model not in ids:
                 infos.append(self.info(provider, model))
         return tuple(infos)
 
@@ -401,7 +394,7 @@ class Providers:
             return
         own = provider.id == "openai" and not provider.custom
         for info in known_models(provider.id):
-            # OpenAI's newer models use tools only through the Responses API: offered once, there.
+            # OpenAI's newer models use tools in the Responses API only, so they are listed there.
             if not own or not wants_responses(info.id):
                 yield info.id
 
@@ -411,7 +404,7 @@ class Providers:
         return bool(provider.key_source or any(self.environment.get(url) for url in PRESETS[name].urls))
 
     def info(self, provider: Provider, model: str) -> ModelInfo:
-        """Return what is known of a model of this provider, settings included. Never fails."""
+        """Return the facts about a model of this provider, including those of the settings. Never fails."""
         for listed in provider.listed:
             if listed.id.lower() == model.lower():
                 return listed
@@ -423,18 +416,18 @@ class Providers:
         return self.overridden(info)
 
     def _describe_local(self, provider: Provider, model: str, info: ModelInfo) -> ModelInfo:
-        """Return what a model of a server on this machine costs and holds. A server that computes its answers itself
-        is free; any other one may be a gateway, so the model has its maker's price or none that is known."""
+        """Return the facts about a model of a server on this machine. A server that runs the model itself is free. Any
+        other server may be a gateway, so the model has its maker's price, or no known price."""
         if not provider.computes_answers:
             maker = known_elsewhere(model)
             return info if maker is None else replace(info, prices=maker.prices)
         if model.endswith("cloud"):
             return info
-        # The maker's window says nothing about this machine's: the server is asked at the launch.
-        return replace(info, prices=FREE, window=min(info.window, UNKNOWN_WINDOW_ELSEWHERE))
+        # The window on this machine may be smaller than the maker's: the server is asked at the launch.
+        return replace(info, prices=FREE, window=min(info.window, UNKNOWN_LOCAL_WINDOW))
 
     def has_window(self, provider: Provider, model: str) -> bool:
-        """Return whether the user's settings say how large the window of a model is."""
+        """Return whether the user's settings state the window of a model."""
         names = (model, f"{provider.id}/{model}")
         if any("window" in self.settings.models.get(name, {}) for name in names):
             return True
@@ -442,7 +435,7 @@ class Providers:
         return any(not isinstance(item, str) and item.get("id") == model and "window" in item for item in described)
 
     def overridden(self, info: ModelInfo) -> ModelInfo:
-        """Return what the `models` setting says of a model, over what is known."""
+        """Return the facts about a model with the corrections of the setting `models`."""
         overrides = self.settings.models
         for name in (info.id, info.full_name):
             info = with_overrides(info, overrides.get(name))
@@ -450,19 +443,15 @@ class Providers:
 
     def _make(self, name: str) -> Provider | None:
         written, entry = self.described.get(name, (name, {}))
-        preset = BUILT_IN.get(name) or PRESETS.get(name) or (_OWN_SERVER if name in self.described else None)
+        preset = BUILT_IN.get(name) or PRESETS.get(name) or (_CUSTOM_PRESET if name in self.described else None)
         if preset is None:
             return None
         origin = self.settings.origin(f"providers.{written}") if name in self.described else DEFAULT
         # OpenAI has two ids for one key.
         stored = self.stored.get(name) or self.stored.get(name.removesuffix("-responses"))
         provider = ProviderMaker(name, preset, entry, origin, self.environment, stored).make()
-        listed = []
-        for item in entry.get("models", ()):
-            info = self._read_listed(provider, item)
-            if info.id:
-                listed.append(info)
-        return provider._replace(listed=tuple(listed))
+        infos = (self._read_listed(provider, item) for item in entry.get("models", ()))
+        return provider._replace(listed=tuple(info for info in infos if info.id))
 
     def _read_listed(self, provider: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
         model = item if isinstance(item, str) else item.get("id", "")
@@ -472,18 +461,18 @@ class Providers:
         return with_overrides(info, item)
 
 
-_READERS = frozenset({"anthropic", "gemini", "openai", "openai-responses", "azure"})
-"""Providers whose own format has a part for PDFs, for every model that sees images."""
-_READING_ROUTES = ("anthropic/", "openai/", "google/")
-"""Models to which OpenRouter hands a PDF as it is; for others it would bill for recognising text."""
+_PDF_PROVIDERS = frozenset({"anthropic", "gemini", "openai", "openai-responses", "azure"})
+"""Providers whose format supports PDFs, for every model that sees images."""
+_PDF_ROUTES = ("anthropic/", "openai/", "google/")
+"""Models to which OpenRouter passes PDFs unchanged; for others it would charge for text recognition."""
 
 
 def _takes_documents(provider: Provider, model: str) -> bool:
-    """Azure takes PDFs in the Responses format only."""
+    """Return whether PDFs are sent to a model. Azure accepts them in the Responses format only."""
     if provider.api_for(model) == "openai":
-        if provider.id == "openrouter" and not model.startswith(_READING_ROUTES):
+        if provider.id == "openrouter" and not model.startswith(_PDF_ROUTES):
             return False
-        # Another server under OpenAI's name.
+        # The user set another address for OpenAI.
         unknown = provider.id == "openai" and provider.custom
         return not unknown and bool(provider.quirks.get("documents"))
-    return provider.id in _READERS
+    return provider.id in _PDF_PROVIDERS

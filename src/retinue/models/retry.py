@@ -30,7 +30,7 @@ from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure, FailureKind
 from retinue.models.draft import parse_event
-from retinue.models.efforts import ORDER, nearest
+from retinue.models.efforts import EFFORT_ORDER, nearest
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -249,16 +249,16 @@ class RetryingModel:
             has_begun = False
             try:
                 async with aclosing(self._model.stream(request)) as parts:
-                    async for part in parts:
-                        if isinstance(part, Finished):
-                            message = part.message
+                    async for event in parts:
+                        if isinstance(event, Finished):
+                            message = event.message
                             break
                         if not has_begun:
                             has_begun = True
                             self._gate.began()
-                        if isinstance(part, TextDelta):
-                            shown.append(part.text)
-                        yield part
+                        if isinstance(event, TextDelta):
+                            shown.append(event.text)
+                        yield event
             finally:
                 failure = None
                 if message is not None:
@@ -502,7 +502,7 @@ def _list_supported(message: str) -> frozenset[str]:
     )
     if match is None:
         return frozenset()
-    return frozenset(ORDER).intersection(re.findall(r"[a-z]+", match[1]))
+    return frozenset(EFFORT_ORDER).intersection(re.findall(r"[a-z]+", match[1]))
 
 
 def _objects_to(name: str, refusal: RequestRefusal) -> bool:

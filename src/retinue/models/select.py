@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from retinue.http.address import display_url
 from retinue.models.build import NO_MODELS, ProgramModels, build_model
 from retinue.models.efforts import level_of, takes_level
-from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_that_talks
+from retinue.models.inventory import ask_named_servers, ask_servers, default_of, first_chat_model
 from retinue.models.known import DEFAULT_MODELS, Quirks, known_models
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
@@ -198,7 +198,7 @@ class _Chooser:
             served = self.providers.served(provider)
             if self._not_first_choice(provider) or served is None or not (served or provider.listed):
                 continue
-            info = provider.listed[0] if provider.listed else self.providers.info(provider, first_that_talks(served))
+            info = provider.listed[0] if provider.listed else self.providers.info(provider, first_chat_model(served))
             why = f"no model is named, and the server '{provider.id}' answers at {display_url(provider.base_url)}"
             return ModelSelection(info, provider, "server", why)
         return None

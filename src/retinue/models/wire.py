@@ -1,7 +1,7 @@
-"""What the wire formats share: send, read the stream, end with one whole message.
+"""The base of the wire formats: send a request, read its stream, and end with one complete message.
 
-A format is a subclass with three methods: `url`, `body` and `reader`. Everything else, from
-failures to reuse of the connection, is here and the same for all.
+A format is a subclass with three methods: `url`, `body` and `reader`. Everything else, such as failures and the reuse
+of connections, is the same for all formats and is here.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 _ALIVE = (Alive(),)
 _NO_SIGNATURES: frozenset[str] = frozenset()
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
-"""How servers want their requests, shared by all models over one transport."""
+"""The parameters that servers do not accept, shared by all models over one transport."""
 _ABOUT_DOCUMENTS = re.compile(r"\bpdfs?\b|document|input_file|file_data|mime.?type|filename")
-_OTHER_FORMAT = "something that is not an answer of its format."
+_OTHER_FORMAT_TEXT = "something that is not an answer of its format."
 _DRAIN_SECONDS = 0.25
 _KEYED = frozenset({"openai", "openai-responses", "azure"})
 """Providers that take `prompt_cache_key`."""
 
 
 class StreamReader(Protocol):
-    """Turns the payloads of one stream into a draft."""
+    """Turns the events of one stream into a draft."""
 
     @property
     def done(self) -> bool:
-        """The stream's own end mark was seen: what follows is not waited for."""
+        """Whether the stream has sent its end mark. Further events are not read."""
         ...
 
     def absorb(self, event: Any) -> None:
-        """Merge one event into the draft. May raise KeyError, TypeError, AttributeError or
-        ValueError on an event that is not of the format."""
+        """Merge one event into the draft. May raise KeyError, TypeError, AttributeError or ValueError for an event of
+        another format."""
         ...
 
     def absorb_whole(self, answer: Any) -> None:
-        """The same for an answer that was not streamed, from servers that cannot."""
+        """Merge an answer of a server that cannot stream."""
         ...
 
 
 class WireModel:
-    """A `Model` over HTTP. Takes nothing from the environment: what it needs is handed in."""
+    """A `Model` over HTTP. It reads nothing from the environment: the caller passes all it needs."""
 
     auth_header = "bearer"
 
@@ -89,10 +89,11 @@ class WireModel:
         self._wire = Wire(info.full_name, self._base, key, key_variable)
         lessons = _LESSONS.setdefault(transport, {})
         self._repairs = Repairs(lessons.setdefault((info.full_name, self._base), SharedLessons()))
-        self._keyed: tuple[object, str, str] | None = None
-        # Signatures that the provider no longer accepts.
+        self._cache_key: tuple[object, str, str] | None = None
+        """The first message and the system prompt of a conversation, with its key."""
         self._stale: frozenset[str] = _NO_SIGNATURES
-        self._uncounted_said = False
+        """Signatures that the provider no longer accepts."""
+        self._has_reported_usage = False
 
     @property
     def info(self) -> ModelInfo:
@@ -101,7 +102,8 @@ class WireModel:
     async def close(self) -> None:
         """Nothing to do: connections belong to the transport."""
 
-    # ---------------------------------------------------------------- what a format defines
+    # The methods of a format
+
     def url(self) -> str:
         raise NotImplementedError
 
@@ -116,12 +118,12 @@ class WireModel:
         return self._repairs.apply(self.body(request))
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
-        """After a refused request: True if `body` will now come out differently."""
+        """Learn from a refused request. Return True if `body` will be different now."""
         return self._withhold_documents(request, refusal) or self._repairs.learn(body, refusal)
 
     def _withhold_documents(self, request: ModelRequest, refusal: RequestRefusal) -> bool:
-        """Stop sending PDFs after a refusal that is about one (too many pages, a password, a model
-        that takes none): in the history it would fail every later request."""
+        """Stop sending PDFs after a refusal that is about one (too many pages, a password, a model without PDFs). A
+        refused PDF in the history would fail every later request."""
         if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.text) or not has_documents(request):
             return False
         self._info = replace(self._info, documents=False)
@@ -131,22 +133,23 @@ class WireModel:
         return True
 
     def continuation(self, reader: StreamReader, draft: MessageDraft) -> dict[str, Any] | None:
-        """Fields of a request for the rest of the answer; None if this was all of it."""
+        """Return the fields of a request for the rest of the answer; None if the answer is complete."""
         return None
 
     def forget_signatures(self, request: ModelRequest) -> bool:
-        """Stop returning the signatures of this conversation; True if there were any left.
-        A signature goes stale when the history before it changes, as by a compaction."""
+        """Stop sending the signatures of this conversation. Return True if there were any. A signature is no longer
+        accepted if the history before it has changed, as by a compaction."""
         before = len(self._stale)
         signatures = {""}
         for message in request.messages:
             if isinstance(message, AssistantMessage):
-                for part in message.content:
-                    signatures.update((part.signature or "", getattr(part, "redacted", None) or ""))
+                for block in message.content:
+                    signatures.update((block.signature or "", getattr(block, "redacted", None) or ""))
         self._stale |= signatures - {""}
         return len(self._stale) > before
 
-    # ---------------------------------------------------------------- the exchange
+    # The exchange
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         draft = MessageDraft(self._info, request.messages)
         response: Response | None = None
@@ -162,8 +165,8 @@ class WireModel:
                     data = b""
                 while data:
                     at_end = absorb(events.feed(data), reader, draft)
-                    for part in draft.shown() or _ALIVE:
-                        yield part
+                    for event in draft.shown() or _ALIVE:
+                        yield event
                     if at_end:
                         await response.drain(_DRAIN_SECONDS)
                         break
@@ -175,26 +178,26 @@ class WireModel:
         except TransportError as error:
             draft.fail_unfinished(failures.from_transport(self._wire, error))
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT))
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT_TEXT))
         finally:
             if response is not None:
                 response.close()
-        for part in draft.shown():
-            yield part
+        for event in draft.shown():
+            yield event
         finished = draft.finished()
-        if draft.uncounted and not self._uncounted_said:
-            self._uncounted_said = True
+        if draft.uncounted and not self._has_reported_usage:
+            self._has_reported_usage = True
             yield Noted("model-usage", f"{self._info.full_name} sent no usage: tokens and cost are not known.")
         yield finished
 
     def _check_events(self, events: Events, draft: MessageDraft) -> None:
-        """Fail on words that are no events: they come from another kind of server, and would again."""
-        if events.foreign and not draft.parts:
-            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
+        """Fail without a retry if the stream has no events: it comes from another kind of server."""
+        if events.foreign and not draft.blocks:
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT_TEXT, again=False))
 
     async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
-        """Return a response that succeeded, or None with the failure in the draft. A parameter that
-        the server refuses is left out and the request made again, here and from then on."""
+        """Return a response that succeeded, or None with the failure in the draft. If the server refuses a parameter,
+        the request is sent again without it, and so are all later ones."""
         body = RequestBody(self, request)
         renewed = False
         while True:
@@ -223,8 +226,8 @@ class WireModel:
     async def _continue_answer(
         self, request: ModelRequest, response: Response, reader: StreamReader, draft: MessageDraft
     ) -> Response | None:
-        """Return the response that goes on with an answer which its provider sends in several; None after
-        the last, as in nearly all cases the first."""
+        """Return the next response of an answer that its provider sends in several; None after the last one, which is
+        nearly always the first."""
         fields = self.continuation(reader, draft)
         response.close()
         if fields is None:
@@ -232,9 +235,9 @@ class WireModel:
         return await self._open(replace(request, options={**request.options, **fields}), draft)
 
     async def _read_whole(self, response: Response, data: bytes, reader: StreamReader, draft: MessageDraft) -> None:
-        """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
+        """Read an answer of a server that cannot stream, or a web page at a wrong address."""
         if looks_like(data) == "page":
-            # A server that sends pages would send them again: no retry would help.
+            # A retry would return the same page.
             draft.fail(failures.malformed(self._wire, "a web page instead of an answer.", again=False))
             return
         pieces = [data, *[piece async for piece in response]]
@@ -242,13 +245,14 @@ class WireModel:
         try:
             reader.absorb_whole(answer)
         except (KeyError, TypeError, AttributeError):
-            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
-        if draft.stop is None and not draft.parts:
-            draft.fail(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT_TEXT, again=False))
+        if draft.stop is None and not draft.blocks:
+            draft.fail(failures.malformed(self._wire, _OTHER_FORMAT_TEXT, again=False))
 
-    # ---------------------------------------------------------------- keys on demand
+    # Keys of helpers
+
     async def _fetch_key(self, draft: MessageDraft) -> bool:
-        """Put the key of a helper into the headers; False with the failure in the draft."""
+        """Put the key of a helper into the headers. Return False, with the failure in the draft, if there is none."""
         assert self._helper is not None
         try:
             key = await helped_key(self._helper)
@@ -261,7 +265,8 @@ class WireModel:
             self._headers = {**self._fixed_headers(key), **self._own_headers}
         return True
 
-    # ---------------------------------------------------------------- small parts
+    # URL, headers and body
+
     @property
     def _sends_cache_key(self) -> bool:
         setting = self._quirks.cache_key
@@ -270,19 +275,17 @@ class WireModel:
         return setting
 
     def cache_key(self, request: ModelRequest) -> str:
-        """Name the conversation, so that its requests reach the machine that has its beginning
-        in its cache. A fork begins alike and shares it; no text can be read from it."""
-        first = None
-        if request.messages:
-            first = request.messages[0]
-        if self._keyed is None or self._keyed[0] is not first or self._keyed[1] is not request.system:
-            text = request.system + (getattr(first, "text", "") if first is not None else "")
+        """Return the key by which the provider sends the requests of a conversation to the machine that has cached its
+        beginning. A fork has the same key. The key is a digest, so it reveals no text."""
+        first = request.messages[0] if request.messages else None
+        if self._cache_key is None or self._cache_key[0] is not first or self._cache_key[1] is not request.system:
+            text = request.system + getattr(first, "text", "")
             digest = blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
-            self._keyed = (first, request.system, f"retinue-{digest}")
-        return self._keyed[2]
+            self._cache_key = (first, request.system, f"retinue-{digest}")
+        return self._cache_key[2]
 
     def _notes(self) -> list[Noted]:
-        """Return what was learned since the last time, for people."""
+        """Return the notes for people since the last call."""
         messages, self._repairs.notes = self._repairs.notes, []
         return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in messages]
 
@@ -302,8 +305,8 @@ class WireModel:
         return url
 
     def _endpoint(self, path: str, version: str, *, always: bool = True) -> str:
-        """Return the base URL, which may or may not end in the version or in the path, made whole. A
-        base without `always` has the version added only if it has no path at all."""
+        """Return the base URL with the path, which may be complete already. Unless `always`, the version is only added
+        to a base URL without any path."""
         if self._base.endswith(path):
             return self._base
         folder = urlsplit(self._base).path.strip("/")
@@ -339,8 +342,7 @@ class RequestBody:
 
 
 def encode(body: dict[str, Any]) -> bytes:
-    """Return the body as JSON. Text that UTF-8 cannot carry, as from a file read byte by byte, loses
-    those characters instead of the request."""
+    """Return the body as JSON. Characters that UTF-8 cannot encode, such as half a surrogate pair, are replaced."""
     try:
         return orjson.dumps(body)
     except TypeError:
@@ -354,7 +356,7 @@ def _plain(value: Any) -> Any:
 
 
 def absorb(payloads: list[bytes], reader: StreamReader, draft: MessageDraft) -> bool:
-    """Merge events into the draft; return True when nothing more is to be waited for."""
+    """Merge events into the draft. Return True if no more events are needed."""
     for payload in payloads:
         if payload == b"[DONE]":
             draft.stop = draft.stop or "end"
@@ -364,14 +366,14 @@ def absorb(payloads: list[bytes], reader: StreamReader, draft: MessageDraft) -> 
 
 
 def absorb_rest(events: Events, reader: StreamReader, draft: MessageDraft) -> None:
-    """What the end of the stream completes. A last event that was cut in two is not garbage:
-    the draft, which lacks its end, will say that the stream was dropped."""
+    """Merge an event that only the end of the stream completes. An incomplete last event is ignored: the draft then
+    reports that the stream was dropped."""
     with contextlib.suppress(ValueError):
         absorb(events.finish(), reader, draft)
 
 
 def looks_like(data: bytes) -> Literal["events", "json", "page"]:
-    """Return what a body is, by how it begins: servers are careless with content types."""
+    """Return the kind of a body by its first character, because the content types of servers are unreliable."""
     first = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first in (b"{", b"["):
         return "json"

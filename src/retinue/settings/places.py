@@ -194,9 +194,9 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-VARIABLE = "RETINUE_DATABASE"
-NAME_VARIABLE = "RETINUE_DATABASE_PROJECT"
-SCHEMES = ("postgresql", "postgres")
+DATABASE_VARIABLE = "RETINUE_DATABASE"
+PROJECT_VARIABLE = "RETINUE_DATABASE_PROJECT"
+DATABASE_SCHEMES = ("postgresql", "postgres")
 _MAX_NAME_CHARACTERS = 48
 """Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
 _DIGEST_CHARACTERS = 16
@@ -217,7 +217,7 @@ _hidden: dict[str, str] = {}
 
 def hide_variable(url: str) -> None:
     """Remember the variable's value, which is not in the environment of this process any more: it holds a password."""
-    _hidden[VARIABLE] = url
+    _hidden[DATABASE_VARIABLE] = url
 
 
 def own_variables(environment: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -237,14 +237,14 @@ class ProjectDatabase(NamedTuple):
 def database_url(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the URL of the user's database; None without one. Raise UsageError for what is no URL of PostgreSQL."""
     env = own_variables(environment)
-    url, where = env.get(VARIABLE), VARIABLE
+    url, where = env.get(DATABASE_VARIABLE), DATABASE_VARIABLE
     if url is None:
         url, where = _from_user_file(env), "the setting 'database'"
     if not url:
         return None
     from urllib.parse import urlsplit
 
-    if urlsplit(url).scheme not in SCHEMES:
+    if urlsplit(url).scheme not in DATABASE_SCHEMES:
         raise UsageError(
             f"{where} is not the URL of a PostgreSQL database.",
             remedy="Write it as postgresql://USER:PASSWORD@HOST/DATABASE, or remove it to use a file per project.",
@@ -263,7 +263,7 @@ def has_password(url: str) -> bool:
 
 def use_database(url: str) -> None:
     """Let folders of this database be found in this process. Raise UsageError for what is no URL of PostgreSQL."""
-    database_url({VARIABLE: url})
+    database_url({DATABASE_VARIABLE: url})
 
 
 def digest(url: str) -> str:
@@ -292,7 +292,7 @@ def database_of(folder: Path) -> ProjectDatabase | None:
     if mark not in _urls:
         raise StateError(
             f"The log of project {project} is in a database that is not named here (folder {folder}).",
-            remedy=f"Set {VARIABLE} to its URL.",
+            remedy=f"Set {DATABASE_VARIABLE} to its URL.",
         )
     return ProjectDatabase(_urls[mark], project)
 
@@ -301,7 +301,7 @@ def project_name(root: Path, environment: Mapping[str, str] | None = None) -> st
     """Return the name of a project in a database: the same for every clone of one repository, and another for a
     repository of the same name elsewhere."""
     env = os.environ if environment is None else environment
-    chosen = env.get(NAME_VARIABLE)
+    chosen = env.get(PROJECT_VARIABLE)
     if chosen:
         word = _word(chosen)
         return word if len(word) <= _MAX_NAME_CHARACTERS else _with_digest(word, chosen, 8)
