@@ -14,7 +14,7 @@ from retinue.core.run_state import RunPlace
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.gate import Asker
-from retinue.guard.inbox_service import LOOK_SECONDS, InboxPolicy, InboxService
+from retinue.guard.inbox_service import POLL_SECONDS, InboxPolicy, InboxService
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import items
 from retinue.log.query import LogReader
@@ -129,7 +129,7 @@ class Asking:
         """What a task gives that waits for something of another process."""
         async with asyncio.timeout(20):
             while not task.done():
-                await self.clock.advance(LOOK_SECONDS)
+                await self.clock.advance(POLL_SECONDS)
                 await asyncio.sleep(0.001)
         return task.result()
 

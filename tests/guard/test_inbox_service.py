@@ -198,7 +198,7 @@ async def test_an_answer_of_which_nothing_came_is_taken_once_by_the_run_that_ask
         asking = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker, call_id="c1"))
         item = (await scene.waiting())[0]
         # As if the process had died here: the row stays as it is.
-        scene.inbox._asked.clear()
+        scene.inbox._pending.clear()
         answer(tmp_path, item, InboxAnswer("allow", by="while it was dead"))
         again = replace_leftovers(scene.asker)
         given = await scene.inbox.ask(scene.item(), again, call_id="c9")
@@ -215,9 +215,9 @@ async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_pa
     async with Asking(tmp_path) as scene:
         first = asyncio.create_task(scene.inbox.ask(scene.item(), scene.asker))
         item = (await scene.waiting())[0]
-        scene.inbox._asked.clear()
+        scene.inbox._pending.clear()
         second = asyncio.create_task(scene.inbox.ask(scene.item(), replace_leftovers(scene.asker)))
-        await until(lambda: scene.inbox._asked)
+        await until(lambda: scene.inbox._pending)
         assert [each.item.id for each in scene.listed()] == [item.id]
         await scene.inbox.answer(item, InboxAnswer("allow", by="test"))
         assert (await second).choice == "allow"

@@ -1,11 +1,11 @@
-"""The gate in front of every tool of a run: no call runs that was not allowed, and the record says who allowed it.
+"""The gate in front of every tool of a run: no call runs without permission, and the record names who gave it.
 
     PreToolUse hooks → permissions, on the input that will run → PermissionRequest hooks
     → a person, or the policy for when nobody is there → the tool → PostToolUse hooks
 
-Deny goes before ask, ask before allow. A hook's allow answers only what the mode would ask: never a rule, a critical
-deletion, a protected path or what could not be parsed. An error in the gate denies the call.
-"""
+Deny takes precedence over ask, and ask over allow. A hook's allow replaces only a question of the permission mode,
+never one about a rule, a critical deletion, a protected path or an unparsed command. An error in the gate denies the
+call."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 
 class Asker(Struct, eq=False):
-    """`record` writes an event of the run down; `leftovers` says that an earlier attempt of it asked
-    things of which nothing came yet."""
+    """The run that asks a person. `record` writes an event of it; `leftovers` is true if an earlier attempt of the run
+    left questions without an answer."""
 
     place: RunPlace
     agent: str
@@ -58,38 +58,38 @@ class Asker(Struct, eq=False):
     record: Callable[[Body], object]
     leftovers: bool = False
     description: str = ""
-    """The task of the run, in a few words."""
-    resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Entered while the run waits for a person, so that other runs may use its slot."""
+    """A short description of the task."""
+    release_slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """A context for the time in which the run waits for a person: other runs may use its slot."""
 
 
-NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
+NO_PERSON_REASON = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
 
 
-def explain_nobody(rule: str | None, tool: str) -> str:
-    """Return why a call is denied where nobody can be asked, and what would have allowed it."""
+def explain_headless_denial(rule: str | None, tool: str) -> str:
+    """Return why a call is denied if no person can be asked, and what would have allowed it."""
     if rule is None:
-        return f"{NOBODY} No rule can allow it beforehand; with that setting on `wait` it waits for a person's answer."
+        return f"{NO_PERSON_REASON} No rule can allow it beforehand; with that setting on `wait` it waits for a person."
     ways = f"--allowedTools {shlex.quote(rule)}"
     if tool in ("edit", "write", "apply_patch"):
         ways += ", --permission-mode acceptEdits"
-    return f"{NOBODY} The user can allow it before the run: {ways}, or the rule in permissions.allow."
+    return f"{NO_PERSON_REASON} The user can allow it before the run: {ways}, or the rule in permissions.allow."
 
 
 def new_item_id() -> str:
-    # Short enough to be typed: `retinue inbox answer 3f9a…`.
+    # It is short enough to type: `retinue inbox answer 3f9a…`.
     return os.urandom(5).hex()
 
 
-_ONCE = ("allow", "deny")
+_SINGLE_CALL_OPTIONS = ("allow", "deny")
 MAX_TITLE_CHARACTERS = 200
-_TELLING = ("command", "path", "file_path", "url", "query", "pattern", "description", "prompt", "name")
-"""Arguments that say what a call is about, the most telling first."""
+_TITLE_ARGUMENTS = ("command", "path", "file_path", "url", "query", "pattern", "description", "prompt", "name")
+"""Arguments that identify a call, the most informative first."""
 
 
 def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
-    """`edit src/a.py`, `bash: make test`: one line."""
-    named = (arguments[name] for name in _TELLING if isinstance(arguments.get(name), str))
+    """Return a call on one line, such as `edit src/a.py` or `bash: make test`."""
+    named = (arguments[name] for name in _TITLE_ARGUMENTS if isinstance(arguments.get(name), str))
     text = _line(next(named, ""), MAX_TITLE_CHARACTERS)
     if not text:
         return tool
@@ -101,12 +101,13 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 GUARD = "guard"
-"""`Denied.who` where the guard itself is at fault."""
+"""`Denied.who` if the guard itself failed."""
 MAX_REASON_CHARACTERS = 2_000
 
 
 class Denied(Struct, frozen=True):
-    """`by` is who denied; `who` names them where there is a name; `message` is a person's."""
+    """Why a call does not run. `by` is the kind of judge, `who` its name if it has one, `message` the text of a
+    person."""
 
     by: Judge
     reason: str
@@ -119,7 +120,7 @@ def denial(decision: Decision) -> Denied:
 
 
 def denied_output(tool: str, denied: Denied) -> ToolOutput:
-    """The result of a call that was not run. Its effect carries the denial into the evidence."""
+    """Return the result of a call that did not run. Its effect puts the denial into the evidence."""
     who = _name(denied)
     lines = [
         f"Denied: {tool} was not run; nothing of this call took effect.",
@@ -133,7 +134,7 @@ def denied_output(tool: str, denied: Denied) -> ToolOutput:
     return failed("\n".join(lines), ToolEffect(status="failed", denied=short))
 
 
-_NAMES: Mapping[Judge, str] = {
+_JUDGE_NAMES: Mapping[Judge, str] = {
     "person": "a person",
     "policy": "policy",
     "hook": "a hook",
@@ -150,8 +151,8 @@ _NAMES: Mapping[Judge, str] = {
 
 def _name(denied: Denied) -> str:
     if denied.who and denied.by in ("person", "hook", "rule"):
-        return f"{_NAMES[denied.by]} ({denied.who})"
-    return _NAMES[denied.by]
+        return f"{_JUDGE_NAMES[denied.by]} ({denied.who})"
+    return _JUDGE_NAMES[denied.by]
 
 
 def _advice(denied: Denied) -> str:
@@ -171,14 +172,14 @@ def _advice(denied: Denied) -> str:
     )
 
 
-def _line(text: str, most: int = MAX_REASON_CHARACTERS) -> str:
+def _line(text: str, max_characters: int = MAX_REASON_CHARACTERS) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
 class Allowed(Struct, frozen=True):
-    """`arguments` are those that run; `who` goes into the record; `context` beside the result.
-    `clearance` decides which sandbox a command runs in."""
+    """A permitted call. `arguments` are the ones that run, `who` goes into the record, `context` is added to the
+    result, and `clearance` decides in which sandbox a command runs."""
 
     arguments: Mapping[str, Any]
     who: str
@@ -187,26 +188,26 @@ class Allowed(Struct, frozen=True):
 
 
 _CLEARANCES: Mapping[Judge, Clearance] = {"rule": "rule", "hook": "rule", "person": "person"}
-"""By who allowed a call; anyone not named has the clearance of a mode."""
+"""The clearance by the judge that allowed a call; any other judge gives that of a mode."""
 
 
-_UNASKED = ("allow", "confine")
+_VERDICTS_WITHOUT_QUESTION = ("allow", "confine")
 
-_NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
+_STOPPED_BEFORE_PERMISSION = "Not run: it was stopped while it waited for permission. Nothing of it has happened."
 
-_FOREIGN = frozenset({"execute", "network"})
-"""Tools whose output is redacted. The content of files is not: a placeholder that it
-writes back would destroy the secret."""
+_REDACTED_EFFECTS = frozenset({"execute", "network"})
+"""Output of tools with these effects is redacted. The content of files is not: an agent that writes a placeholder back
+would destroy the secret."""
 
-_RETELLING = frozenset({"get_search_content"})
-"""Tools that do nothing themselves and repeat what other hosts said."""
+_QUOTING_TOOLS = frozenset({"get_search_content"})
+"""Tools without effects that repeat text of other hosts."""
 
-Granted = Callable[[str, InboxAnswer], Awaitable[None]]
-"""Called with the rule that a person allowed beyond one call, and the answer."""
+OnGranted = Callable[[str, InboxAnswer], Awaitable[None]]
+"""Called with a rule that a person allowed for more than one call, and with the answer."""
 
 
 class PermissionGate:
-    """The rules of one run. `inbox_service` returns the service, which is made when there is something to ask."""
+    """Judges the calls of one run. `inbox_service` creates the service when there is a question."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class PermissionGate:
         hooks: Hooks,
         asker: Asker,
         inbox_service: Callable[[], InboxService],
-        granted: Granted,
+        granted: OnGranted,
         *,
         recall: Callable[[], bool] = lambda: False,
         redact: Callable[[str], str] = lambda text: text,
@@ -222,11 +223,10 @@ class PermissionGate:
         previews: Callable[[str], Preview | None] = lambda tool: None,
         taint: Taint | None = None,
     ) -> None:
-        """`recall` brings in what people allowed earlier for good, and says whether there was
-        anything new. `redact` takes secrets out of a text: a rule that has one is never
-        offered, for it would be kept. `previews` returns what tells people beforehand what a call
-        of a tool would change. `taint` remembers that the run has read text of other hosts; from
-        then on what reaches outward is asked about."""
+        """`recall` loads permanent permissions that people gave meanwhile, and returns whether there are new ones.
+        `redact` removes secrets from a text; a rule with a secret is never offered, because it would be stored.
+        `previews` returns the function that shows people the changes of a call in advance. `taint` records that the
+        run has read text of other hosts; from then on, calls that reach outward need an answer."""
         self.permissions = permissions if taint is None else Wary(permissions, taint)
         self.taint = taint
         self.hooks = hooks
@@ -237,13 +237,13 @@ class PermissionGate:
         self._redact = redact
         self._classify = classify
         self._previews = previews
-        self._kept_inside: tuple[str, ...] = ()
+        self._commands_kept_inside: tuple[str, ...] = ()
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Decide whether the call may run, and with which arguments."""
         hook = await self._fire("PreToolUse", use)
         if hook.verdict == "deny" or hook.stop is not None:
-            return _by_hook(hook)
+            return _denied_by_hook(hook)
         use, changed = _update_input(tool, use, hook)
         if isinstance(changed, Denied):
             return changed
@@ -252,10 +252,10 @@ class PermissionGate:
             return denial(decision)
         if hook.verdict == "allow" and decision.by in ("mode", "walls"):
             return _allowed_by_hook(use, hook, changed)
-        if hook.verdict == "ask" and (decision.verdict in _UNASKED or decision.by == "mode"):
-            reason = hook.reason or "A hook wants a person to decide."
-            decision = Decision("ask", reason, "hook", _hooks(hook), decision.risk, None)
-        # Another process may have written the answer to the same question meanwhile.
+        if hook.verdict == "ask" and (decision.verdict in _VERDICTS_WITHOUT_QUESTION or decision.by == "mode"):
+            reason = hook.reason or "A hook requires a person's decision."
+            decision = Decision("ask", reason, "hook", _hook_names(hook), decision.risk, None)
+        # Another process may have stored the answer to the same question.
         if decision.verdict == "ask" and decision.rule is not None and self._recall():
             decision = self.permissions.decide(use)
         if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
@@ -275,20 +275,20 @@ class PermissionGate:
     async def _ask(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> Allowed | Denied:
         hook = await self._fire("PermissionRequest", use, suggestions=[decision.rule] if decision.rule else [])
         if hook.verdict == "deny" or hook.stop is not None:
-            return _by_hook(hook)
+            return _denied_by_hook(hook)
         use, changed = _update_input(tool, use, hook)
         if isinstance(changed, Denied):
             return changed
         if changed:
-            # The hook has made another call of it: all rules are asked again.
+            # The hook changed the call, so all rules apply again.
             decision = self.permissions.decide(use)
             if decision.verdict == "deny":
                 return denial(decision)
-        if hook.verdict == "allow" and (decision.verdict in _UNASKED or decision.by == "mode"):
+        if hook.verdict == "allow" and (decision.verdict in _VERDICTS_WITHOUT_QUESTION or decision.by == "mode"):
             return _allowed_by_hook(use, hook, changed)
-        if decision.verdict in _UNASKED:
-            reason = "A hook changed the call, and did not allow it."
-            decision = Decision("ask", reason, "hook", _hooks(hook), decision.risk)
+        if decision.verdict in _VERDICTS_WITHOUT_QUESTION:
+            reason = "A hook changed the call and did not allow it."
+            decision = Decision("ask", reason, "hook", _hook_names(hook), decision.risk)
         answer = await self._person(use, decision, context)
         if isinstance(answer, Denied):
             return answer
@@ -298,15 +298,15 @@ class PermissionGate:
         return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", hook.context, "person")
 
     async def judge_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
-        """Ask whether what the walls stopped may run outside of them. Return None where that is no
-        question: somebody said no to the same command before, or the mode does not ask."""
+        """Ask whether a command that the sandbox stopped may run outside of it. Return None if there is no question:
+        the same command was refused before, or the mode does not ask."""
         command = str(use.arguments.get("command", ""))
-        # A model that repeats the command would otherwise ask the same person again and again.
-        if command in self._kept_inside or self.permissions.mode in ("plan", "dontAsk"):
+        # Otherwise a model that repeats the command would repeat the question.
+        if command in self._commands_kept_inside or self.permissions.mode in ("plan", "dontAsk"):
             return None
         answer = await self._ask_outside(tool, use, context)
         if not isinstance(answer, Allowed):
-            self._kept_inside += (command,)
+            self._commands_kept_inside += (command,)
         return answer
 
     async def _ask_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
@@ -323,12 +323,12 @@ class PermissionGate:
 
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
         inbox_service, rule = self._inbox_service(), decision.rule
-        # A rule with a secret in it would be kept in a file.
+        # A rule is stored in a file, so one with a secret is not offered.
         if rule is not None and self._redact(rule) is not rule:
             rule = None
-        # An answer to the same question may have come while no process ran the run.
+        # The same question may have been answered while no process ran the run.
         if not inbox_service.reachable and not self.asker.leftovers:
-            return Denied("policy", f"{decision.reason} {explain_nobody(rule, use.tool)}")
+            return Denied("policy", f"{decision.reason} {explain_headless_denial(rule, use.tool)}")
         item = await self._approval(use, decision, rule, context)
         if self.hooks.listens("Notification"):
             await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})
@@ -351,13 +351,13 @@ class PermissionGate:
         return Denied("person", decision.reason, answer.by, answer.message)
 
     async def _approval(self, use: ToolUse, decision: Decision, rule: str | None, context: ToolContext) -> InboxItem:
-        """`rule` is what could be granted beyond this call; None where nothing may be granted."""
+        """`rule` is the rule that can be granted for more than this call; None if none may be granted."""
         preview, detail = self._previews(use.tool), ""
         if preview is not None:
             try:
                 detail = await preview(use.arguments, context)
-            except Exception as error:  # noqa: BLE001 - the question is put without it
-                detail = f"(What it would change cannot be shown: {type(error).__name__}: {error})"
+            except Exception as error:  # noqa: BLE001 - the question is asked without it
+                detail = f"(Its changes cannot be shown: {type(error).__name__}: {error})"
         return InboxItem(
             id=new_item_id(),
             kind="approval",
@@ -371,7 +371,7 @@ class PermissionGate:
             risk=decision.risk,
             reason=decision.reason,
             rule=rule,
-            options=APPROVALS if rule is not None else _ONCE,
+            options=APPROVALS if rule is not None else _SINGLE_CALL_OPTIONS,
         )
 
     async def _fire(self, event: Any, use: ToolUse, **payload: Any) -> HookResult:
@@ -383,29 +383,29 @@ class PermissionGate:
         await self._fire("PermissionDenied", use, reason=denied.reason)
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
-        """Return what a program or another host printed, without secrets."""
+        """Return the output of a program or another host without secrets."""
         content = list(output.content)
         for at, block in enumerate(content):
             if isinstance(block, Text):
                 content[at] = replace(block, text=self._redact(block.text))
         return replace(output, content=tuple(content))
 
-    async def broken(self, use: ToolUse, error: Exception) -> None:
-        """Tell hooks of a defective tool as of any failure."""
+    async def tool_raised(self, use: ToolUse, error: Exception) -> None:
+        """Report the exception of a tool to hooks as a failure."""
         await self._fire("PostToolUseFailure", use, error=f"{type(error).__name__}: {error}")
 
-    async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
-        """Return what hooks make of a result: another text, something beside it, an objection."""
+    async def after_tool(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
+        """Return the result as hooks changed it: with another text, an addition, or an objection."""
         event, key = ("PostToolUseFailure", "error") if output.is_error else ("PostToolUse", "tool_response")
         hook = await self._fire(event, use, **{key: output.text})
         if hook.updated_output is not None:
             output = replace(output, content=(Text(hook.updated_output),))
         objection = f"A hook objects: {hook.reason}" if hook.verdict == "deny" and hook.reason else ""
-        return _beside(output, _join_texts(objection, hook.context))
+        return _append_text(output, _join_texts(objection, hook.context))
 
 
 class GatedTool:
-    """A tool whose calls pass its gate before they run. Everything else is the inner tool's."""
+    """A tool whose calls pass the gate before they run."""
 
     __slots__ = ("_effects", "_gate", "_name", "_tool", "spec")
 
@@ -425,10 +425,10 @@ class GatedTool:
             if isinstance(verdict, Denied):
                 await gate.refused(use, verdict)
         except asyncio.CancelledError:
-            # The run is being stopped, or the call takes too long: what was not allowed yet has not begun.
-            return failed(_NOT_BEGUN, ToolEffect("failed"))
-        except Exception as error:  # noqa: BLE001 - a guard that breaks denies
-            reason = f"The guard failed ({type(error).__name__}: {error}), and what it cannot judge is not run."
+            # The run is being stopped, or the call takes too long. Without permission it has not begun.
+            return failed(_STOPPED_BEFORE_PERMISSION, ToolEffect("failed"))
+        except Exception as error:  # noqa: BLE001 - a broken guard denies
+            reason = f"The guard failed ({type(error).__name__}: {error}), so the call was not run."
             verdict = Denied("policy", reason, GUARD)
         if isinstance(verdict, Denied):
             return denied_output(self._name, verdict)
@@ -438,52 +438,52 @@ class GatedTool:
         if not isinstance(output, ToolOutput):
             return output
         if output.effect.stopped and not confined and _may_widen(context, verdict.clearance):
-            output, verdict = await self._outside(use, verdict, output, context)
-        if self._tells_foreign_text(output, context):
+            output, verdict = await self._run_outside(use, verdict, output, context)
+        if self._has_foreign_text(output, context):
             output = gate.without_secrets(output)
         if gate.taint is not None:
             gate.taint.observe(output.effect)
         output = replace(output, effect=replace(output.effect, allowed=verdict.who))
-        output = _beside(output, verdict.context)
-        return await gate.afterwards(use, output)
+        output = _append_text(output, verdict.context)
+        return await gate.after_tool(use, output)
 
-    def _tells_foreign_text(self, output: ToolOutput, context: ToolContext) -> bool:
-        """Return whether a program or another host may have printed what it says: also a whole output that was kept
-        in a file because a model got a part of it."""
-        if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
+    def _has_foreign_text(self, output: ToolOutput, context: ToolContext) -> bool:
+        """Return whether the text may come from a program or another host. That includes an output that was stored in a
+        file because the model got only a part of it."""
+        if not self._effects.isdisjoint(_REDACTED_EFFECTS) or self._name in _QUOTING_TOOLS:
             return True
         outputs = _real_folder(str(context.outputs))
         return any(below(path, outputs) is not None for path in output.effect.reads)
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
-        """Run the tool with its clearance, from which the sandbox of its programs follows."""
+        """Run the tool with its clearance, which decides the sandbox of its programs."""
         if self.spec.confinable:
             context = replace(context, clearance=allowed.clearance)
         try:
             return await self._tool.run(use.call_id, allowed.arguments, context)
         except Exception as error:
-            await self._gate.broken(use, error)
+            await self._gate.tool_raised(use, error)
             raise
 
-    async def _outside(
+    async def _run_outside(
         self, use: ToolUse, allowed: Allowed, output: ToolOutput, context: ToolContext
     ) -> tuple[ToolOutput, Allowed]:
-        """Run a command again outside the sandbox that stopped it, if somebody allows that."""
+        """Run a command again outside of the sandbox that stopped it, if a person or a rule allows that."""
         use = replace(use, stopped=output.effect.stopped or "")
         try:
             answer = await self._gate.judge_outside(self._tool, use, context)
-        except Exception as error:  # noqa: BLE001 - a guard that breaks denies
+        except Exception as error:  # noqa: BLE001 - a broken guard denies
             answer = Denied("policy", f"The guard failed ({type(error).__name__}: {error}).", GUARD)
         if isinstance(answer, Allowed):
             return await self._start(use, answer, context), answer
         if isinstance(answer, Denied):
             message = f" {answer.message}" if answer.message else ""
-            output = _beside(output, f"[It was not run outside of the walls: {answer.reason}{message}]")
+            output = _append_text(output, f"[It was not run outside of the sandbox: {answer.reason}{message}]")
         return output, allowed
 
 
 def _may_widen(context: ToolContext, clearance: Clearance) -> bool:
-    """Return whether a wider sandbox can be offered. A person has already allowed all that rules leave."""
+    """Return whether a wider sandbox exists. A person's permission already gives the widest one."""
     if context.confine is None:
         return clearance != "person"
     return context.confine.widens(clearance)
@@ -494,35 +494,33 @@ def guard_tools(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ..
 
 
 def who_allowed(decision: Decision) -> str:
-    """Return who allowed it, for the record: `rule: … (settings.json)`."""
+    """Return who allowed a call, for the record: `rule: … (settings.json)`."""
     source = f" ({decision.source})" if decision.source else ""
     return f"{decision.by}: {decision.reason}{source}"
 
 
 def _update_input(tool: Tool, use: ToolUse, hook: HookResult) -> tuple[ToolUse, str | Denied]:
-    """Return the call with the input that a hook gave it, which is what runs from here on."""
+    """Return the call with the input of a hook, which replaces the original input."""
     if hook.updated_input is None or hook.updated_input == use.arguments:
         return use, ""
     spec = tool.spec
     updated = normalise(hook.updated_input, spec, [])
     wrong = problem(updated, schema_of(spec))
     if wrong is not None:
-        return use, Denied(
-            "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(hook)
-        )
-    return replace(use, arguments=updated), f"; input changed by {_hooks(hook)}"
+        return use, Denied("hook", f"Its input does not fit {use.tool}: {wrong}.", _hook_names(hook))
+    return replace(use, arguments=updated), f"; input changed by {_hook_names(hook)}"
 
 
 def _allowed_by_hook(use: ToolUse, hook: HookResult, changed: str) -> Allowed:
-    who = f"{_hooks(hook)}: {hook.reason}".rstrip(": ") + changed
+    who = f"{_hook_names(hook)}: {hook.reason}".rstrip(": ") + changed
     return Allowed(use.arguments, who, hook.context, "rule")
 
 
-def _by_hook(hook: HookResult) -> Denied:
-    return Denied("hook", hook.stop or hook.reason or "It gave no reason.", _hooks(hook))
+def _denied_by_hook(hook: HookResult) -> Denied:
+    return Denied("hook", hook.stop or hook.reason or "It gave no reason.", _hook_names(hook))
 
 
-def _hooks(hook: HookResult) -> str:
+def _hook_names(hook: HookResult) -> str:
     return f"hook {', '.join(hook.handlers)}" if hook.handlers else "hook"
 
 
@@ -534,11 +532,11 @@ def _join_texts(*texts: str) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _beside(output: ToolOutput, text: str) -> ToolOutput:
+def _append_text(output: ToolOutput, text: str) -> ToolOutput:
     return replace(output, content=(*output.content, Text(text))) if text else output
 
 
 @lru_cache(maxsize=1024)
 def _real_folder(path: str) -> str:
-    """Return the real path of a folder of ours. Agents cannot replace it, so one look at each is enough."""
+    """Return the real path of a folder of Retinue. Agents cannot replace it, so the result is cached."""
     return os.path.realpath(path)

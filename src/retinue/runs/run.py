@@ -274,7 +274,7 @@ class Run(Generic[Value]):
         self.below = below
 
     @asynccontextmanager
-    async def resting(self) -> AsyncIterator[None]:
+    async def release_slot(self) -> AsyncIterator[None]:
         """While it waits for a person others may have its slot. It goes on when it has one again."""
         if self.queue is not None:
             self.queue.rest(self.id)

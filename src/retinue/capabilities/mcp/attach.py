@@ -268,7 +268,7 @@ async def _question(node: Run, call_id: str, question: ElicitQuestion) -> str | 
     if question.skippable:
         more["skip"] = SKIP
     answer = await project.inbox_service.question(
-        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail, more=more
+        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail, hints=more
     )
     # The policy or the expiry has answered, and no person.
     if answer.by in ("policy", "expiry"):

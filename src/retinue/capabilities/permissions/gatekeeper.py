@@ -216,7 +216,7 @@ def _permissions(node: Run, above: RunGuard | None, resumed: bool) -> Permission
 
 def _asker(node: Run, resumed: bool) -> Asker:
     about = node.state.description or " ".join(words_of(node.launch.request.task).split())[:_DESCRIPTION_CHARACTERS]
-    asker = Asker(node.place, node.agent, node.controls, node.record, description=about, resting=node.resting)
+    asker = Asker(node.place, node.agent, node.controls, node.record, description=about, release_slot=node.release_slot)
     if resumed:
         asker.leftovers = leftovers(node.project.log.reader, node.id)
     return asker

@@ -203,7 +203,7 @@ class RunCompanion:
         if question.several:
             options["several"] = True
         answer = await self._project.inbox_service.question(
-            question.text, question.options, asker=asker, call_id=call_id, detail=detail, more=options
+            question.text, question.options, asker=asker, call_id=call_id, detail=detail, hints=options
         )
         return None if answer.by in _NOBODY else answer
 
