@@ -48,7 +48,7 @@ from retinue.models.protocol import (
 )
 from retinue.models.retry import RequestRefusal
 from retinue.models.tool_schema import portable_schema
-from retinue.models.wire import StreamReader, WireModel
+from retinue.models.wire import EncodedTurn, StreamReader, WireModel
 
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _BINDING = "thinking-binding-controls-2026-08-01"
@@ -97,12 +97,15 @@ class AnthropicModel(WireModel):
             body["system"] = [{"type": "text", "text": request.system}]
             if marked:
                 body["system"][0]["cache_control"] = mark
-        body["messages"] = build_messages(request.messages, self._info, self._stale)
+        body["messages"] = join_turns(self._encoded.turns(request.messages, self._encode), "content")
         if marked:
             mark_newest(body["messages"], mark)
         self._think(body, request)
         self._bind(body, request)
         return self._finish_body(body, request)
+
+    def _encode(self, message: Message) -> EncodedTurn:
+        return encode_message(message, self._info, self._stale)
 
     def _style(self) -> str:
         return self._quirks.thinking or anthropic_style(self._info.id)
@@ -170,17 +173,13 @@ def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     return tools
 
 
-def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
-    """Return turns with alternating roles: neighbours of one role are one message, with results before texts."""
-    turns: list[tuple[str, list[dict[str, Any]]]] = []
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            turns.append(("assistant", _assistant(message, info, stale)))
-        elif isinstance(message, ToolMessage):
-            turns.append(("user", _results(message, info)))
-        else:
-            turns.append(("user", [_encode_block(block) for block in visible(message.content, info)]))
-    return join_turns(turns, "content")
+def encode_message(message: Message, info: ModelInfo, stale: frozenset[str]) -> EncodedTurn:
+    """Return the role and the blocks of a message."""
+    if isinstance(message, AssistantMessage):
+        return "assistant", _assistant(message, info, stale)
+    if isinstance(message, ToolMessage):
+        return "user", _results(message, info)
+    return "user", [_encode_block(block) for block in visible(message.content, info)]
 
 
 def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
@@ -188,7 +187,8 @@ def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
     next request will read up to the newer one."""
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:
-        turn["content"][-1]["cache_control"] = mark
+        # A copy: the block without the mark is sent with later requests.
+        turn["content"][-1] = {**turn["content"][-1], "cache_control": mark}
 
 
 def _encode_block(block: Content) -> dict[str, Any]:

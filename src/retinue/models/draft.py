@@ -324,8 +324,11 @@ def _number(value: object, before: int) -> int:
 
 
 def _call_ids(history: Iterable[Message]) -> set[str]:
-    answers = (message for message in history if isinstance(message, AssistantMessage))
-    return {call.id for answer in answers for call in answer.tool_calls}
+    ids: set[str] = set()
+    for message in history:
+        if isinstance(message, AssistantMessage):
+            ids.update([block.id for block in message.content if isinstance(block, ToolCall)])
+    return ids
 
 
 def _unique_id(id: str, ids: set[str]) -> str:

@@ -31,23 +31,19 @@ from retinue.models.protocol import (
 )
 from retinue.models.retry import RequestRefusal
 from retinue.models.tool_schema import gemini_parameters, portable_schema
-from retinue.models.wire import StreamReader, WireModel
+from retinue.models.wire import EncodedTurn, StreamReader, WireModel
 
 SKIP_CHECK = "skip_thought_signature_validator"
 """Google's placeholder for a required signature that does not exist: for calls that another model made."""
 
 
-def build_contents(messages: tuple[Message, ...], info: ModelInfo, stale: frozenset[str]) -> list[dict[str, Any]]:
-    """Return turns with alternating roles. The results of one turn are together, in the order of the calls."""
-    turns: list[tuple[str, list[dict[str, Any]]]] = []
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            turns.append(("model", _assistant(message, info, stale)))
-        elif isinstance(message, ToolMessage):
-            turns.append(("user", _results(message, info)))
-        else:
-            turns.append(("user", [_encode_block(block) for block in visible(message.content, info)]))
-    return join_turns(turns, "parts")
+def encode_message(message: Message, info: ModelInfo, stale: frozenset[str]) -> EncodedTurn:
+    """Return the role and the parts of a message. The results of one turn are in the order of the calls."""
+    if isinstance(message, AssistantMessage):
+        return "model", _assistant(message, info, stale)
+    if isinstance(message, ToolMessage):
+        return "user", _results(message, info)
+    return "user", [_encode_block(block) for block in visible(message.content, info)]
 
 
 def signs_calls(info: ModelInfo) -> bool:
@@ -130,8 +126,12 @@ class GeminiModel(WireModel):
     def reader(self, draft: MessageDraft) -> StreamReader:
         return GeminiReader(draft, self._wire)
 
+    def _encode(self, message: Message) -> EncodedTurn:
+        return encode_message(message, self._info, self._stale)
+
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {"contents": build_contents(request.messages, self._info, self._stale)}
+        turns = self._encoded.turns(request.messages, self._encode)
+        body: dict[str, Any] = {"contents": join_turns(turns, "parts")}
         if request.system:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:

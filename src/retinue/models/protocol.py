@@ -131,8 +131,12 @@ def cache_mark(messages: Sequence[Message], ttl: str | None) -> dict[str, Any]:
 
 
 def _has_started_agents(messages: Sequence[Message]) -> bool:
-    answers = (message for message in messages if isinstance(message, AssistantMessage))
-    return any(call.name in _STARTING_CALLS for answer in answers for call in answer.tool_calls)
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for block in message.content:
+                if isinstance(block, ToolCall) and block.name in _STARTING_CALLS:
+                    return True
+    return False
 
 
 def is_from_provider(message: AssistantMessage, info: ModelInfo) -> bool:
@@ -189,7 +193,7 @@ def join_turns(turns: Iterable[tuple[str, list[dict[str, Any]]]], key: str) -> l
         if joined and blocks and joined[-1]["role"] == role:
             joined[-1][key] += blocks
         elif blocks:
-            joined.append({"role": role, key: blocks})
+            joined.append({"role": role, key: list(blocks)})
     return joined
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from hashlib import blake2b
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ from weakref import WeakKeyDictionary
 import orjson
 from msgspec.structs import replace
 
-from retinue.core.messages import AssistantMessage
+from retinue.core.messages import AssistantMessage, Message
 from retinue.core.outcome import Failure
 from retinue.http.transport import Events, Response, Transport, TransportError
 from retinue.models import failures
@@ -94,6 +95,7 @@ class WireModel:
         self._stale: frozenset[str] = _NO_SIGNATURES
         """Signatures that the provider no longer accepts."""
         self._has_reported_usage = False
+        self._encoded = EncodedTurns()
 
     @property
     def info(self) -> ModelInfo:
@@ -218,6 +220,7 @@ class WireModel:
                 continue
             refusal = read_refusal(text, failure.message)
             if failure.kind == "invalid_request" and self.adapt(request, body.document(), refusal):
+                self._encoded = EncodedTurns()
                 body = RequestBody(self, request)
                 continue
             draft.fail(failure)
@@ -320,6 +323,32 @@ class WireModel:
         body.update(self._quirks.extra_body)
         body.update(request.options)
         return body
+
+
+EncodedTurn = tuple[str, list[dict[str, Any]]]
+"""The role and the blocks of one message."""
+
+
+class EncodedTurns:
+    """The messages of a conversation as a format encodes them. Every request repeats those of the one before, so each
+    message is encoded once. Of a first request nothing is kept: thousands of runs may wait for their first answer."""
+
+    __slots__ = ("_messages", "_turns")
+
+    def __init__(self) -> None:
+        self._messages: tuple[Message, ...] = ()
+        self._turns: tuple[EncodedTurn, ...] = ()
+
+    def turns(self, messages: tuple[Message, ...], encode: Callable[[Message], EncodedTurn]) -> tuple[EncodedTurn, ...]:
+        """Return a turn for each message. The caller must not change the turns."""
+        same = len(self._messages)
+        if not all(map(is_, self._messages, messages)) or same > len(messages):
+            # The conversation was shortened.
+            same = 0
+        turns = (*self._turns[:same], *map(encode, messages[same:]))
+        if len(messages) > 1:
+            self._messages, self._turns = messages, turns
+        return turns
 
 
 class RequestBody:
