@@ -195,6 +195,35 @@ def test_programs_that_its_git_settings_name_wait_for_consent(project: Project, 
     assert set_up.plain_git(command), "the control: outside of the walls it starts"
 
 
+@pytest.mark.parametrize(
+    ("agent", "command"),
+    [
+        ("reviewer", "git status"),
+        ("general-purpose", "git -C inner status"),
+        ("general-purpose", "(cd inner; git status)"),
+        ("general-purpose", "echo $(git status)"),
+        ("general-purpose", "GIT_DIR=inner/.git git status"),
+        ("Explore", "xargs git -C inner status < /dev/null"),
+        ("Explore", "if git diff --quiet; then echo same; fi"),
+    ],
+)
+def test_programs_of_git_wait_for_consent_however_git_is_started(
+    project: Project, serve: Any, agent: str, command: str
+) -> None:
+    """Also for agents that run every command inside the read-only walls, and for texts that cannot be judged."""
+    serve(lambda request: Reply(calls=[("bash", {"command": command})] if request.turn == 0 else []))
+    for folder in (project.cwd, project.cwd / "inner"):
+        with temporary_repository({"a.txt": "a\n"}, path=folder) as repository:
+            repository.git("config", "core.fsmonitor", "echo started >&2; false")
+    done = run(project, "run", agent, "go", "--output-format", "json")
+    (denied,) = json.loads(done.stdout)["evidence"]["denials"]
+    assert "core.fsmonitor" in denied and "retinue trust add" in denied
+    run(project, "trust", "add", ".git/config")
+    run(project, "trust", "add", "inner/.git/config")
+    done = run(project, "run", agent, "go", "--output-format", "json")
+    assert not json.loads(done.stdout)["evidence"]["denials"]
+
+
 def test_without_walls_settings_of_its_git_start_nothing_until_someone_consents(project: Project, serve: Any) -> None:
     serve(lambda request: Reply(calls=[("bash", {"command": "git status"})] if request.turn == 0 else []))
     _write(project.home / ".retinue/settings.json", {"sandbox": {"mode": "off"}})

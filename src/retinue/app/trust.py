@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from retinue.capabilities.trust import subjects
+from retinue.capabilities.trust import git_subject, subjects
 from retinue.cluster import open_project
 from retinue.errors import UsageError
 from retinue.recordings.consent import case_subjects
@@ -39,7 +39,8 @@ def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] =
     """Return the files that need consent, after giving it or taking it back. `paths` are files, or folders above
     them; without them all files are meant. Raise UsageError for paths that bring nothing, or never had consent."""
     project = open_project(cwd)
-    chosen = [subject for subject in _subjects(project) if _is_below(subject, paths, project)]
+    known = [*_subjects(project), *_inner_repositories(project, paths)]
+    chosen = [subject for subject in known if _is_below(subject, paths, project)]
     if paths and not chosen and action == "add":
         raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
     if action == "add":
@@ -59,6 +60,14 @@ def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] =
 
 def _subjects(project: Project) -> list[TrustSubject]:
     return [*subjects(project), *case_subjects(project.cwd)]
+
+
+def _inner_repositories(project: Project, paths: Sequence[str]) -> list[TrustSubject]:
+    """Return the git settings among `paths` that belong to other repositories than the project's own."""
+    folders = dict.fromkeys((project.cwd / path).expanduser().parent for path in paths)
+    own = git_subject(project.cwd)
+    inner = [subject for subject in map(git_subject, folders) if subject is not None]
+    return [subject for subject in inner if own is None or subject.path.resolve() != own.path.resolve()]
 
 
 def _is_below(subject: TrustSubject, paths: Sequence[str], project: Project) -> bool:

@@ -74,10 +74,18 @@ def _withheld_settings(project: Project) -> Iterable[str]:
     return dict.fromkeys(notes)
 
 
-def subjects(project: Project) -> list[TrustSubject]:
-    """Return every file of the project that needs consent, whether or not it has been given."""
+def git_subject(folder: Path) -> TrustSubject | None:
+    """Return the git settings of the repository that `folder` is in, where they start programs."""
     from retinue.guard.gitconfig import git_programs
 
+    programs = git_programs(folder, checkout=True, aliases=lambda name: True)
+    if programs is None:
+        return None
+    return _trust.TrustSubject(programs.path, (programs.content,), programs.what)
+
+
+def subjects(project: Project) -> list[TrustSubject]:
+    """Return every file of the project that needs consent, whether or not it has been given."""
     found: list[TrustSubject] = []
     foreign = [(file.layer, Path(file.path)) for file in foreign_files(project.cwd, project.environment)]
     for layer, path in (*foreign, *settings_files(project.cwd, project.environment)):
@@ -89,9 +97,9 @@ def subjects(project: Project) -> list[TrustSubject]:
             subject = _trust.settings_subject(path, parse_object(content)[0], content)
             if subject:
                 found.append(subject)
-    git = git_programs(project.cwd, checkout=True, aliases=lambda name: True)
+    git = git_subject(project.cwd)
     if git is not None:
-        found.append(_trust.TrustSubject(git.path, (git.content,), git.what))
+        found.append(git)
     for capability in project.capabilities.plan:
         found += capability.trust_subjects(project)
     return [*found, *_trust.agent_subjects([entry.spec for entry in project.catalog().winners])]

@@ -22,7 +22,7 @@ from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import GLOB, HOLE, is_known
 from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files
 from retinue.guard.permissions.shell_grammar import analyse
-from retinue.guard.permissions.shell_step import Script, Step, has_option
+from retinue.guard.permissions.shell_step import CARRIERS, Script, Step, has_option
 
 if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms
@@ -35,6 +35,9 @@ _PATH_NAME = re.compile(
     r"(?:^|[_.-])(?:path|file|filename|filepath|dir|directory|folder|cwd|root|notebook)s?$", re.IGNORECASE
 )
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`]+")
+_GIT = re.compile(r"(?<![\w.])git(?![\w.])")
+_WORD = re.compile(r"""[^\s'"`;&|<>()={}$,]+""")
+_MAX_PATH_CHARACTERS = 4_096
 _HOST_NAME = re.compile(r"(?:^|_)(?:url|uri|link|host|hostname|domain|endpoint|address)s?$", re.IGNORECASE)
 
 
@@ -228,19 +231,42 @@ class JudgedCall:
 
     @cached_property
     def git_programs(self) -> GitPrograms | None:
-        """Return what its commands of git would start where they run, and nobody has consented to."""
-        steps = [step for step in self.script.all_steps() if step.name == "git"]
-        if not steps:
+        """Return what git would start in the folders where it may run, and nobody has consented to. Where the text
+        cannot be judged, or other programs start commands, every folder that it names may be one."""
+        words = self._words_beside_git()
+        if not words:
             return None
-        from retinue.guard.gitconfig import git_programs
+        from retinue.guard.gitconfig import find_repository, git_programs
 
-        words = {word.lower() for step in steps for word in step.words[1:]}
-        for base in filter(is_known, self.bases):
-            programs = git_programs(Path(base), aliases=words.__contains__)
+        called = {word.lower() for word in words}
+        tops: dict[Path, Path] = {}
+        for folder in self._named_folders(words):
+            repository = find_repository(folder)
+            if repository is not None:
+                tops.setdefault(repository[1], repository[0])
+        for top in tops.values():
+            programs = git_programs(top, aliases=called.__contains__)
             consented = self.folders.consented
             if programs is not None and not (consented and consented(programs.path, programs.content)):
                 return programs
         return None
+
+    def _words_beside_git(self) -> frozenset[str]:
+        """Return the words of a text that may start git, quoted ones included; none where it cannot."""
+        if _GIT.search(self.text) is None:
+            return frozenset()
+        steps = self.script.all_steps()
+        if self.script.doubts or any(step.name == "git" or step.name in CARRIERS or step.opaque for step in steps):
+            return frozenset(_WORD.findall(self.text))
+        return frozenset()
+
+    def _named_folders(self, words: frozenset[str]) -> Iterator[Path]:
+        for base in filter(is_known, self.bases):
+            yield Path(base)
+            for word in words:
+                folder = Path(self.folders.absolute(word, base))
+                if len(word) <= _MAX_PATH_CHARACTERS and folder.is_dir():
+                    yield folder
 
     @cached_property
     def paths(self) -> tuple[str, ...]:

@@ -102,6 +102,14 @@ def _pattern(path: str, call: JudgedCall) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
+def _explain_git(call: JudgedCall) -> str:
+    programs = call.git_programs
+    if programs is None:
+        return ""
+    what = "; ".join(programs.what[:2])
+    return f" Git would start a program by itself ({what}). Consent with: retinue trust add {programs.path}."
+
+
 def judge(policy: PermissionPolicy, use: ToolUse) -> Decision:
     return _Judgement(policy).judge(JudgedCall(use, policy.folders, masked=policy.masks))
 
@@ -160,7 +168,7 @@ class _Judgement:
         script = call.script
         # A read-only sandbox stops whatever rules of the mode would ask about.
         if call.confined and doubtful is None:
-            return self._allow_inside(call, "It runs inside the read-only walls.")
+            return self._judge_confined(call)
         vital = critical(script, call.folders, call.bases)
         if vital is not None:
             return self._decision("ask", call, f"Never without asking: {vital}.", "critical", risk="high")
@@ -181,12 +189,23 @@ class _Judgement:
             return self._decision("ask", call, f"It changes the protected {path}.", "protected", risk="high")
         return self._by_mode_or_rules(call)
 
+    def _judge_confined(self, call: JudgedCall) -> Decision:
+        """Ask only about programs of the repository's that git would start: the sandbox does not stop them."""
+        if self._mode == "bypassPermissions" or call.git_programs is None:
+            return self._allow_inside(call, "It runs inside the read-only walls.")
+        coverage = Coverage(call, self._policy.allowing, wary=self._policy.wary)
+        if coverage.complete and not coverage.only_reads:
+            return self._allow_inside(call, "A rule allows it, inside the read-only walls.")
+        return self._question(call, f"No rule allows {shown(call.text)}.{_explain_git(call)}", coverage)
+
     def _unread(self, call: JudgedCall, doubt: str) -> Decision:
         """Decide about a text that cannot be judged. Inside the sandbox it need not be."""
         if not self._policy.walls:
             return self._unclear(call, doubt)
         everything = [rule for rule in self._policy.allowing if "bash" in rule.tools and rule.specifier is None]
         if not everything or self._mode == "plan":
+            if call.git_programs is not None:
+                return self._question(call, f"It cannot be judged: {doubt}.{_explain_git(call)}")
             return self._allow_inside(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
         if mentions_deletion(call.text):
             return self._unclear(call, f"{doubt}, and it may delete files")
@@ -199,20 +218,17 @@ class _Judgement:
         coverage = Coverage(call, allow, wary=self._policy.wary, edits=edits)
         if coverage.complete and not coverage.only_reads:
             return self._allow_covered(call, coverage.rules, "The mode accepts edits in the working directories.")
-        programs = call.git_programs
-        if self._policy.walls and programs is None and (coverage.complete or not stopped_by_walls(call, coverage)):
+        quiet = call.git_programs is None and not stopped_by_walls(call, coverage)
+        if self._policy.walls and (coverage.complete or quiet):
             return self._allow_inside(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
         if coverage.complete:
             return self._decision("allow", call, "It only reads.", "mode")
         if planning:
-            return self._decision("deny", call, _PLANNING, "mode")
+            return self._decision("deny", call, _PLANNING + _explain_git(call), "mode")
         parts = [shown(step.text) for step in coverage.open_steps]
         parts += (f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files)
         reason = f"No rule allows {'; '.join(parts[:3])}."
-        if programs is not None:
-            what = "; ".join(programs.what[:2])
-            reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {programs.path}."
-        return self._question(call, reason, coverage)
+        return self._question(call, reason + _explain_git(call), coverage)
 
     def _allow_inside(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
         """Allow it inside the sandbox; once that has stopped it, ask to run it outside."""
