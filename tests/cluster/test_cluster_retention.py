@@ -6,7 +6,7 @@ import pytest
 
 from retinue.capabilities.worktree.home import WorktreeRecord, store, worktrees_folder
 from retinue.cluster.cluster_tables import ClusterTables, StoredWorkspace
-from retinue.cluster.retention import RemovedLeftovers, remove_leftovers
+from retinue.cluster.retention import remove_leftovers
 from retinue.settings.places import ProjectDatabase, database_folder
 
 BASE = StoredWorkspace("base", "a" * 40)
@@ -36,19 +36,19 @@ def test_files_that_two_runs_began_with_stay_until_both_are_home(tables, tmp_pat
         tables.save_workspace(project, run_id, BASE, b"base")
         tables.save_workspace(project, run_id, StoredWorkspace("result", run_id), b"result")
     tables.mark_home(project, "one")
-    assert remove_leftovers(tables, tmp_path, 0) == RemovedLeftovers(bundles=1)
+    assert remove_leftovers(tables, tmp_path, 0) == ["Removed of ended runs: 0 checkouts, 1 bundles."]
     assert tables.bundle(project, BASE) == b"base"
     assert checkout.is_dir()
     tables.mark_home(project, "two")
-    assert remove_leftovers(tables, tmp_path, 3600) == RemovedLeftovers()
+    assert remove_leftovers(tables, tmp_path, 3600) == []
     # A worktree of it is still on this machine.
     folder = worktrees_folder(state)
     folder.mkdir()
     record = store(WorktreeRecord(run="two", folder=str(folder / "two"), repository=str(checkout), common="", base=""))
-    assert remove_leftovers(tables, tmp_path, 0) == RemovedLeftovers(bundles=2)
+    assert remove_leftovers(tables, tmp_path, 0) == ["Removed of ended runs: 0 checkouts, 2 bundles."]
     assert checkout.is_dir()
     record.file.unlink()
-    assert remove_leftovers(tables, tmp_path, 0) == RemovedLeftovers(checkouts=1)
+    assert remove_leftovers(tables, tmp_path, 0) == ["Removed of ended runs: 1 checkouts, 0 bundles."]
     assert not checkout.exists()
     assert unknown.is_dir(), "the database does not know it"
 
@@ -58,8 +58,8 @@ def test_what_is_sent_again_is_kept_again(tables, tmp_path):
     tables.save_workspace(project, "one", BASE, b"base")
     tables.mark_home(project, "one")
     tables.save_workspace(project, "two", BASE, None)
-    assert remove_leftovers(tables, tmp_path, 0) == RemovedLeftovers()
+    assert remove_leftovers(tables, tmp_path, 0) == []
     tables.mark_home(project, "two")
     tables.save_workspace(project, "one", BASE, None)
-    assert remove_leftovers(tables, tmp_path, 0) == RemovedLeftovers()
+    assert remove_leftovers(tables, tmp_path, 0) == []
     assert tables.has_bundle(project, BASE.commit)

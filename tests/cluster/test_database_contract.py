@@ -16,7 +16,7 @@ import pytest
 
 import retinue
 from retinue.cluster import cluster_tables
-from retinue.cluster.cluster_tables import StoredWorkspace, _PackRow, _PlacementRow, _WorkerRow
+from retinue.cluster.cluster_tables import StoredWorkspace, _PlacementRow, _WorkerRow
 from retinue.core.request import Attempt, RunNeeds, WorkerView
 
 SOURCE = Path(retinue.__file__).parent
@@ -26,7 +26,6 @@ DECODED = {
     "workspaces": {
         StoredWorkspace: dict.fromkeys(("project", "run_id", "kind"), "our own values of the query")
         | {"home_at": "compared by the server"},
-        _PackRow: {},
     },
     "bundle_parts": {None: dict.fromkeys(("project", "commit", "part"), "our own values of the query")
                      | {"data": "bytes of a bounded size, checked by git or by a hash"}},
@@ -79,7 +78,7 @@ def test_every_column_becomes_a_field_of_a_checked_type():
         assert names <= covered, (table, names - covered)
 
 
-@pytest.mark.parametrize("kind", [_WorkerRow, _PlacementRow, StoredWorkspace, _PackRow, WorkerView, RunNeeds, Attempt])
+@pytest.mark.parametrize("kind", [_WorkerRow, _PlacementRow, StoredWorkspace, WorkerView, RunNeeds, Attempt])
 def test_no_field_takes_any_text(kind):
     assert list(unchecked(kind, "")) == []
 
@@ -89,7 +88,7 @@ def test_the_contract_sees_a_field_that_takes_any_text():
         assert list(unchecked(msgspec.defstruct("Row", [("name", hint)]), "")), hint
 
 
-DECODERS = {"decode_row", "decode_json", "_attempt_of", "_living_worker", "_readable", "_is_readable"}
+DECODERS = {"decode_row", "decode_json", "_read_attempt", "_living_worker", "_readable", "_is_readable"}
 ONLY_ASKS = {
     "has_bundle": "whether there is one",
     "holds": "whether there is one",
@@ -132,7 +131,7 @@ _CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
 OWN_WORDS = {
     "marks": "question marks",
     "', '.join(columns)": "names of columns that the caller has as constants",
-    "', '.join((*IDENTITY, *CHANGING))": "constants",
+    "', '.join((*IDENTITY_COLUMNS, *CHANGING_COLUMNS))": "constants",
     "', '.join((f'{name}=?' for name in columns))": "names of columns that the caller has as constants",
     "', '.join(_COLUMNS)": "constants",
     "_lock_number(backend.schema)": "a number that is computed",

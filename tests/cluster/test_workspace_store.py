@@ -53,7 +53,7 @@ class Scene:
         base = store.find("base")
         assert base is not None
         folder = self.folder / machine / base.commit
-        return unpack(folder, base.commit, lambda repository: store.bring(repository, base), ENVIRONMENT)
+        return unpack(folder, base.commit, lambda repository: store.fetch(repository, base), ENVIRONMENT)
 
     def stored(self) -> int:
         """Return how many bytes of bundles are in the database."""
@@ -96,7 +96,7 @@ def test_a_clean_checkout_needs_nothing_but_the_history(scene):
 
 
 def test_another_history_and_much_that_is_new_are_kept_as_a_whole(scene, monkeypatch):
-    monkeypatch.setattr("retinue.cluster.workspace_store._MOST_NEWS", 10_000)
+    monkeypatch.setattr("retinue.cluster.workspace_store._MAX_INCREMENT_BYTES", 10_000)
     scene.send()
     git(scene.here, "commit", "-q", "--amend", "-m", "rewritten")
     rewritten = git(scene.here, "rev-parse", "HEAD")
@@ -134,7 +134,7 @@ def test_a_machine_that_has_the_history_does_not_fetch_it_again(scene):
 
     def bring(repository):
         with_history.append(repository.ask("cat-file", "-e", base.history) is not None)
-        second.bring(repository, base)
+        second.fetch(repository, base)
 
     there = unpack(scene.folder / "there" / base.commit, base.commit, bring, ENVIRONMENT)
     assert with_history == [True]

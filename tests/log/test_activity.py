@@ -22,7 +22,7 @@ from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
 from retinue.core.run_state import RunPlace
-from retinue.log.activity import BY, activity, everything, first_host, spending, total, totals
+from retinue.log.activity import GROUPINGS, activity, everything, first_host, spending, total, totals
 from retinue.log.database import connect_to_read
 from retinue.log.migrations import MIGRATIONS
 from retinue.log.rows import SELECT_RUN
@@ -135,7 +135,7 @@ def test_no_log_is_no_activity(folder: str, tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", GROUPINGS)
 async def test_what_unfinished_turns_cost_is_counted(tmp_path: Path, by) -> None:
     async with Log.open(tmp_path) as log:
         for body in stories.whole():

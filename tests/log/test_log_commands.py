@@ -7,7 +7,7 @@ import pytest
 
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError, UnknownRunError
-from retinue.log.commands import CommandAnswer, Ear, RunCommand, answer, send, take
+from retinue.log.commands import CommandAnswer, CommandPoll, RunCommand, answer, send, take
 from retinue.log.database import connect
 from retinue.log.store import Log
 
@@ -20,9 +20,9 @@ async def running(log, run_id="run-1"):
 
 async def obey(log, accepted=True, text="done"):
     """The owner's side, once."""
-    ear = Ear(log.reader, log.owner)
+    poll = CommandPoll(log.reader, log.owner)
     async with asyncio.timeout(20):
-        while not ear.hears():
+        while not poll.has_commands():
             await asyncio.sleep(0.005)
     taken = await log.transact(lambda connection: take(connection, log.owner))
     given = [(each.number, CommandAnswer(each.command.run_id, accepted, text)) for each in taken]
@@ -58,9 +58,9 @@ async def test_two_looks_at_once_take_every_command_once(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
         sending = asyncio.ensure_future(send(tmp_path, [RunCommand("run-1", "steer", str(n)) for n in range(20)]))
-        ear = Ear(log.reader, log.owner)
+        poll = CommandPoll(log.reader, log.owner)
         async with asyncio.timeout(20):
-            while not ear.hears():
+            while not poll.has_commands():
                 await asyncio.sleep(0.005)
         looks = await asyncio.gather(*(log.transact(lambda c: take(c, log.owner)) for _ in range(4)))
         taken = [each for look in looks for each in look]
@@ -69,21 +69,21 @@ async def test_two_looks_at_once_take_every_command_once(tmp_path):
         assert all(each.accepted for each in await sending)
 
 
-async def test_the_ear_hears_nothing_until_the_file_changes(tmp_path):
+async def test_a_poll_finds_nothing_until_the_file_changes(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
-        ear = Ear(log.reader, log.owner)
-        assert not ear.hears()
+        poll = CommandPoll(log.reader, log.owner)
+        assert not poll.has_commands()
         other = connect(tmp_path)
         other.execute(
             "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, 'run-1', 'stop', '', 0)", (log.owner,)
         )
         async with asyncio.timeout(5):
-            while not ear.hears():
+            while not poll.has_commands():
                 await asyncio.sleep(0.001)
-        assert not ear.hears()
-        ear.again()
-        assert ear.hears()
+        assert not poll.has_commands()
+        poll.reset()
+        assert poll.has_commands()
         other.close()
 
 
@@ -116,9 +116,9 @@ async def test_an_owner_that_took_a_command_and_is_slow_is_not_said_to_have_refu
     async with Log.open(tmp_path) as log:
         await running(log)
         sending = asyncio.ensure_future(send(tmp_path, [RunCommand("run-1", "stop")], patience=0.5))
-        ear = Ear(log.reader, log.owner)
+        poll = CommandPoll(log.reader, log.owner)
         async with asyncio.timeout(20):
-            while not ear.hears():
+            while not poll.has_commands():
                 await asyncio.sleep(0.005)
         await log.transact(lambda connection: take(connection, log.owner))
         (given,) = await sending
@@ -135,7 +135,7 @@ async def test_a_command_is_not_for_whoever_takes_the_run_up_later(tmp_path):
         connection.close()
     async with Log.open(tmp_path) as log:
         await log.claim("run-1")
-        assert not Ear(log.reader, log.owner).hears()
+        assert not CommandPoll(log.reader, log.owner).has_commands()
         assert await log.transact(lambda connection: take(connection, log.owner)) == []
 
 
@@ -163,7 +163,7 @@ async def test_a_claim_that_is_cancelled_at_any_moment_leaves_log_and_run_as_the
             await asyncio.wait({claiming})
             if not claiming.cancelled():
                 got += 1
-                await log.give_back(claiming.result())
+                await log.release(claiming.result())
             row = log.reader.run("over")
             assert (row.state, row.ended, row.pid) == ("ended", "completed", None)
         row = await log.claim("over")

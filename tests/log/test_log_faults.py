@@ -13,7 +13,7 @@ from retinue.core.events import TurnStarted, Warned
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log import sqlite
-from retinue.log.database import check
+from retinue.log.database import backend_of
 from retinue.log.query import LogReader
 from retinue.log.store import Log
 
@@ -87,11 +87,11 @@ def test_a_full_disk_is_an_error_and_no_loss(tmp_path):
     with LogReader.open(tmp_path) as reader:
         bodies = [event.body for event in reader.events("run-1")]
     assert [body.code for body in bodies if isinstance(body, Warned)] == ["filler"] * count + ["after"]
-    assert check(tmp_path) == []
+    assert backend_of(tmp_path).check() == []
 
 
 async def test_a_lock_held_too_long_is_named_and_waited_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 50)
     async with Log.open(tmp_path) as log:
         for body in stories.opening():
             log.append(PLACE, body)
@@ -99,9 +99,9 @@ async def test_a_lock_held_too_long_is_named_and_waited_out(tmp_path, monkeypatc
         other = sqlite3.connect(log.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         log.append(PLACE, TurnStarted(1))
-        with pytest.raises(StateError, match="held by another process"):
+        with pytest.raises(StateError, match="locked by another process"):
             await log.flush()
-        with pytest.raises(StateError, match="held by another process"):
+        with pytest.raises(StateError, match="locked by another process"):
             log.append(PLACE, TurnStarted(2))
         other.execute("ROLLBACK")
         async with asyncio.timeout(20):
@@ -118,7 +118,7 @@ async def test_a_lock_held_too_long_is_named_and_waited_out(tmp_path, monkeypatc
 
 
 async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 50)
     async with Log.open(tmp_path) as log:
         other = sqlite3.connect(log.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -135,12 +135,12 @@ async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path
 
 
 async def test_closing_a_log_that_cannot_be_written_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "PATIENCE_MS", 50)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 50)
     log = Log.open(tmp_path)
     other = sqlite3.connect(log.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     log.append(PLACE, stories.created())
-    with pytest.raises(StateError, match="held by another process"):
+    with pytest.raises(StateError, match="locked by another process"):
         await log.close()
     other.close()
     assert not any(thread.name == "retinue-log" for thread in threading.enumerate())
@@ -157,7 +157,7 @@ async def test_a_process_that_others_took_for_dead_stops_writing(tmp_path):
         other.commit()
         other.close()
         log.append(PLACE, TurnStarted(1))
-        with pytest.raises(StateError, match="took this one for dead"):
+        with pytest.raises(StateError, match="found this one dead"):
             await log.flush()
         assert len(log.reader.events("run-1")) == 3
         with pytest.raises(StateError):

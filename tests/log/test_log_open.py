@@ -15,7 +15,7 @@ import pytest
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
 from retinue.log import sqlite
-from retinue.log.database import check, connect, connect_to_read, log_file, log_folders
+from retinue.log.database import backend_of, connect, connect_to_read, log_file, log_folders
 from retinue.log.migrations import MIGRATIONS, migrate, version_of
 from retinue.log.query import LogReader
 from retinue.log.sqlite import SqliteBackend
@@ -78,7 +78,7 @@ def test_settings_of_the_connection(tmp_path):
     pragmas = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")}
     assert pragmas == {"journal_mode": "wal", "synchronous": 1}
     assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
-    assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == sqlite.PATIENCE_MS
+    assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == sqlite.BUSY_TIMEOUT_MS
     connection.close()
 
 
@@ -98,7 +98,7 @@ async def test_a_damaged_file_is_named_and_left_alone(tmp_path, content):
             attempt(tmp_path)
         assert "mv " in caught.value.remedy
     assert log_file(tmp_path).read_bytes() == content
-    assert check(tmp_path)
+    assert backend_of(tmp_path).check()
 
 
 async def test_damage_inside_is_found_when_it_is_met(tmp_path):
@@ -106,13 +106,13 @@ async def test_damage_inside_is_found_when_it_is_met(tmp_path):
         for number in range(200):
             for body in stories.whole():
                 log.append(RunPlace(f"r{number}"), body)
-    assert check(tmp_path) == []
+    assert backend_of(tmp_path).check() == []
     size = log_file(tmp_path).stat().st_size
     with log_file(tmp_path).open("r+b") as file:
         for page in range(2, size // 4096):
             file.seek(page * 4096)
             file.write(b"\xee" * 4096)
-    assert check(tmp_path)
+    assert backend_of(tmp_path).check()
     with pytest.raises(StateError, match="damaged"), LogReader.open(tmp_path) as reader:
         for number in range(200):
             reader.events(f"r{number}")
@@ -206,7 +206,7 @@ def test_the_golden_file_of_every_format_reads_as_it_did(tmp_path, version):
         cut = reader.conversation(rows["c"].id)
         assert (cut.partial, cut.turn, cut.compactions) == ("Half an answer", 1, 1)
         assert [message.text for message in cut.messages[1:]] == ["Summary.", "Wrap up"]
-    assert check(folder) == []
+    assert backend_of(folder).check() == []
 
 
 def test_format_1_gets_room_for_commands_and_those_of_format_2_stay(tmp_path):

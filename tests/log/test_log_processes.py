@@ -17,7 +17,7 @@ from retinue.core.events import TurnStarted
 from retinue.core.programs import SILENCE_SECONDS, Owner, start_of, this_process
 from retinue.core.run_state import RunPlace
 from retinue.errors import StateError
-from retinue.log.database import check, connect
+from retinue.log.database import backend_of, connect
 from retinue.log.query import LogReader
 from retinue.log.store import Log
 from retinue.log.transcript import TranscriptLines
@@ -111,7 +111,7 @@ def test_processes_write_side_by_side(tmp_path):
             assert [event.body for event in reader.events(row.id)] == [
                 body for body in stories.whole() if body.type != "text.delta"
             ]
-    assert check(tmp_path) == []
+    assert backend_of(tmp_path).check() == []
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_killed_at_any_moment_nothing_shown_is_lost(tmp_path, database):
             # The server finishes what it was sent, and the questions below are asked one by one.
             time.sleep(0.3)
         _is_consistent(tmp_path, name, shown)
-    assert check(tmp_path) == []
+    assert backend_of(tmp_path).check() == []
 
 
 def _is_consistent(folder, name, shown):
@@ -250,7 +250,7 @@ async def test_a_process_without_runs_that_others_took_for_dead_begins_again(tmp
     other.execute("DELETE FROM owners")
     other.close()
     log.append(RunPlace("run-2"), TurnStarted(1))
-    with pytest.raises(StateError, match="took this one for dead"):
+    with pytest.raises(StateError, match="found this one dead"):
         await log.flush()
-    with pytest.raises(StateError, match="took this one for dead"):
+    with pytest.raises(StateError, match="found this one dead"):
         await log.close()

@@ -58,7 +58,7 @@ async def test_sums_stay_and_the_file_shrinks(tmp_path, database):
         assert events[-1].body == RunPruned(39 * 6 + 2)
         assert reader.outcome("long").text == "All read."
         assert prunable(reader, ["long", "other"]) == ["other"]
-        with pytest.raises(StateError, match="cannot go on"):
+        with pytest.raises(StateError, match="cannot be resumed"):
             reader.conversation("long")
 
 

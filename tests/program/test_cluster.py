@@ -10,7 +10,7 @@ import pytest
 
 from retinue.capabilities.worktree.home import BRANCH
 from retinue.cluster.cluster_tables import ClusterTables
-from retinue.cluster.retention import RemovedLeftovers, remove_leftovers
+from retinue.cluster.retention import remove_leftovers
 from tests.program.cluster_scene import TURNS, ClusterScene, Gate, WorkerProcess, result, steps
 
 pytest.importorskip("dbos")
@@ -36,7 +36,9 @@ def test_the_files_travel_out_and_the_branch_comes_back(scene, serve):
     # What was saved after each turn is no work of the agent.
     assert not any("abandoned" in note for note in found["notes"])
     tables = ClusterTables(scene.url)
-    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == RemovedLeftovers(4, 1)
+    assert remove_leftovers(tables, scene.workers[0].home / ".retinue", 0) == [
+        "Removed of ended runs: 1 checkouts, 4 bundles."
+    ]
     tables.close()
 
 
@@ -232,11 +234,11 @@ def test_what_a_run_made_stays_until_someone_has_fetched_it(scene, serve):
     tables, home = ClusterTables(scene.url), worker.home / ".retinue"
     (checkout,) = home.glob("**/workspaces/*")
     # Nobody has its branch: it stays, however old it is.
-    assert remove_leftovers(tables, home, 0) == RemovedLeftovers()
+    assert remove_leftovers(tables, home, 0) == []
     done = scene.project.retinue("workers", "fetch", run_id, env=scene.variables)
     assert done.returncode == 0, done.stderr
     assert scene.file(done.stdout.strip(), "done.txt").split() == ["0", "1", "2", "3"]
-    assert remove_leftovers(tables, home, 3600) == RemovedLeftovers()
+    assert remove_leftovers(tables, home, 3600) == []
     assert checkout.is_dir()
     worker.process.terminate()
     worker.process.wait(30)

@@ -93,7 +93,7 @@ def test_saved_outputs_can_be_read_after_a_takeover_and_by_the_sender(scene, ser
     scene.replace(first, gate)
     found = result(process)
     assert "41001" in json.dumps(server.requests[-1].results[-1])
-    (note,) = [note for note in found["notes"] if note.startswith("Whole outputs of its tools are here: ")]
+    (note,) = [note for note in found["notes"] if note.startswith("Complete outputs of its tools: ")]
     (output,) = (scene.project.home / ".retinue").rglob(f"outputs/{scene.only_run()['id']}/bash-*.txt")
     assert note.endswith(f"outputs/{output.parent.name}")
     assert output.read_text().split()[-1] == "60000"

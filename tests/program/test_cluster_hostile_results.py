@@ -192,7 +192,7 @@ def test_a_result_writes_the_memory_of_no_other_agent(sent, scope):
     done = sent.fetch()
     assert memory_files(sent.scene.project.home) == {".retinue/agent-memory/reviewer/MEMORY.md": "mine\n"}
     assert not memory_files(sent.scene.project.cwd)
-    assert "reviewer" in done.stderr and "not brought" in done.stderr and "Traceback" not in done.stderr
+    assert "reviewer" in done.stderr and "not taken over" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["outputs", "memory"])

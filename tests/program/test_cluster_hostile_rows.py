@@ -83,7 +83,7 @@ def test_an_entry_of_the_queue_that_is_no_attempt_takes_no_place(scene, serve, t
     for _ in range(3):
         plant_workflow(scene, queue, f'{{"args": [{text}], "kwargs": {{}}}}', "retinue_json")
     assert result(scene.run("Do all steps", "--json"))["output"].startswith("all steps done")
-    assert len([line for line in worker.said if "It is passed over." in line]) == 1, worker.said
+    assert len([line for line in worker.said if "It is skipped." in line]) == 1, worker.said
     assert not any("Traceback" in line for line in worker.said)
 
 
@@ -171,7 +171,7 @@ def test_an_ended_run_with_a_path_as_its_id_removes_nothing(scene, serve):
     plant_workflow(scene, queue_of_workers(scene), json.dumps({"args": [forged], "kwargs": {}}), "retinue_json")
     scene.until(lambda: scene.execute("SELECT count(*) FROM retinue.placements") == [(0,)])
     assert (precious / "inside").is_dir()
-    scene.until(lambda: any("It is passed over." in line for line in worker.said))
+    scene.until(lambda: any("It is skipped." in line for line in worker.said))
     assert (precious / "inside").is_dir()
 
 

@@ -232,7 +232,7 @@ def test_a_foreground_run_is_moved_to_the_background_by_another_process(project,
         assert process.poll() is None
         time.sleep(0.02)
     moved = project.retinue("runs", "background", "@scout")
-    assert (moved.returncode, "It goes on in the background." in moved.stdout) == (0, True), moved.stderr
+    assert (moved.returncode, "It continues in the background." in moved.stdout) == (0, True), moved.stderr
     assert "nothing to move" in project.retinue("runs", "background", "@scout").stdout
     (project.cwd / "go").touch()
     out, err = process.communicate(timeout=60)

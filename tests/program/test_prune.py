@@ -133,7 +133,7 @@ def test_prune_removes_events_when_told_and_keeps_the_sums(project, serve):
     assert "removed to save space" in project.retinue("runs", "show", old).stdout
     assert "removed to save space" in project.retinue("runs", "effects", old).stderr
     refused = project.retinue("runs", "resume", old, "more")
-    assert refused.returncode == 1 and "cannot go on" in refused.stderr
+    assert refused.returncode == 1 and "cannot be resumed" in refused.stderr
     assert project.json("runs", "prune", "--older-than", "90", "--events", "--json")["eventsOf"] == 0
 
 

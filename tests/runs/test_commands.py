@@ -7,7 +7,7 @@ from tests.runs.run_scene import Scene, until
 
 from retinue.log.commands import RunCommand, send
 from retinue.log.database import connect
-from retinue.runs.messages import LOOK_SECONDS
+from retinue.runs.messages import COMMAND_POLL_SECONDS
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ async def told(scene, *commands, patience=20):
     sending = asyncio.ensure_future(send(scene.supervisor.project.state, commands, patience=patience))
     async with asyncio.timeout(30):
         while not sending.done():
-            await scene.clock.advance(LOOK_SECONDS)
+            await scene.clock.advance(COMMAND_POLL_SECONDS)
             await asyncio.sleep(0.005)
     return sending.result()
 
@@ -88,7 +88,7 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
         )
         scene.model("child").say("done")
         await child.wait()
-        await scene.clock.advance(LOOK_SECONDS)
+        await scene.clock.advance(COMMAND_POLL_SECONDS)
 
         def answered():
             return connection.execute("SELECT accepted, answer FROM commands WHERE accepted IS NOT NULL").fetchone()
@@ -121,9 +121,9 @@ async def test_an_idle_log_costs_the_owner_one_question_a_look(scene, monkeypatc
     async with scene:
         await scene.main()
         await scene.supervisor.project.log.flush()
-        await scene.clock.advance(LOOK_SECONDS)
+        await scene.clock.advance(COMMAND_POLL_SECONDS)
         before = len(asked)
-        await scene.clock.advance(100 * LOOK_SECONDS)
+        await scene.clock.advance(100 * COMMAND_POLL_SECONDS)
         assert len(asked) == before
 
 

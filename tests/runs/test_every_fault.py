@@ -117,7 +117,7 @@ def server() -> Any:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
-    monkeypatch.setattr(writer, "DISK_SECONDS", 0.05)
+    monkeypatch.setattr(writer, "MAX_DISK_OUTAGE_SECONDS", 0.05)
     monkeypatch.setattr(writer, "_DISK_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(writer, "RETRY_SECONDS", 0.02)
     return FaultyDisk(monkeypatch)

@@ -14,7 +14,7 @@ from retinue.log import writer
 
 @pytest.fixture
 def disk(monkeypatch) -> FaultyDisk:
-    monkeypatch.setattr(writer, "DISK_SECONDS", 0.3)
+    monkeypatch.setattr(writer, "MAX_DISK_OUTAGE_SECONDS", 0.3)
     return FaultyDisk(monkeypatch)
 
 

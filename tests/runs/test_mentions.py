@@ -4,7 +4,7 @@ import pytest
 from tests.runs.run_scene import Scene, until
 
 from retinue.errors import StateError
-from retinue.runs.messages import ToAgent, route
+from retinue.runs.messages import DeliveredMessage, route
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ async def test_a_running_agent_is_steered_and_the_main_agent_has_no_turn(scene):
         child = await scene.child(main, "child", name="scout")
         for text in ("@scout only src", "@agent-scout\nand tests"):
             routed = await route(scene.supervisor, main.id, text)
-            assert isinstance(routed, ToAgent)
+            assert isinstance(routed, DeliveredMessage)
             assert (routed.action, routed.run.id) == ("steered", child.id)
         scene.model("child").call("ls")
         request = await scene.model("child").asked()

@@ -15,7 +15,7 @@ from retinue.core.controls import visible
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
 from retinue.core.tool_names import TOOLS
-from retinue.log.inbox import how_closed
+from retinue.log.inbox import describe_closing
 
 
 class ApprovalChoice(Struct, frozen=True):
@@ -110,8 +110,8 @@ def when_text(item: InboxItem, now: float) -> str:
 def closed_text(item: InboxItem) -> str:
     """Return how an item was closed, and what was said with it."""
     if item.answer is None or not item.answer.message:
-        return how_closed(item)
-    return f"{how_closed(item)}: {shown(item.answer.message)}"
+        return describe_closing(item)
+    return f"{describe_closing(item)}: {shown(item.answer.message)}"
 
 
 def interrupted_text(item: InboxItem) -> str:

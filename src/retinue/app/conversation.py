@@ -127,7 +127,7 @@ def read_end(reader: LogReader, run_id: str) -> list[Event]:
     """Return the newest events of a conversation, oldest first: as many as are shown."""
     found: list[Event] = []
     room = MAX_CHARACTERS
-    for event in read_branch(reader, run_id, most=MAX_EVENTS):
+    for event in read_branch(reader, run_id, limit=MAX_EVENTS):
         room -= _length(event)
         if room < 0 and found:
             break

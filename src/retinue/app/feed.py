@@ -331,7 +331,7 @@ class Feed:
             for command in commands:
                 node = supervisor.members.get(command.run_id)
                 if node is not None and node.live:
-                    answers[command.run_id] = supervisor.commands.obey(command)
+                    answers[command.run_id] = supervisor.commands.execute(command)
         elsewhere = [command for command in commands if command.run_id not in answers]
         for answer in await send_aside(self.folder, elsewhere):
             answers[answer.run_id] = answer

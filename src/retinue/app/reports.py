@@ -13,19 +13,19 @@ from retinue.app.text import optional
 from retinue.core.format import format_cost
 from retinue.errors import StateError
 from retinue.log import activity
-from retinue.log.activity import BY as BY
-from retinue.log.activity import KINDS as KINDS
+from retinue.log.activity import ACTIVITY_KINDS as ACTIVITY_KINDS
+from retinue.log.activity import GROUPINGS as GROUPINGS
 from retinue.log.activity import ActivityEntry as ActivityEntry
-from retinue.log.activity import By as By
-from retinue.log.activity import Kind, Spending
+from retinue.log.activity import ActivityKind, Spending
+from retinue.log.activity import Grouping as Grouping
 from retinue.log.activity import Totals as Totals
 from retinue.log.database import log_folders
 from retinue.log.overview import tree_budgets
 from retinue.log.query import LogReader
-from retinue.log.troubles import LEVELS as LEVELS
-from retinue.log.troubles import SOURCES as SOURCES
-from retinue.log.troubles import Level, Source, troubles
+from retinue.log.troubles import TROUBLE_LEVELS as TROUBLE_LEVELS
+from retinue.log.troubles import TROUBLE_SOURCES as TROUBLE_SOURCES
 from retinue.log.troubles import Trouble as Trouble
+from retinue.log.troubles import TroubleLevel, TroubleSource, troubles
 from retinue.settings.places import retinue_state
 
 Line = TypeVar("Line")
@@ -102,7 +102,7 @@ def _gather(folder: Path | None, read: Callable[[Path], list[Line]]) -> tuple[li
     return lines, problems
 
 
-def read_cost(folder: Path | None, by: By, since: float | None = None) -> CostReport:
+def read_cost(folder: Path | None, by: Grouping, since: float | None = None) -> CostReport:
     """Return what runs that were active since then have used: of the project with that state folder, or of all."""
     lines, problems = _gather(folder, lambda state: activity.spending(state, by, since or 0.0))
     if folder is None:
@@ -121,7 +121,7 @@ def read_cost(folder: Path | None, by: By, since: float | None = None) -> CostRe
     )
 
 
-def _row(line: Spending, by: By | None) -> CostRow:
+def _row(line: Spending, by: Grouping | None) -> CostRow:
     values = asdict(line)
     if by == "agent":
         values["agent"] = line.key
@@ -131,7 +131,7 @@ def _row(line: Spending, by: By | None) -> CostRow:
 
 
 def read_activity(
-    folder: Path | None, kinds: Collection[Kind] = KINDS, since: float | None = None, recent: int = 0
+    folder: Path | None, kinds: Collection[ActivityKind] = ACTIVITY_KINDS, since: float | None = None, recent: int = 0
 ) -> ActivityReport:
     """Return what agents did on the web, with documents and with language servers, and the newest `recent` calls."""
     entries, problems = _gather(folder, lambda state: activity.activity(state, kinds=kinds, since=since or 0.0))
@@ -147,8 +147,8 @@ def read_activity(
 def read_troubles(
     folder: Path,
     *,
-    levels: Collection[Level] = LEVELS,
-    sources: Collection[Source] = SOURCES,
+    levels: Collection[TroubleLevel] = TROUBLE_LEVELS,
+    sources: Collection[TroubleSource] = TROUBLE_SOURCES,
     after: int = 0,
     since: float = 0.0,
     limit: int | None = 20,

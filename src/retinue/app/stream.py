@@ -36,7 +36,7 @@ from retinue.log.follow import (
     events_after,
     ids_at_work,
     last_number,
-    live_ids,
+    live_runs,
     one_moment,
     run_events_after,
 )
@@ -219,7 +219,7 @@ class EventHub:
         with one_moment(reader):
             self._number = last_number(reader)
             self._texts.read(reader)
-            self._live = live_ids(reader)
+            self._live = live_runs(reader)
             self._waiting = waiting_ids(reader)
 
     async def _read(self, reader: LogReader) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from retinue.cluster import open_project
-from retinue.cluster.carried_files import agents_of, bring_files
+from retinue.cluster.carried_files import agents_of, receive_files
 from retinue.cluster.cluster_tables import ClusterTables
 from retinue.cluster.git_remote import check_url
 from retinue.cluster.sender import own_remote
@@ -150,7 +150,7 @@ async def serve_worker(
         tenant_limit=options.tenant_limit,
         global_limit=options.global_limit,
         keep_seconds=options.keep_days * DAY_SECONDS,
-        say=report,
+        report=report,
     )
     await worker.run(draining, options.grace)
 
@@ -168,7 +168,7 @@ def fetch_branch(state: Path, row: RunState, cwd: Path, report: Callable[[str], 
             agents = agents_of(project, reader.tree(row))
         own = own_remote(project, project.cwd)
         store = WorkspaceStore(tables, database.project, row.id, lambda remote: remote == own)
-        for note in bring_files(store, project, agents):
+        for note in receive_files(store, project, agents):
             report(note)
         stored = store.find("result") or store.find("increment")
         if stored is None:
@@ -178,7 +178,7 @@ def fetch_branch(state: Path, row: RunState, cwd: Path, report: Callable[[str], 
             )
         name = stored.branch or f"retinue-agent-{row.id}"
         fetch = collect_branch(
-            project.cwd, name, stored.commit, lambda git: store.bring(git, stored), project.environment
+            project.cwd, name, stored.commit, lambda git: store.fetch(git, stored), project.environment
         )
         if row.state == "ended":
             tables.mark_home(database.project, row.id)

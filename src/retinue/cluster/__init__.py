@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
-    """Return the project at `cwd` with everything its runs can do. `innermost` are put around tools before all others;
-    the other options are those of `Project`. Commands that open no project do not load what runs need."""
+    """Return the project at `cwd` with all capabilities. Those in `innermost` wrap tools before all others; the other
+    options are those of `Project`. Importing this module does not load the code of runs."""
     from retinue.capabilities.orders import standard_capabilities
     from retinue.runs.project import Project
 
@@ -26,7 +26,7 @@ def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: 
 
 
 def _connect_cluster(project: Project) -> Elsewhere | None:
-    """Return what sends runs of the project to other machines, if its log is in a database that workers share."""
+    """Return the sender of runs to other machines; None if the log is not in a database that workers share."""
     database = database_of(project.state)
     if database is None:
         return None

@@ -1,10 +1,9 @@
-"""Files that travel with a run besides its workspace: skills, memories of agents and consent to files of the project on
-the way out, outputs of tools and memories on the way back.
+"""Files that are sent with a run besides its workspace. Out: skills, memories of agents, and consent to files of the
+project. Back: outputs of tools and memories.
 
-Keys, settings and everything else of the home stay. On the worker a run sees the skills beside the worker's own, has
-its memories in a folder of its own, and consent counts where the operator lets projects start servers. What the run
-has written into a memory comes back: a file that has not changed at home meanwhile is replaced, any other is kept
-beside it.
+Keys, settings and all other files of the home stay there. On the worker a run has the skills beside the worker's own,
+and its memories in a separate folder. The sender's consent takes effect if the operator lets projects start servers.
+Changed memories come back: a file that is unchanged at home is replaced; otherwise the new version is stored beside it.
 
 All functions block: call them in a thread.
 """
@@ -39,20 +38,20 @@ if TYPE_CHECKING:
     from retinue.guard.redact import Redactor
     from retinue.runs.project import Project
 
-SKILLS = "skills"
-_SCOPES: tuple[MemoryScope, ...] = ("user", "local")
-"""Memories of the project itself are files of the repository."""
+SKILLS_FOLDER = "skills"
+_SENT_SCOPES: tuple[MemoryScope, ...] = ("user", "local")
+"""The scopes of memories that are sent. Memories of the project itself are files of the repository."""
 
 
 def pack_home(project: Project, spec: AgentSpec) -> FilePack | None:
-    """Return what goes with a run of `spec`; None where there is nothing."""
+    """Return the files of the home that a run of `spec` needs; None if there are none."""
     packer = Packer(project.redactor)
     for number, root in enumerate(skill_roots(project.cwd, project.environment)):
         if root.source == "user" and root.path.is_dir():
-            packer.add(SafeDir(root.path.parent, (root.path.name,)), f"{SKILLS}/{number}")
+            packer.add(SafeDir(root.path.parent, (root.path.name,)), f"{SKILLS_FOLDER}/{number}")
     agents = {entry.name: entry.spec for entry in project.catalog().winners} | {spec.name: spec}
     for name, agent in agents.items():
-        if agent.memory in _SCOPES:
+        if agent.memory in _SENT_SCOPES:
             _add_memory(packer, project, name, agent)
     return packer.pack(_consents(project))
 
@@ -63,7 +62,7 @@ def _add_memory(packer: Packer, project: Project, name: str, spec: AgentSpec) ->
         own = own_folder(name, spec.memory, project.cwd, project.environment)
         others = other_folders(name, spec.memory, project.cwd, project.environment)
     except RetinueError:
-        # Its name cannot be a folder: it has no memory here either.
+        # Its name is no valid folder name: it has no memory here either.
         return
     packer.add(own, f"{MEMORY_FOLDERS[spec.memory]}/{name}")
     for number, other in enumerate(others):
@@ -81,28 +80,28 @@ def _consents(project: Project) -> dict[str, tuple[str, ...]]:
 
 
 def pack_memories(folder: Path, redactor: Redactor) -> FilePack | None:
-    """Return the memories that a run has on this worker; None without one."""
+    """Return the memories of a run on this worker; None if there are none."""
     packer = Packer(redactor)
-    for scope in _SCOPES:
+    for scope in _SENT_SCOPES:
         name = MEMORY_FOLDERS[scope]
         packer.add(SafeDir(folder, (name,)), name)
     return packer.pack()
 
 
 def agents_of(project: Project, runs: Iterable[RunState]) -> dict[str, AgentSpec]:
-    """Return the agents of some runs, as this machine defines them."""
+    """Return the definitions of the runs' agents on this machine, by name."""
     names = {run.agent for run in runs}
     return {entry.name: entry.spec for entry in project.catalog().winners if entry.name in names}
 
 
-def bring_memories(
+def receive_memories(
     before: FilePack, after: FilePack, agents: Mapping[str, AgentSpec], project: Project
 ) -> tuple[list[str], list[str]]:
-    """Put what a run has written elsewhere into the memories of its `agents` here. Return the paths that changed, and
-    the folders of memories that none of these agents has: nothing of them is written."""
+    """Apply the changes that a run made elsewhere to the memories of its `agents` here. Return the changed paths, and
+    the folders of memories that none of these agents has, which are not written."""
     changed: list[str] = []
     refused: list[str] = []
-    for scope in _SCOPES:
+    for scope in _SENT_SCOPES:
         new = after.below(MEMORY_FOLDERS[scope])
         for name in sorted({path.partition("/")[0] for path in new}):
             folder = f"{MEMORY_FOLDERS[scope]}/{name}"
@@ -110,21 +109,21 @@ def bring_memories(
                 refused.append(folder)
                 continue
             memory = own_folder(name, scope, project.cwd, project.environment)
-            changed += _bring(memory, before.below(folder), after.below(folder))
+            changed += _apply_changes(memory, before.below(folder), after.below(folder))
     return changed, refused
 
 
-def _bring(folder: SafeDir, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+def _apply_changes(folder: SafeDir, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
     changed = {path: data for path, data in after.items() if before.get(path) != data}
-    there = content_of(folder)
-    beside = {}
+    present = content_of(folder)
+    conflicting = {}
     for path, data in changed.items():
-        if path in there and there[path] == before.get(path):
-            write(folder, path.split("/"), data, over=there[path])
+        if path in present and present[path] == before.get(path):
+            write(folder, path.split("/"), data, over=present[path])
         else:
-            beside[path] = data
-    if beside:
-        merge(beside, folder)
+            conflicting[path] = data
+    if conflicting:
+        merge(conflicting, folder)
     return [str(folder.path / path) for path in changed]
 
 
@@ -132,43 +131,43 @@ def _bring(folder: SafeDir, before: Mapping[str, bytes], after: Mapping[str, byt
 
 
 def outputs_folder(state: Path, run_id: str = "") -> Path:
-    """Return where a run of this machine has its whole outputs; without one, where all have a folder each."""
+    """Return the folder with the complete outputs of a run; without `run_id`, the folder that has one for each run."""
     return state / "outputs" / run_id
 
 
 def put_outputs(pack: FilePack, state: Path) -> None:
-    """Put outputs of a run, and of those below it, where they would be if they had been made here."""
+    """Write outputs of a run and the runs below it to the folders that local runs use."""
     pack.write(private_folder(outputs_folder(state)))
 
 
-def bring_files(store: WorkspaceStore, project: Project, agents: Mapping[str, AgentSpec]) -> list[str]:
-    """Bring outputs of a run, and memories of its `agents`, into the project. Return notes about it. Raise
+def receive_files(store: WorkspaceStore, project: Project, agents: Mapping[str, AgentSpec]) -> list[str]:
+    """Load outputs of a run, and memories of its `agents`, into the project. Return notes about it. Raise
     RetinueError or OSError."""
     notes: list[str] = []
     state, run_id = project.state, store.run_id
     outputs = store.load_pack("outputs")
     if outputs is not None:
         put_outputs(outputs, state)
-        where = f"Whole outputs of its tools are here: {outputs_folder(state, run_id)}"
+        note = f"Complete outputs of its tools: {outputs_folder(state, run_id)}"
         if outputs.folders() - {run_id}:
-            where = f"Whole outputs of its tools, and of agents below it, are here by run: {outputs_folder(state)}"
-        notes.append(f"{where}{explain_left_out(outputs)}")
+            note = f"Complete outputs of its tools and of agents below it, by run: {outputs_folder(state)}"
+        notes.append(f"{note}{explain_left_out(outputs)}")
     memory = store.load_pack("memory")
     if memory is not None:
         before = store.load_pack("home") or FilePack()
-        changed, refused = bring_memories(before, memory, agents, project)
+        changed, refused = receive_memories(before, memory, agents, project)
         if refused:
-            notes.append(f"Notes for {', '.join(refused)} were not brought: no agent of this run has such a memory")
+            notes.append(f"Memories {', '.join(refused)} were not taken over: no agent of this run has such a memory")
         if changed:
-            notes.append(f"What it has noted is in the memory here: {', '.join(changed)}{explain_left_out(memory)}")
+            notes.append(f"It has changed the memory here: {', '.join(changed)}{explain_left_out(memory)}")
     return notes
 
 
 def explain_left_out(pack: FilePack) -> str:
-    """Return the end of a sentence about what did not travel; empty when everything did."""
+    """Return the end of a sentence about files that were not sent; empty if all were."""
     if not pack.left_out:
         return ""
     shown = list(pack.left_out[:5])
     if len(pack.left_out) > len(shown):
         shown.append(f"and {len(pack.left_out) - len(shown)} more")
-    return f". Not there: {'; '.join(shown)}"
+    return f". Not sent: {'; '.join(shown)}"

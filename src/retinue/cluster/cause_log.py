@@ -1,4 +1,4 @@
-"""Failures of a worker for its operator: one line an hour for each cause, however often it happens."""
+"""Reports about failures for the operator of a worker: at most one line an hour for each cause."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 MAX_CAUSES = 1000
-MAX_LINE_CHARACTERS = 500
+MAX_REPORT_CHARACTERS = 500
 REPEAT_SECONDS = 3600.0
 
 
 class CauseLog:
-    """Threads may share it."""
+    """Limits reports by cause. Thread-safe."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -20,7 +20,7 @@ class CauseLog:
         self._lock = threading.Lock()
 
     def report_failure(self, cause: str, text: str, error: Exception) -> None:
-        """Write that something failed, unless it failed for the same cause within the last hour."""
+        """Write that something failed, unless the same cause was reported within the last hour."""
         self.report(f"{cause} {type(error).__name__}", f"{text}: {error}")
 
     def report(self, cause: str, text: str) -> None:
@@ -35,5 +35,5 @@ class CauseLog:
                 return
             self._reported[cause] = now
             if len(self._reported) > MAX_CAUSES:
-                text = f"More than {MAX_CAUSES} different failures in an hour: no more of them are reported."
-        self._write(" ".join(text.split())[:MAX_LINE_CHARACTERS])
+                text = f"More than {MAX_CAUSES} different failures in an hour: further ones are not reported."
+        self._write(" ".join(text.split())[:MAX_REPORT_CHARACTERS])

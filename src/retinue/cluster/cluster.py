@@ -1,12 +1,12 @@
-"""The engine of a cluster: queues of DBOS in the shared database (extra `cluster`).
+"""The queues of a cluster: DBOS in the shared database (extra `cluster`).
 
-One workflow of DBOS is one attempt of a run, and has no steps: what a run does is in the log. Workers with the same
-profile (version, providers, labels, rights, limits) share a queue. A sender offers an attempt by a row of `placements`
-and needs no DBOS, which takes half a second to load. A worker that hears of it puts it into the queue of a
-profile that can serve it; without one it waits in `placements` until a worker that can serve it offers it again.
+A DBOS workflow is one attempt of a run. It has no steps, because the log records what the run does. Workers with the
+same profile (version, providers, labels, rights, limits) share a queue. A sender offers an attempt by a row of
+`placements` and need not load DBOS, which takes half a second. A worker that is notified of the offer puts it into the
+queue of a profile that can serve it. Until there is such a profile, the offer waits in `placements`.
 
-DBOS needs a paid service to notice dead executors. Here each worker watches the others (`ClusterTables.stranded`): an
-attempt of one that is silent is offered again under the next number.
+DBOS needs a paid service to notice dead executors. Here each worker watches the others (`ClusterTables.stranded`): the
+attempts of a silent worker are offered again under the next number.
 """
 
 from __future__ import annotations
@@ -31,37 +31,36 @@ from retinue.core.request import Attempt, RunNeeds, WorkerView
 from retinue.log.postgres import PostgresListener
 
 Serve = Callable[[Attempt], Awaitable[None]]
-_APPLICATION = "retinue"
-_VERSION = "1"
-"""Fixed: DBOS would otherwise strand what waits when the program is upgraded. Our own check is `RunNeeds.version`."""
-_WORKFLOW = "retinue_attempt"
-POLL_SECONDS = 0.2
+_APPLICATION_NAME = "retinue"
+_APPLICATION_VERSION = "1"
+"""Never changes: after an upgrade, DBOS would not serve waiting workflows. `RunNeeds.version` is our own check."""
+_WORKFLOW_NAME = "retinue_attempt"
+QUEUE_POLL_SECONDS = 0.2
 
 
 class DbosQueues:
-    """The queues as one worker sees them. They keep nothing of what runs do: that is in the log, and the log alone
-    decides who may write to a run. So it does no harm to give an attempt to two workers, or to one that is too late:
-    one of them is refused."""
+    """The queues from the point of view of one worker. The log alone decides who may write to a run, so it is harmless
+    to give an attempt to two workers, or to one that is too late: the log refuses all but one."""
 
     def __init__(self, tables: ClusterTables, owner: Owner, view: WorkerView) -> None:
         self._tables = tables
         self._owner = owner
         self.view = view
         self._client: Any = None
-        self._heard = threading.Event()
-        """Set when someone may have offered something."""
+        self._offered = threading.Event()
+        """Set when there may be new offers."""
         self.listens = asyncio.Event()
-        """Set when a worker takes attempts: before, nobody must offer it any."""
+        """Set once this worker takes attempts. Before, it must not be visible to others."""
 
     def _enqueue(self, attempt: Attempt) -> str:
-        """Put an attempt into a queue whose workers can serve it, and return its name; nothing without one."""
+        """Put an attempt into a queue whose workers can serve it, and return the queue's name; "" if there is none."""
         worker = self._worker_for(attempt.needs)
         if worker is None:
             return ""
         if attempt.number > 1:
             try:
                 self._connected().cancel_workflow(replace(attempt, number=attempt.number - 1).id)
-            except Exception as error:  # noqa: BLE001 - its worker finds that the attempt is not wanted any more
+            except Exception as error:  # noqa: BLE001 - its worker will find that the attempt is withdrawn
                 self._tables.causes.report_failure(
                     "cancel", "The last attempt of a run could not be taken out of its queue", error
                 )
@@ -69,15 +68,15 @@ class DbosQueues:
         return worker.queue
 
     def _queue_offers(self, over: threading.Event) -> None:
-        """In a thread of its own, over a connection of its own: put offers into queues."""
+        """Put offers into queues, from a separate thread and connection."""
         tables = ClusterTables(self._tables.url, self._tables.causes)
         try:
-            # Now, and not when someone waits for it.
+            # Connect before the first offer waits for it.
             self._connected()
         except Exception as error:  # noqa: BLE001 - it is tried again with the first offer
             self._tables.causes.report_failure("connect", "The queues of runs cannot be reached", error)
-        while self._heard.wait() and not over.is_set():
-            self._heard.clear()
+        while self._offered.wait() and not over.is_set():
+            self._offered.clear()
             try:
                 tables.queue_offers(self._enqueue)
             except Exception as error:  # noqa: BLE001 - a worker that could serve the run offers it again
@@ -85,29 +84,29 @@ class DbosQueues:
         tables.close()
 
     def _worker_for(self, needs: RunNeeds) -> WorkerView | None:
-        """Return one of the workers that can serve this, of those alike with the most room; None without one."""
-        able: dict[str, WorkerView] = {}
+        """Return a worker of the profile that can serve this and has the most free slots; None if there is none."""
+        candidates: dict[str, WorkerView] = {}
         free_slots: Counter[str] = Counter()
         for worker in self._tables.workers():
             if not worker.lacks(needs):
-                able[worker.queue] = worker
+                candidates[worker.queue] = worker
                 free_slots[worker.queue] += worker.concurrency - len(worker.runs)
-        return able[max(able, key=free_slots.__getitem__)] if able else None
+        return candidates[max(candidates, key=free_slots.__getitem__)] if candidates else None
 
     async def beat(self) -> None:
-        """Say that this worker lives, and what it can serve."""
+        """Send the heartbeat and the profile of this worker."""
         await asyncio.to_thread(self._tables.beat, self._owner, self.view)
-        # Something may have waited for a worker like this one.
-        self._heard.set()
+        # An offer may have waited for a worker with this profile.
+        self._offered.set()
 
     async def take(self, serve: Serve) -> None:
-        """Serve attempts, as many at once as this worker may, until cancelled. An attempt is held until
+        """Serve attempts until cancelled, as many at once as this worker may. An attempt stays in its queue until
         `serve` returns."""
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
 
         def begin(attempt: Attempt, done: Future[None]) -> None:
-            task = loop.create_task(_served(serve, attempt, done))
+            task = loop.create_task(_serve_attempt(serve, attempt, done))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
@@ -115,7 +114,7 @@ class DbosQueues:
             try:
                 attempt = decode_json(text, Attempt, "An entry of the queue")
             except UnreadableValueError as error:
-                return self._tables.causes.report(str(error), f"{error} It is passed over.")
+                return self._tables.causes.report(str(error), f"{error} It is skipped.")
             done: Future[None] = Future()
             loop.call_soon_threadsafe(begin, attempt, done)
             return done.result()
@@ -124,16 +123,16 @@ class DbosQueues:
         over = threading.Event()
         queueing = threading.Thread(target=self._queue_offers, args=(over,), name="retinue-offers", daemon=True)
         queueing.start()
-        listener = PostgresListener(self._tables.url, SCHEMA, self._heard.set)
+        listener = PostgresListener(self._tables.url, SCHEMA, self._offered.set)
         self.listens.set()
         try:
             await asyncio.Event().wait()
         finally:
             listener.end()
             over.set()
-            self._heard.set()
+            self._offered.set()
             await asyncio.to_thread(queueing.join)
-            await asyncio.to_thread(_destroy)
+            await asyncio.to_thread(load_dbos().DBOS.destroy, destroy_registry=True)
 
     def close(self) -> None:
         if self._client is not None:
@@ -150,7 +149,7 @@ class DbosQueues:
 
 
 def queue_of(view: WorkerView) -> str:
-    """Return the name of the queue that workers like this one share."""
+    """Return the name of the queue that all workers with this profile share."""
     limits = (view.concurrency, view.tenant_limit, view.global_limit)
     profile = (view.version, view.providers, view.labels, view.allow, view.remotes, *limits)
     return f"retinue-{hashlib.sha256(repr(profile).encode()).hexdigest()[:12]}"
@@ -159,24 +158,19 @@ def queue_of(view: WorkerView) -> str:
 def _enqueue_options(attempt: Attempt, worker: WorkerView) -> dict[str, Any]:
     options = {
         "queue_name": worker.queue,
-        "workflow_name": _WORKFLOW,
+        "workflow_name": _WORKFLOW_NAME,
         "workflow_id": attempt.id,
-        "app_version": _VERSION,
-        "priority": _place_in_line(attempt),
+        "app_version": _APPLICATION_VERSION,
+        # DBOS serves the lowest number first. Interrupted runs go before new runs of the same priority.
+        "priority": 2 * attempt.needs.priority + (attempt.number == 1),
     }
     if worker.tenant_limit is not None:
-        # A queue has such keys for all or for none.
+        # Either all workflows of a queue have such keys, or none.
         options["queue_partition_key"] = attempt.needs.tenant or attempt.project
     return options
 
 
-def _place_in_line(attempt: Attempt) -> int:
-    """Return the priority for DBOS, which serves the lowest first and equals in the order of their coming. A run that
-    was interrupted was sent before all that wait with the same priority: its turn had come."""
-    return 2 * attempt.needs.priority + (attempt.number == 1)
-
-
-async def _served(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
+async def _serve_attempt(serve: Serve, attempt: Attempt, done: Future[None]) -> None:
     try:
         await serve(attempt)
     finally:
@@ -189,14 +183,14 @@ def _launch(url: str, executor: str, view: WorkerView, causes: CauseLog, serve_t
     report_dbos(causes)
     dbos(
         config={
-            "name": _APPLICATION,
+            "name": _APPLICATION_NAME,
             "system_database_url": _driver_url(url),
             "executor_id": executor,
-            "application_version": _VERSION,
+            "application_version": _APPLICATION_VERSION,
             "serializer": json_serializer(),
             "log_level": "WARNING",
             "scheduler_polling_interval_sec": 300.0,
-            # It would look for messages of workflows a hundred times a second. Ours send none.
+            # By default DBOS polls for messages of workflows a hundred times a second. Ours send none.
             "notification_coalesce_sec": 0.5,
             "sys_db_pool_size": 4,
             "max_executor_threads": view.concurrency + 4,
@@ -206,7 +200,7 @@ def _launch(url: str, executor: str, view: WorkerView, causes: CauseLog, serve_t
     def attempt(*values: object, **others: object) -> None:
         serve_text(values[0] if len(values) == 1 and not others else None)
 
-    dbos.workflow(name=_WORKFLOW, max_recovery_attempts=1000)(attempt)
+    dbos.workflow(name=_WORKFLOW_NAME, max_recovery_attempts=1000)(attempt)
     dbos.listen_queues([view.queue])
     dbos.launch()
     dbos.register_queue(
@@ -214,14 +208,10 @@ def _launch(url: str, executor: str, view: WorkerView, causes: CauseLog, serve_t
         worker_concurrency=view.concurrency,
         global_concurrency=view.global_limit,
         partition_worker_concurrency=view.tenant_limit,
-        polling_interval_sec=POLL_SECONDS,
+        polling_interval_sec=QUEUE_POLL_SECONDS,
     )
 
 
-def _destroy() -> None:
-    load_dbos().DBOS.destroy(destroy_registry=True)
-
-
 def _driver_url(url: str) -> str:
-    """Return the URL with the driver that is installed."""
+    """Return the URL with the name of the installed driver."""
     return "postgresql+psycopg://" + url.partition("://")[2]

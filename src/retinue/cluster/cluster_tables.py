@@ -1,12 +1,12 @@
-"""What workers and those who send them runs tell each other, in the schema `retinue` of the shared database.
+"""The tables through which workers and senders of runs communicate, in the schema `retinue` of the shared database.
 
-| table | what it holds |
+| table | contents |
 |---|---|
-| `workers` | who serves runs, with what, and when it last said so by the server's clock |
-| `placements` | runs that were offered: which attempt, in which queue, which worker has it |
+| `workers` | the workers, their profiles, and their last heartbeats by the server's clock |
+| `placements` | the offered runs: attempt, queue, and the worker that has it |
 | `bundle_parts` | commits of workspaces as git bundles, by project and commit, in parts |
-| `workspaces` | the commit a run began with, had after its last turn that wrote, ended with, and its packs of other
-files (`file_pack.py`); the git remote that has a commit which is not among the bundles; since when it is home |
+| `workspaces` | the commits of a run at its start, after its last turn that wrote and at its end; its packs of files
+(`file_pack.py`); the git remote of a commit without a bundle; since when the sender has it |
 
 All methods block: call them in a thread.
 """
@@ -48,13 +48,13 @@ from retinue.errors import StateError
 from retinue.log.postgres import PostgresBackend, PostgresConnection
 from retinue.settings.places import ProjectDatabase
 
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 WorkspaceKind = Literal["history", "base", "increment", "result", "home", "memory", "outputs"]
 SCHEMA = "retinue"
-"""Also the channel on which workers hear of offers."""
-_RENEWED: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
-"""Kinds of which a run has one at a time."""
-_PACKS: frozenset[WorkspaceKind] = frozenset({"home", "memory", "outputs"})
+"""Also the channel on which offers are announced to workers."""
+_REPLACED_KINDS: frozenset[WorkspaceKind] = frozenset({"increment", "memory", "outputs"})
+"""Kinds whose newest value replaces the one before."""
+_PACK_KINDS: frozenset[WorkspaceKind] = frozenset({"home", "memory", "outputs"})
 """Kinds that are packs of files."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS retinue;
@@ -80,7 +80,7 @@ ALTER TABLE retinue.workspaces ADD COLUMN IF NOT EXISTS history TEXT NOT NULL DE
 """
 _NEWEST_COLUMN = """SELECT 1 FROM pg_attribute
 WHERE attrelid=to_regclass('retinue.workspaces') AND attname='history' AND NOT attisdropped"""
-"""Whether the tables are those of this version."""
+"""Finds a row if the tables are those of this version."""
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _REMOVE_BUNDLES = f"""
 DELETE FROM bundle_parts USING (
@@ -92,15 +92,15 @@ DELETE FROM bundle_parts USING (
 
 
 PART_BYTES = 4 * 2**20
-"""A bundle is kept in parts of this size: as one value it would take ten times as long and be in memory four times."""
+"""Bundles are stored in parts of this size. A single value would take ten times as long, and memory four times."""
 MAX_BUNDLE_BYTES = 512 * 2**20
-"""A larger bundle is refused: it would hold up everyone who shares the database."""
+"""Larger bundles are refused: they would delay everyone who shares the database."""
 MAX_TEXT_BYTES = 1 << 18
-"""Of one text in a column of these tables: a longer one is not fetched."""
+"""The longest text of a column that is fetched."""
 
 
 class UnreadablePlacement(Struct, frozen=True):
-    """An offer that no worker can read. `project` and `run_id` are as the row has them."""
+    """An offer that no worker can read. `project` and `run_id` are unchecked values of the row."""
 
     project: str
     run_id: str
@@ -108,7 +108,7 @@ class UnreadablePlacement(Struct, frozen=True):
 
     @property
     def names_a_run(self) -> bool:
-        """Whether the names are those of a run, so that its log can be looked for."""
+        """Whether project and run id are well-formed, so that the run can be looked up."""
         return is_valid(self.project, ProjectName) and is_valid(self.run_id, RunId)
 
 
@@ -132,14 +132,10 @@ class _WorkerRow(Struct, frozen=True):
     view: str
 
 
-class _PackRow(Struct, frozen=True):
-    commit: PackName
-
-
 class StoredWorkspace(Struct, frozen=True):
-    """`head` is the newest commit that the sender's repository has; `turn` the one after which it was saved. A pack of
-    files has its hash as `commit`. `remote` is the git repository that has it; empty for the database. `history` is the
-    commit, kept for all runs, whose history its bundle leaves out."""
+    """One stored commit or pack of a run. `head` is the newest commit that the sender's repository has; `turn` is the
+    turn after which it was saved. The `commit` of a pack is its hash. `remote` is the git remote that has it; empty for
+    the database. `history` is a commit that is stored once for all runs; the bundle leaves out its history."""
 
     kind: WorkspaceKind
     commit: Commit
@@ -151,7 +147,7 @@ class StoredWorkspace(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What its bundle is kept under: bundles of one commit may leave out different histories."""
+        """The key of its bundle. Bundles of one commit may leave out different histories."""
         if self.kind != "base":
             return f"{self.commit}:{self.kind}"
         if self.history:
@@ -165,12 +161,12 @@ class ClusterTables:
     def __init__(self, url: str, causes: CauseLog | None = None) -> None:
         self.url = url
         self.causes = causes or CauseLog(logging.getLogger("retinue").warning)
-        """Told of rows that cannot be read."""
+        """Receives reports about unreadable rows."""
         self._lock = threading.RLock()
         self._backend = PostgresBackend(ProjectDatabase(url, ""), SCHEMA)
         self._connection: PostgresConnection | None = None
         self.seen: list[WorkerView] = []
-        """The workers that lived when someone last looked."""
+        """The workers that were alive at the last query."""
 
     def close(self) -> None:
         with self._lock:
@@ -181,7 +177,7 @@ class ClusterTables:
     # Workers
 
     def beat(self, owner: Owner, view: WorkerView) -> None:
-        """Say that a worker lives, and what it can do."""
+        """Record the heartbeat and the profile of a worker."""
         identity = (owner.id, owner.pid, owner.started, owner.host, owner.boot, owner.space)
         profile = msgspec.json.encode(replace(view, runs=(), heartbeat=0.0)).decode()
         self._execute(
@@ -191,16 +187,16 @@ class ClusterTables:
             profile,
         )
 
-    def leave(self, worker: str) -> None:
-        """Forget a worker that ends."""
+    def remove_worker(self, worker: str) -> None:
+        """Remove a worker that ends."""
         self._execute("DELETE FROM workers WHERE id=?", worker)
 
     def forget_workers(self) -> None:
-        """Forget the workers that have been silent for an hour."""
+        """Remove the workers without a heartbeat for an hour."""
         self._execute(f"DELETE FROM workers WHERE heartbeat < {_NOW} - {_FORGET_SECONDS}")  # noqa: S608
 
     def workers(self) -> list[WorkerView]:
-        """Return the workers that live, each with its runs. A row that cannot be read is reported and left out."""
+        """Return the live workers, each with its runs. Unreadable rows are reported and left out."""
         silent = f"{_NOW} - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8)"
         columns = ", ".join(map(_bounded, ("id", "started", "host", "boot", "space", "view")))
         query = f"SELECT {columns}, pid, {silent} AS silence FROM workers ORDER BY heartbeat DESC LIMIT {_MAX_ROWS}"  # noqa: S608
@@ -213,7 +209,7 @@ class ClusterTables:
         return self.seen
 
     def _living_worker(self, values: Any) -> WorkerView | None:
-        """Return the worker of a row; None for one that is dead, or whose row cannot be read."""
+        """Return the worker of a row; None if it is dead or the row is unreadable."""
         here = this_process()
         try:
             row = decode_row(_by_name(values), _WorkerRow, "A worker in the database")
@@ -228,9 +224,9 @@ class ClusterTables:
             return None
         return replace(view, heartbeat=row.silence)
 
-    def _readable(self, values: list[T], kind: Any, where: str) -> tuple[T, ...]:
-        """Return the values of that type. The others are reported."""
-        accepted: list[T] = []
+    def _readable(self, values: list[ValueT], kind: Any, where: str) -> tuple[ValueT, ...]:
+        """Return the values of that type, and report the others."""
+        accepted: list[ValueT] = []
         for value in values:
             try:
                 check(value, kind, where)
@@ -243,8 +239,7 @@ class ClusterTables:
     # Placements
 
     def put(self, attempt: Attempt) -> bool:
-        """Record that an attempt was offered, and tell the workers. Return False when another process offered it, or a
-        later one, first."""
+        """Offer an attempt to the workers. Return False if this attempt or a later one was offered before."""
         needs = msgspec.json.encode(attempt.needs).decode()
         inserted = self._execute(
             f"INSERT INTO placements VALUES (?, ?, ?, '', ?, NULL, {_NOW}) ON CONFLICT (project, run_id) "  # noqa: S608
@@ -257,23 +252,22 @@ class ClusterTables:
         return bool(inserted.rowcount)
 
     def queue_offers(self, enqueue: Callable[[Attempt], str]) -> None:
-        """Give each attempt that is in no queue to `enqueue`, which returns the name of its queue, or nothing. Workers
-        share this work: each attempt has a row that one of them locks. A row that cannot be read waits for
-        `remove_unreadable`."""
-        passed_over: list[str] = []
+        """Pass each attempt without a queue to `enqueue`, which returns the name of its queue, or nothing. Workers
+        share this work: one of them locks the row of an attempt. Unreadable rows wait for `remove_unreadable`."""
+        skipped: list[str] = []
         query = (
             f"SELECT {_PLACEMENT}, md5(project) || md5(run_id) AS mark FROM placements "  # noqa: S608
             "WHERE queue='' AND worker IS NULL AND NOT (md5(project) || md5(run_id)) = ANY(?) "
             "ORDER BY offered_at LIMIT 1 FOR UPDATE SKIP LOCKED"
         )
-        while len(passed_over) < _MAX_ROWS:
+        while len(skipped) < _MAX_ROWS:
             with self._use() as connection, connection.transaction():
-                row = connection.execute(query, (passed_over,)).fetchone()
+                row = connection.execute(query, (skipped,)).fetchone()
                 if row is None:
                     return
                 queue = ""
                 with contextlib.suppress(UnreadableValueError):
-                    attempt, _ = _attempt_of(row)
+                    attempt, _ = _read_attempt(row)
                     queue = enqueue(attempt)
                 if queue:
                     connection.execute(
@@ -281,10 +275,10 @@ class ClusterTables:
                         (queue, attempt.project, attempt.run_id),
                     )
             if not queue:
-                passed_over.append(row["mark"])
+                skipped.append(row["mark"])
 
     def take(self, attempt: Attempt, worker: str) -> bool:
-        """Give an attempt to a worker. Return False when it is not wanted any more, or another one has it."""
+        """Assign an attempt to a worker. Return False if the offer is gone or another worker has it."""
         updated = self._execute(
             "UPDATE placements SET worker=? WHERE project=? AND run_id=? AND attempt=? AND coalesce(worker, ?)=?",
             *(worker, attempt.project, attempt.run_id, attempt.number, worker, worker),
@@ -292,36 +286,36 @@ class ClusterTables:
         return bool(updated.rowcount)
 
     def holds(self, attempt: Attempt, worker: str) -> bool:
-        """Return whether an attempt is still that worker's: no later one was offered, and the run has not ended."""
+        """Return whether the worker still has the attempt: no later one was offered, and the run has not ended."""
         query = "SELECT 1 FROM placements WHERE project=? AND run_id=? AND attempt=? AND worker=?"
         return bool(self._execute(query, attempt.project, attempt.run_id, attempt.number, worker).rowcount)
 
     def drop(self, project: str, run_id: str) -> None:
-        """Forget a run that needs no worker any more."""
+        """Remove the offer of a run that needs no worker any more."""
         self._execute("DELETE FROM placements WHERE project=? AND run_id=?", project, run_id)
 
     def stranded(self) -> list[Attempt]:
-        """Return the next attempt of every run whose worker is gone, or that waits in a queue which nobody serves."""
+        """Return the next attempt of every run whose worker is dead or whose queue has no worker."""
         workers = self.workers()
         alive = {worker.id for worker in workers}
         queues = {worker.queue for worker in workers if not worker.draining}
-        # One that was offered just now is on its way into a queue.
+        # A new offer gets into its queue in a moment.
         due = f"worker IS NOT NULL OR offered_at < {_NOW} - {_QUEUE_SECONDS}"
         attempts: list[Attempt] = []
         for row in self._select_placements(due):
             with contextlib.suppress(UnreadableValueError):
-                attempt, placement = _attempt_of(row)
-                held = placement.worker in alive if placement.worker is not None else placement.queue in queues
-                if not held:
+                attempt, placement = _read_attempt(row)
+                is_served = placement.worker in alive if placement.worker is not None else placement.queue in queues
+                if not is_served:
                     attempts.append(replace(attempt, number=attempt.number + 1))
         return attempts
 
     def remove_unreadable(self) -> list[UnreadablePlacement]:
-        """Remove the offers that cannot be read, and return them."""
+        """Remove the unreadable offers, and return them."""
         removed: list[UnreadablePlacement] = []
         for row in self._select_placements("TRUE"):
             try:
-                _attempt_of(row)
+                _read_attempt(row)
             except UnreadableValueError as error:
                 removed.append(UnreadablePlacement(row["project"] or "", row["run_id"] or "", str(error)))
                 self._execute("DELETE FROM placements WHERE ctid=?::tid", row["place"])
@@ -338,16 +332,16 @@ class ClusterTables:
         return bool(self._execute(query, project, commit).rowcount)
 
     def histories(self, project: str) -> list[str]:
-        """Return the commits whose whole history is kept."""
+        """Return the commits whose complete history is stored."""
         query = "SELECT commit FROM bundle_parts WHERE project=? AND part=0 AND commit LIKE '%:history'"
         commits = [row[0].removesuffix(":history") for row in self._execute(query, project)]
         return list(self._readable(commits, Commit, "The name of a history in the database"))
 
     def save_workspace(self, project: str, run_id: str, stored: StoredWorkspace, data: bytes | None) -> None:
-        """Keep a workspace and its bundle; `data` is None for a bundle that is there already. A newer increment takes
-        the place of the last one, which goes only then."""
+        """Store a workspace and its bundle; `data` is None if the bundle is stored already. An increment replaces the
+        one before, which is removed last."""
         before = None
-        if stored.kind in _RENEWED:
+        if stored.kind in _REPLACED_KINDS:
             before = self.workspace(project, run_id, stored.kind)
         if data is not None:
             self._save_bundle(project, stored.key, data)
@@ -364,7 +358,7 @@ class ClusterTables:
     def _save_bundle(self, project: str, key: str, data: bytes) -> None:
         with self._use_alone() as connection, connection.transaction():
             for number, start in enumerate(range(0, max(len(data), 1), PART_BYTES)):
-                # Who sends the same at once waits for the first, and has it then.
+                # A sender of the same part waits for the first one, and need not insert it then.
                 connection.execute(
                     "INSERT INTO bundle_parts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (project, key, number, data[start : start + PART_BYTES]),
@@ -378,12 +372,13 @@ class ClusterTables:
         if row is None:
             return None
         where = f"The workspace ({kind}) of run {run_id} in the database"
-        if kind in _PACKS:
-            return StoredWorkspace(kind, decode_row(_by_name(row), _PackRow, where).commit)
+        if kind in _PACK_KINDS:
+            check(row["commit"], PackName, where)
+            return StoredWorkspace(kind, row["commit"])
         return decode_row({"kind": kind, **_by_name(row)}, StoredWorkspace, where)
 
     def bundle(self, project: str, stored: StoredWorkspace, max_bytes: int = MAX_BUNDLE_BYTES) -> bytes | None:
-        """Return the bundle of a workspace; None without it. Raise StateError for one of more than `max_bytes`."""
+        """Return the bundle of a workspace; None if it is missing. Raise StateError if it exceeds `max_bytes`."""
         data = bytearray()
         query = (
             f"SELECT octet_length(data), substr(data, 1, {PART_BYTES}) FROM bundle_parts "  # noqa: S608
@@ -398,16 +393,16 @@ class ClusterTables:
                     break
                 data += row[1]
         raise StateError(
-            f"What the database has of the workspace {stored.commit[:12]} is larger than {max_bytes} bytes."
+            f"The bundle of the workspace {stored.commit[:12]} in the database is larger than {max_bytes} bytes."
         )
 
     def mark_home(self, project: str, run_id: str) -> None:
-        """Record that an ended run has nothing here any more that its sender's repository does not have."""
+        """Record that the sender's repository has everything of an ended run."""
         statement = f"UPDATE workspaces SET home_at={_NOW} WHERE project=? AND run_id=? AND home_at IS NULL"  # noqa: S608
         self._execute(statement, project, run_id)
 
     def finished_bases(self, project: str, keep_seconds: float) -> set[str]:
-        """Return the commits that runs began with of which all have been home for so long."""
+        """Return the start commits whose runs have all been home for `keep_seconds`."""
         query = (
             "SELECT commit FROM workspaces WHERE project=? AND kind='base' "  # noqa: S608
             f"GROUP BY commit HAVING bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
@@ -416,7 +411,8 @@ class ClusterTables:
         return set(self._readable(commits, Commit, "The commit of an ended run in the database"))
 
     def finished_on_remotes(self, keep_seconds: float) -> list[tuple[str, str, str]]:
-        """Return project, run and git remote of the runs that have commits there and have been home for so long."""
+        """Return project, run and git remote of the runs with commits on a remote that have been home for
+        `keep_seconds`."""
         query = (
             "SELECT project, run_id, max(remote) FROM workspaces GROUP BY project, run_id "  # noqa: S608
             f"HAVING max(remote) <> '' AND bool_and(coalesce(home_at < {_NOW} - ?, FALSE))"
@@ -430,15 +426,15 @@ class ClusterTables:
         self._execute("UPDATE workspaces SET remote='' WHERE project=? AND run_id=?", project, run_id)
 
     def remove_bundles(self, keep_seconds: float) -> int:
-        """Remove the bundles of runs that have all been home for so long. Return how many."""
+        """Remove the bundles whose runs have all been home for `keep_seconds`. Return their number."""
         with self._use() as connection, connection.transaction():
-            # Who sends a run names its bundle first and then looks whether it is there: not in between.
+            # A sender first names its bundle and then checks whether it is stored. Do not remove it in between.
             connection.execute("LOCK TABLE workspaces IN SHARE ROW EXCLUSIVE MODE")
             removed = connection.execute(_REMOVE_BUNDLES, (keep_seconds,)).fetchall()
-            return sum(part == 0 for (part,) in removed)
+            return sum(number == 0 for (number,) in removed)
 
     def _execute(self, statement: str, *values: object) -> Any:
-        """Return the cursor of a statement, which has all its rows."""
+        """Execute a statement, and return a cursor with all its rows."""
         with self._use() as connection:
             return connection.execute(statement, values)
 
@@ -451,7 +447,7 @@ class ClusterTables:
             yield self._connection
 
     def _make_tables(self) -> None:
-        """Make the tables where they are missing: a role that only uses them may not."""
+        """Create missing tables. A role that only uses them may not create any."""
         raw = self._backend.open()
         try:
             if raw.execute(_NEWEST_COLUMN).fetchone() is not None:
@@ -466,7 +462,7 @@ class ClusterTables:
 
     @contextmanager
     def _use_alone(self) -> Iterator[PostgresConnection]:
-        """Use another connection, for what takes long: nobody waits for it."""
+        """Use a separate connection for slow work, so that nobody waits for it."""
         with self._use():
             connection = PostgresConnection(self._backend, repeats=True)
         try:
@@ -476,7 +472,7 @@ class ClusterTables:
 
 
 def _bounded(column: str) -> str:
-    """Return a column of text for a query: NULL instead of one that is too long."""
+    """Return the SQL of a text column that reads as NULL if the text is too long."""
     return f"CASE WHEN octet_length({column}) <= {MAX_TEXT_BYTES} THEN {column} END AS {column}"
 
 
@@ -487,7 +483,7 @@ def _by_name(row: Any) -> dict[str, object]:
     return dict(zip(row.names, row, strict=True))
 
 
-def _attempt_of(row: Any) -> tuple[Attempt, _PlacementRow]:
+def _read_attempt(row: Any) -> tuple[Attempt, _PlacementRow]:
     """Return the attempt of a row of `placements`. Raise UnreadableValueError."""
     placement = decode_row(_by_name(row), _PlacementRow, "An offer in the database")
     needs = decode_json(placement.needs, RunNeeds, "The needs of an offer in the database")
@@ -495,8 +491,8 @@ def _attempt_of(row: Any) -> tuple[Attempt, _PlacementRow]:
 
 
 _MAX_ROWS = 10_000
-"""Of one table that are looked at: more runs are not at work at once."""
+"""The number of rows that are read of one table; fewer runs are at work at once."""
 _QUEUE_SECONDS = 3.0
-"""An attempt that got into no queue for so long is offered again."""
+"""The time after which an attempt without a queue is offered again."""
 _FORGET_SECONDS = 3600.0
-"""A worker that was silent for so long is not listed as gone any more."""
+"""The time without a heartbeat after which a worker is removed."""

@@ -1,8 +1,8 @@
 """DBOS without pickle: its values in the database are JSON, and a pickled one is refused.
 
-DBOS stores the arguments and results of workflows, and unpickles a row that names `py_pickle` as its format whatever
-serializer the application has. To unpickle is to run code, so whoever may write to the database would run code in
-every worker. `load_dbos` replaces that serializer before DBOS is used, and tries the refusal once.
+DBOS stores the arguments and results of workflows. It unpickles every row that names `py_pickle` as its format,
+whatever serializer the application has. Unpickling runs code, so everyone who may write to the database could run code
+in every worker. `load_dbos` replaces that serializer before DBOS is used, and tests the refusal once.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from retinue.core.install import install_command
 from retinue.errors import MissingExtraError, StateError
 
 MAX_VALUE_CHARACTERS = 1 << 20
-"""Of one value: an attempt has about 500."""
-_PROBE = base64.b64encode(b"N.").decode()
-"""`None`, pickled: it would start nothing."""
+"""The longest value that is read. An attempt has about 500 characters."""
+_PICKLED_PROBE = base64.b64encode(b"N.").decode()
+"""`None`, pickled, which is harmless."""
 
 
 class RefusedValueError(ValueError):
-    """A value of a DBOS table that is not read: it is pickled, or too large, or not JSON."""
+    """A value of a DBOS table that is refused: it is pickled, too large, or not JSON."""
 
 
 def serialize(_: Any, data: Any) -> str:
-    """Return a value as JSON. An exception becomes its text: nobody reads it back."""
+    """Return a value as JSON. An exception becomes its text, because nobody reads it back."""
     return msgspec.json.encode(data, enc_hook=str).decode()
 
 
 def deserialize(_: Any, serialized_data: str) -> Any:
-    """Return a value that is JSON. Raise RefusedValueError."""
+    """Decode a JSON value. Raise RefusedValueError."""
     if len(serialized_data) > MAX_VALUE_CHARACTERS:
         raise RefusedValueError(f"a value of {len(serialized_data)} characters is not read")
     try:
@@ -48,19 +48,19 @@ def _refuse(_: Any, serialized_data: str) -> NoReturn:
 
 
 def load_dbos() -> Any:
-    """Return the library, which cannot unpickle any more. Raise MissingExtraError without it, and StateError for one
-    whose serializer is not the known one."""
+    """Return the library with unpickling disabled. Raise MissingExtraError if it is not installed, and StateError if
+    its version still unpickles."""
     try:
         import dbos
         from dbos import _serialization as serialization
     except ImportError as error:
         raise MissingExtraError("cluster", "A cluster of workers") from error
     if not hasattr(serialization, "pickle"):
-        # Replaced before.
+        # Disabled before.
         return dbos
-    pickled = serialization.DefaultSerializer
-    # A row that names this format gets its failure in it. JSON keeps the row from being tried again.
-    pickled.serialize, pickled.deserialize = serialize, _refuse
+    pickle_serializer = serialization.DefaultSerializer
+    # DBOS writes the failure of a row in the row's own format. Written as JSON, the row is not tried again.
+    pickle_serializer.serialize, pickle_serializer.deserialize = serialize, _refuse
     del serialization.pickle
     _check_refusal(serialization)
     return dbos
@@ -74,7 +74,7 @@ def _check_refusal(serialization: Any) -> None:
         serialization.deserialize_exception,
     ):
         try:
-            read(_PROBE, "py_pickle", serialization.DBOSDefaultSerializer)
+            read(_PICKLED_PROBE, "py_pickle", serialization.DBOSDefaultSerializer)
         except RefusedValueError:
             continue
         raise StateError(
@@ -92,7 +92,7 @@ def json_serializer() -> Any:
 
 
 def report_dbos(causes: CauseLog) -> None:
-    """Give the messages of DBOS to `causes`, a line each, in place of its own tracebacks."""
+    """Send the messages of DBOS to `causes`, one line each, in place of its own tracebacks."""
     logger = logging.getLogger("dbos")
     logger.handlers[:] = [_DbosHandler(causes)]
     logger.propagate = False
@@ -106,7 +106,7 @@ class _DbosHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # Messages name workflows. Where a message is written is the same for each of them.
+        # Messages contain workflow ids. The source line identifies the cause.
         cause = f"dbos {record.pathname}:{record.lineno} {type(error).__name__}"
         text = " ".join(filter(None, (record.getMessage(), str(error or ""))))
         self._causes.report(cause, f"The queue of runs: {replace_unprintable(text, '?')}")

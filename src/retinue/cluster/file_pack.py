@@ -1,12 +1,12 @@
-"""Small files that travel through the shared database as one value, which is named by its hash.
+"""Packs of small files, sent through the shared database as one value that is named by its hash.
 
-| kind | what it holds | from, to |
+| kind | contents | from, to |
 |---|---|---|
-| `home` | skills and memories of the sender's home, and hashes of what it has consented to | sender, workers |
-| `memory` | the memories as the run has them now | worker, sender and the next worker |
-| `outputs` | whole outputs of tools, of which the model got a part and a path | worker, sender and the next worker |
+| `home` | skills and memories of the sender's home, and hashes of files with consent | sender, workers |
+| `memory` | the present memories of the run | worker, sender and the next worker |
+| `outputs` | complete outputs of tools, which the model got shortened | worker, sender and the next worker |
 
-A file that holds a secret of its machine, or is too large, is left out and named.
+Files that contain a secret of their machine, or are too large, are left out and listed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from retinue.errors import StateError
 from retinue.guard.redact import Redactor
 from retinue.tools.safe_dir import SafeDir, files, is_safe, read, write
 
-MAX_FILE_BYTES = 4 * 2**20
+MAX_PACKED_FILE_BYTES = 4 * 2**20
 MAX_PACK_BYTES = 32 * 2**20
 MAX_ENCODED_BYTES = MAX_PACK_BYTES + 4 * 2**20
-"""With names, and what was left out."""
+"""Also includes the names, and the list of what was left out."""
 
 
 class FilePack(Struct, frozen=True):
-    """Files by their paths below one folder. `left_out` says which are not in it, and why. `consents` are hashes of
-    what someone has consented to, by paths below the project."""
+    """Files by their paths below one folder. `left_out` lists the missing ones with reasons. `consents` has the hashes
+    of files with consent, by their paths below the project."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     consents: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return it as bytes: the same for the same content."""
+        """Return the pack as bytes. Equal packs have equal bytes."""
         return zlib.compress(msgspec.msgpack.encode(self, order="sorted"), 1)
 
     def below(self, folder: str) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ class FilePack(Struct, frozen=True):
         return {path.partition("/")[0] for path in self.files}
 
     def write(self, folder: Path) -> None:
-        """Put the files below `folder`. One that is there stays as it is."""
+        """Write the files below `folder`. Existing files stay unchanged."""
         directory = SafeDir(folder.parent, (folder.name,), private=True)
         for path, data in self.files.items():
             if not (folder / path).exists():
@@ -63,9 +63,9 @@ def digest_of(data: bytes) -> str:
 
 
 def decode(digest: str, data: bytes) -> FilePack:
-    """Return what `encode` made. Raise StateError when it is not what its name says, or leads elsewhere."""
+    """Decode a pack. Raise StateError if it does not match its digest, or has paths that lead elsewhere."""
     if digest_of(data) != digest:
-        raise StateError("What came from the database is not what its hash says.", remedy="Send the run again.")
+        raise StateError("A pack of files in the database does not match its hash.", remedy="Send the run again.")
     unpacker = zlib.decompressobj()
     try:
         packed = unpacker.decompress(data, MAX_ENCODED_BYTES)
@@ -81,7 +81,7 @@ def decode(digest: str, data: bytes) -> FilePack:
 
 
 class Packer:
-    """Collects files of one machine, below names of its own choice."""
+    """Collects files of one machine for a pack, up to its maximum size."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -90,12 +90,12 @@ class Packer:
         self._size = 0
 
     def add(self, folder: SafeDir, under: str = "", *, clean: bool = False) -> None:
-        """Add every file of `folder`; links and dot files stay. With `clean`, secrets are taken out of a file instead
-        of leaving it out."""
+        """Add every file of `folder`, except links and dot files. With `clean`, secrets are removed from a file;
+        otherwise the file is left out."""
         for names in files(folder):
             path = "/".join((under, *names)) if under else "/".join(names)
             try:
-                data = read(folder, *names, most=MAX_FILE_BYTES + 1)
+                data = read(folder, *names, most=MAX_PACKED_FILE_BYTES + 1)
             except OSError as error:
                 self._left_out.append(f"{path} (it cannot be read: {error.strerror})")
                 continue
@@ -109,14 +109,14 @@ class Packer:
     def _put(self, path: str, data: bytes) -> None:
         if not all(map(is_safe, path.split("/"))):
             self._left_out.append(f"{path} (its name is not safe)")
-        elif len(data) > MAX_FILE_BYTES or self._size + len(data) > MAX_PACK_BYTES:
+        elif len(data) > MAX_PACKED_FILE_BYTES or self._size + len(data) > MAX_PACK_BYTES:
             self._left_out.append(f"{path} (it is too large)")
         else:
             self._size += len(data)
             self._files[path] = data
 
     def pack(self, consents: Mapping[str, tuple[str, ...]] | None = None) -> FilePack | None:
-        """Return all of it; None where there is nothing."""
+        """Return the pack; None if it would be empty."""
         if not (self._files or self._left_out or consents):
             return None
         return FilePack(self._files, tuple(self._left_out), dict(consents or {}))

@@ -1,14 +1,14 @@
-"""Commits of workspaces in a git repository that all machines reach, in place of the database.
+"""Commits of workspaces in a git repository that all machines can access, in place of the database.
 
-| ref there | what it holds |
+| ref in that repository | contents |
 |---|---|
-| `refs/retinue/<run>/base/<commit>` | the files that a run began with |
+| `refs/retinue/<run>/base/<commit>` | the files at the start of a run |
 | `refs/retinue/<run>/increment/<commit>` | its files after its last turn that wrote, and after the one before |
-| `refs/retinue/<run>/result/<commit>` | what it ended with |
+| `refs/retinue/<run>/result/<commit>` | its files at the end |
 | `refs/heads/<branch>` | the same for people: never forced, and never removed by us |
 
-git uses the settings, keys and credentials of this machine's own home. Nothing that a repository says counts: each
-command works in an empty one that shares the objects. All functions block: call them in a thread.
+git uses the settings, keys and credentials of this machine's own home. The settings of a workspace have no effect: each
+command runs in an empty repository that shares the objects. All functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from retinue.guard.git import REMOTES, Git, GitError, make_repository
 
 _URL = re.compile(r"(?P<scheme>https?|ssh|git|file)://(?:(?P<user>[^/@]*)@)?(?!-)\S+")
 _SHORT_SSH = re.compile(r"(?:[\w.-]+@)?\w[\w.-]*:(?!//|-)\S*")
-_NAME = re.compile(r"\w[\w./-]*")
-_REACHING = {
+_REMOTE_NAME = re.compile(r"\w[\w./-]*")
+_GIT_VARIABLES = {
     "GIT_ALLOW_PROTOCOL": REMOTES,
-    # ssh would ask the terminal of the worker whether it may trust a host.
+    # Otherwise ssh asks on the terminal of the worker whether to trust a host.
     "SSH_ASKPASS_REQUIRE": "force",
     "GIT_HTTP_LOW_SPEED_LIMIT": "1000",
     "GIT_HTTP_LOW_SPEED_TIME": "30",
 }
-_WAIT_SECONDS = (1.0, 3.0)
-"""A server that is away for a moment is asked again."""
-_SLOW_SECONDS = 20.0
-"""Not one that takes so long to fail."""
-_PERMANENT = re.compile(
+_RETRY_PAUSES_SECONDS = (1.0, 3.0)
+"""The pauses between attempts while a server is unavailable."""
+_MAX_RETRIED_SECONDS = 20.0
+"""A command that took longer to fail is not tried again."""
+_PERMANENT_ERRORS = re.compile(
     r"rejected|denied|not found|does not exist|not appear to be|Authentication failed|verification failed|not allowed"
 )
-"""What git says when asking again would not help."""
+"""Words in git's messages about failures that a retry would not resolve."""
 _MAX_BRANCH_NAMES = 20
-FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-"""Options of every fetch: objects come, and nothing else changes."""
+FETCH_OPTIONS = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+"""Options of every fetch, so that it adds objects and changes nothing else."""
 
 
 class RemoteAwayError(StateError):
-    """A git remote does not answer now, and may later."""
+    """A git remote is temporarily unavailable."""
 
 
 def find_remote(name: str | None, git: Git) -> str:
-    """Return the URL of the repository that a setting names: a URL, or the name of a remote of the checkout; empty
-    without one. Raise UsageError, for a URL with a password too: it would be in the database."""
+    """Return the URL of the repository that a setting names by its URL or as a remote of the checkout; "" if `name` is
+    empty. Raise UsageError, also for a URL with a password, which would get into the database."""
     if not name:
         return ""
     url = name
     if not _is_url(name):
         url = next((entry.value for entry in git.settings() if entry.name == f"remote.{name}.url"), "")
-        if not _NAME.fullmatch(name) or not url:
+        if not _REMOTE_NAME.fullmatch(name) or not url:
             raise UsageError(
                 f"The setting workspaceRemote is {name!r}, which is neither a URL nor a remote of {git.folder}.",
-                remedy="Name a repository that all workers reach, or one of: git remote.",
+                remedy="Name a repository that all workers can access, or one of: git remote.",
             )
     check_url(url)
     return url
 
 
 def check_url(url: str) -> None:
-    """Raise UsageError for what is not the URL of a repository that other machines could use, or holds a secret."""
+    """Raise UsageError unless `url` names a repository that other machines can use, without a secret."""
     if not _is_url(url) or ".." in url.split("/"):
         raise UsageError(
             f"{url!r} is not the URL of a git repository for workers.",
@@ -87,7 +87,7 @@ def check_url(url: str) -> None:
 
 
 def push(git: Git, url: str, run_id: str, kind: str, commits: Collection[str]) -> None:
-    """Let the repository at `url` have these commits of a run, and no others of that kind. Raise GitError or
+    """Push these commits of a run to the repository at `url`, and remove its others of that kind. Raise GitError or
     RemoteAwayError."""
     with reaching(git) as near:
         for commit in commits:
@@ -97,8 +97,8 @@ def push(git: Git, url: str, run_id: str, kind: str, commits: Collection[str]) -
 
 
 def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
-    """Push `commit` as a branch for people, and return its name. A name that has something else there gets a number.
-    Raise GitError or RemoteAwayError."""
+    """Push `commit` as a branch for people, and return its name. A name that another commit has gets a number. Raise
+    GitError or RemoteAwayError."""
     with reaching(git) as near:
         for number in range(1, _MAX_BRANCH_NAMES):
             name = branch if number == 1 else f"{branch}-{number}"
@@ -109,15 +109,15 @@ def push_branch(git: Git, url: str, branch: str, commit: str) -> str:
                     raise
             else:
                 return name
-        raise GitError(("push", url), f"{branch} and {_MAX_BRANCH_NAMES - 1} other names are taken there")
+        raise GitError(("push", url), f"{branch} and {_MAX_BRANCH_NAMES - 1} other names are taken")
 
 
 def fetch(git: Git, url: str, run_id: str, kind: str, commit: str) -> None:
-    """Put a commit of a run, with its history, into the repository of `git`. Raise GitError or RemoteAwayError."""
+    """Fetch a commit of a run, with its history, into the repository of `git`. Raise GitError or RemoteAwayError."""
     with reaching(git) as near:
         ref = f"refs/retinue/{run_id}/{kind}/{commit}"
-        _patiently(near, "fetch", *FETCH, "--", url, ref)
-        # Someone else may push there: what counts is the commit that the database names.
+        _patiently(near, "fetch", *FETCH_OPTIONS, "--", url, ref)
+        # Others may push to that ref. Check that the commit named by the database has arrived.
         near("cat-file", "-e", f"{commit}^{{commit}}")
 
 
@@ -127,7 +127,7 @@ def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="retinue-remote-") as temporary:
         folder = Path(temporary) / "none.git"
         make_repository(folder)
-        near = Git(Path(temporary), environment, git_dir=folder).having(**_REACHING)
+        near = Git(Path(temporary), environment, git_dir=folder).having(**_GIT_VARIABLES)
         listed = _patiently(near, "ls-remote", "--quiet", "--", url, f"refs/retinue/{run_id}/*").decode()
         refs = [line.split("\t")[1] for line in listed.splitlines()]
         if refs:
@@ -136,33 +136,33 @@ def remove(url: str, run_id: str, environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def reaching(git: Git) -> Iterator[Git]:
-    """Yield git in an empty repository that shares the objects of another, and reaches other machines."""
+    """Yield git in an empty repository that shares the objects of another, with access to other machines."""
     with tempfile.TemporaryDirectory(prefix="retinue-remote-") as temporary:
         folder = Path(temporary) / "shared.git"
         make_repository(folder)
         objects, shallow = git.text("rev-parse", "--git-path", "objects", "--git-path", "shallow").split("\n")
         if (git.folder / shallow).is_file():
             shutil.copyfile(git.folder / shallow, folder / "shallow")
-        # What it has need not be fetched again.
+        # With its refs, existing objects are not fetched again.
         listed = git("for-each-ref", "--format=%(objectname) %(refname)")
         (folder / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
-        variables = {**git.variables, **_REACHING, "GIT_OBJECT_DIRECTORY": str((git.folder / objects).resolve())}
+        variables = {**git.variables, **_GIT_VARIABLES, "GIT_OBJECT_DIRECTORY": str((git.folder / objects).resolve())}
         yield Git(Path(temporary), git.environment, git_dir=folder, variables=variables)
 
 
 def _patiently(git: Git, *arguments: str) -> bytes:
-    waits = iter(_WAIT_SECONDS)
+    pauses = iter(_RETRY_PAUSES_SECONDS)
     while True:
         began = time.monotonic()
         try:
             return git(*arguments, seconds=CHECKOUT_SECONDS)
         except GitError as error:
-            if _PERMANENT.search(error.why):
+            if _PERMANENT_ERRORS.search(error.why):
                 raise
-            wait = next(waits, None)
-            if wait is None or time.monotonic() - began > _SLOW_SECONDS:
+            pause = next(pauses, None)
+            if pause is None or time.monotonic() - began > _MAX_RETRIED_SECONDS:
                 raise RemoteAwayError(f"The git remote does not answer: {error}") from error
-        time.sleep(wait)
+        time.sleep(pause)
 
 
 def _is_url(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""Removes what ended runs have left on a worker, in the shared database and in git remotes.
+"""Removes files of ended runs from a worker, the shared database and git remotes.
 
-A run's files are removed when its sender has the branch, or someone has fetched it, and a while has passed since. What
-nobody has brought home stays, however old it is. So does a checkout that a worktree on this machine still belongs to.
+A run's files are removed some time after its sender has received the branch, or someone has fetched it. Files that
+nobody has fetched are kept, however old they are. A checkout is also kept while a worktree on this machine uses it.
 All functions block: call them in a thread.
 """
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-from msgspec import Struct
 
 from retinue.capabilities.worktree.home import load_records
 from retinue.cluster.cluster_tables import ClusterTables
@@ -23,16 +21,9 @@ KEEP_DAYS = 7.0
 DAY_SECONDS = 86_400.0
 
 
-class RemovedLeftovers(Struct, frozen=True):
-    """How many bundles and checkouts were removed."""
-
-    bundles: int = 0
-    checkouts: int = 0
-
-
-def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> RemovedLeftovers:
-    """Remove bundles from the database, and checkouts from this machine, whose runs were all brought home more than
-    `keep_seconds` ago."""
+def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> list[str]:
+    """Remove bundles from the database, and checkouts from this machine, if all their runs were brought home more than
+    `keep_seconds` ago. Return a report in at most one sentence."""
     checkouts = 0
     for folder in home_of_projects(home).glob(f"*@{digest(tables.url)}/workspaces"):
         project = folder.parent.name.rpartition("@")[0]
@@ -40,15 +31,17 @@ def remove_leftovers(tables: ClusterTables, home: Path, keep_seconds: float) -> 
         for commit in tables.finished_bases(project, keep_seconds):
             if (folder / commit).resolve() not in used:
                 checkouts += _remove_checkout(tables, project, folder / commit, keep_seconds)
-    return RemovedLeftovers(tables.remove_bundles(keep_seconds), checkouts)
+    bundles = tables.remove_bundles(keep_seconds)
+    if not checkouts and not bundles:
+        return []
+    return [f"Removed of ended runs: {checkouts} checkouts, {bundles} bundles."]
 
 
 def remove_from_remotes(
     tables: ClusterTables, keep_seconds: float, may_use: Callable[[str], bool], environment: Mapping[str, str]
 ) -> list[str]:
     """Remove the commits of runs that were brought home more than `keep_seconds` ago from the git remotes that this
-    machine may use. Return what was done, and what a remote did not let go, a sentence each: that is tried again at
-    the next call."""
+    machine may use. Return a report in sentences. The next call tries again what failed."""
     sentences: list[str] = []
     failed: set[str] = set()
     for project, run_id, url in tables.finished_on_remotes(keep_seconds):
@@ -71,7 +64,7 @@ def _remove_checkout(tables: ClusterTables, project: str, checkout: Path, keep_s
         checkout.rename(aside)
     except FileNotFoundError:
         return False
-    # A run with the same files may have been sent meanwhile.
+    # Another run with the same files may have been sent in the meantime.
     if checkout.name not in tables.finished_bases(project, keep_seconds) and not checkout.exists():
         aside.rename(checkout)
         return False

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.cluster.carried_files import agents_of, bring_files, explain_left_out, pack_home
-from retinue.cluster.cluster_tables import ClusterTables, StoredWorkspace
+from retinue.cluster.carried_files import agents_of, explain_left_out, pack_home, receive_files
+from retinue.cluster.cluster_tables import ClusterTables
 from retinue.cluster.git_remote import RemoteAwayError, find_remote
 from retinue.cluster.workspace_store import WorkspaceStore
 from retinue.cluster.workspaces import collect_branch, snapshot
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 class ClusterSender:
-    """Of one project. Fits `runs.elsewhere.Elsewhere`."""
+    """The sender of one project. Implements `runs.elsewhere.Elsewhere`."""
 
     def __init__(self, project: Project, database: ProjectDatabase) -> None:
         self._project = project
         self._name = database.project
         self._tables = ClusterTables(database.url)
         self._remotes: dict[str, str] = {}
-        """The git repositories that files of runs travel through, by run; none for the database."""
+        """The git remote that has the files of each run; runs whose files are in the database are missing."""
 
     async def place(self, node: Run) -> None:
         _check_guards(node)
-        # Two threads: one waits for git. Neither may go on after the other has failed.
+        # In two threads, because one waits for git. If one fails, wait for the other before giving up.
         sends = (asyncio.to_thread(send, node) for send in (self._send_workspace, self._send_home))
         for failure in await asyncio.gather(*sends, return_exceptions=True):
             if failure is not None:
                 raise failure
-        await self._project.log.let_go(node.id)
+        await self._project.log.release_queued(node.id)
         await asyncio.to_thread(self._tables.put, Attempt(self._name, node.id, 1, self._needs(node)))
 
     def _needs(self, node: Run) -> RunNeeds:
@@ -66,10 +66,9 @@ class ClusterSender:
         request, project = node.launch.request, self._project
         consented = has_git_consent(project, request.cwd)
         remote = own_remote(project, request.cwd)
-        with snapshot(request.cwd, project.environment, consented=consented) as (packed, git):
-            stored = StoredWorkspace("base", packed.commit, packed.head, remote=remote)
+        with snapshot(request.cwd, project.environment, consented=consented) as (workspace, git):
             try:
-                self._store(node).put_base(git, stored)
+                self._store(node).put_base(git, replace(workspace, remote=remote))
             except (GitError, RemoteAwayError) as error:
                 where = remote or "the database"
                 raise LaunchError(
@@ -98,7 +97,7 @@ class ClusterSender:
         row = self._project.log.reader.run(node.id)
         if row.state != "queued" or row.started_at is not None:
             return False
-        # A worker that gets it out of the queue finds that nobody wants it any more.
+        # A worker that gets it out of the queue finds that the offer is gone.
         await asyncio.to_thread(self._tables.drop, self._name, node.id)
         await self._mark_home(node)
         return True
@@ -112,15 +111,15 @@ class ClusterSender:
 
     async def collect(self, node: Run, outcome: Outcome) -> Outcome:
         # Its transcript is a file of the worker.
-        note = f"It worked on another machine. What it did there: retinue runs show {node.id}"
+        note = f"It worked on another machine. To see its work: retinue runs show {node.id}"
         outcome = replace(outcome, notes=(*outcome.notes, note))
         self._remotes.pop(node.id, None)
         try:
-            brought = await asyncio.to_thread(self._bring_files, node)
+            notes = await asyncio.to_thread(self._receive_files, node)
         except (RetinueError, OSError) as error:
-            note = f"its outputs and notes are in the database and could not be brought here: {error}"
+            note = f"its outputs and memories are in the database and could not be loaded: {error}"
             return replace(outcome, notes=(*outcome.notes, note))
-        outcome = replace(outcome, notes=(*outcome.notes, *brought))
+        outcome = replace(outcome, notes=(*outcome.notes, *notes))
         if outcome.branch is None:
             if outcome.ended == "completed":
                 # It has changed nothing.
@@ -130,7 +129,7 @@ class ClusterSender:
             branch = await asyncio.to_thread(self._collect, node)
         except (GitError, RetinueError, OSError) as error:
             note = (
-                f"its branch {outcome.branch} is safe and could not be brought here: {error}. "
+                f"its branch {outcome.branch} is safe but could not be fetched: {error}. "
                 f"Later: retinue workers fetch {node.id}"
             )
             return replace(outcome, notes=(*outcome.notes, note))
@@ -139,13 +138,13 @@ class ClusterSender:
         await self._mark_home(node)
         return replace(outcome, branch=branch)
 
-    def _bring_files(self, node: Run) -> list[str]:
+    def _receive_files(self, node: Run) -> list[str]:
         reader, spec = self._project.log.reader, node.launch.request.spec
         agents = agents_of(self._project, reader.tree(reader.run(node.id))) | {spec.name: spec}
-        return bring_files(self._store(node), self._project, agents)
+        return receive_files(self._store(node), self._project, agents)
 
     async def _mark_home(self, node: Run) -> None:
-        # What is not marked stays: that costs room and nothing else.
+        # Without the mark the files are kept, which only costs space.
         with contextlib.suppress(RetinueError):
             await asyncio.to_thread(self._tables.mark_home, self._name, node.id)
 
@@ -158,25 +157,25 @@ class ClusterSender:
             repository_root(cwd) or cwd,
             stored.branch,
             stored.commit,
-            lambda git: store.bring(git, stored),
+            lambda git: store.fetch(git, stored),
             self._project.environment,
         )
 
 
 def own_remote(project: Project, cwd: Path) -> str:
-    """Return the git repository that the user's own settings let files travel through; empty for none. Raise
+    """Return the git remote that the user's own settings name for the files of runs; empty for none. Raise
     UsageError."""
     return find_remote(project.settings.settings.workspace_remote, Git(cwd, project.environment))
 
 
 def _check_guards(node: Run) -> None:
-    """Raise LaunchError for a run that hooks guard which no worker would have: those outside of its workspace."""
+    """Raise LaunchError if hooks from outside of the run's workspace guard it: no worker would have them."""
     cwd = node.launch.request.cwd
     root = repository_root(cwd) or cwd
     missing = sorted(source for source in node.hooks.guard_sources if not Path(source).is_relative_to(root))
     if missing:
         names = ", ".join(filter(None, missing)) or "this program"
         raise LaunchError(
-            f"Hooks of {names} guard this run, and only hooks of the project travel to workers.",
+            f"Hooks of {names} guard this run, and only hooks of the project are sent to workers.",
             remedy="Run it here, or put these hooks into the settings of the project and consent (retinue trust).",
         )

@@ -1,8 +1,8 @@
 """A worker: a process that serves runs of all projects of a database.
 
-It takes an attempt, makes the run's workspace from the database, goes on with the run where the log says it is, and
-gives everything back. It has keys, walls and a home of its own. It watches the other workers and offers again what
-one that died held. Asked to end, it takes nothing more, lets runs finish for a while, and hands over the rest.
+It takes an attempt, creates the run's workspace from the database, continues the run from the log, and sends back its
+files and its branch. It uses its own keys, sandbox and home. It watches the other workers and offers the runs of dead
+ones again. On shutdown it takes no more attempts, lets its runs finish for a while, and hands over the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from retinue.cluster.cause_log import CauseLog
 from retinue.cluster.cluster import DbosQueues, queue_of
 from retinue.cluster.cluster_tables import ClusterTables, UnreadablePlacement
 from retinue.cluster.git_remote import RemoteAwayError
-from retinue.cluster.retention import DAY_SECONDS, KEEP_DAYS, RemovedLeftovers, remove_from_remotes, remove_leftovers
+from retinue.cluster.retention import DAY_SECONDS, KEEP_DAYS, remove_from_remotes, remove_leftovers
 from retinue.cluster.worker_run import WorkerRun
 from retinue.core.events import RunEnded
 from retinue.core.outcome import Failure, Outcome
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 1.0
 TAKE_OVER_SECONDS = 10.0
-"""How long the last owner of a run may seem to live after its worker was found dead."""
+"""How long the last owner of a run may still look alive after its worker was found dead."""
 MAX_ATTEMPTS = 20
-"""A run that has cost so many workers their lives is given up."""
+"""After so many attempts a run is ended as failed."""
 RETRY_SECONDS = 1.0
 FULL_DISK_SECONDS = 5.0
-"""How long a worker whose disk is full keeps a run to itself before it offers it again."""
+"""How long a worker with a full disk waits before it offers a run again."""
 MIN_FREE_BYTES = 1 << 20
-"""With less free than this a disk is full: whatever failed then may have failed for that."""
+"""A disk with less free space is full, and failures may be due to that."""
 MAX_RETRIES = 30
-"""So often a worker tries to reach a server that is away, for ten seconds each."""
+"""How often a worker tries to reach an unavailable server, for ten seconds each."""
 REMOVE_SECONDS = 600.0
-"""How often a worker looks for what ended runs have left."""
+"""The interval between two removals of files of ended runs."""
 _UNOWNED_STATES = ("interrupted", "queued")
 """States of a run that no process works on."""
-Say = Callable[[str], None]
-P = ParamSpec("P")
-T = TypeVar("T")
+Report = Callable[[str], None]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Worker:
-    """One worker process. `allow` is what senders may bring; `remotes` the git repositories that files
-    may travel through."""
+    """One worker process. `allow` lists the rights that senders may bring, `remotes` the git repositories through which
+    files may be sent. `report` receives sentences for the operator."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Worker:
         tenant_limit: int | None = None,
         global_limit: int | None = None,
         keep_seconds: float = KEEP_DAYS * DAY_SECONDS,
-        say: Say = lambda text: None,
+        report: Report = lambda text: None,
     ) -> None:
         use_database(url)
-        self._url, self._home, self._environment, self._say = url, home, environment, say
+        self._url, self._home, self._environment, self._report = url, home, environment, report
         owner = this_process()
         view = WorkerView(
             id=owner.id,
@@ -106,7 +106,7 @@ class Worker:
         self._concurrency = concurrency
         self._keep_seconds = keep_seconds
         self._owner = owner
-        self._causes = CauseLog(say)
+        self._causes = CauseLog(report)
         self._tables = ClusterTables(url, self._causes)
         self._queues = DbosQueues(self._tables, owner, replace(view, queue=queue_of(view)))
         self._serving: dict[str, Supervisor] = {}
@@ -116,12 +116,12 @@ class Worker:
         self._over = threading.Event()
 
     async def run(self, draining: asyncio.Event, grace: float) -> None:
-        """Serve until `draining` is set, then for at most `grace` seconds what is at work. Raise StateError when the
-        database cannot be used."""
+        """Serve until `draining` is set; then let current runs work for at most `grace` seconds. Raise StateError if
+        the database cannot be used."""
         beating = threading.Thread(target=self._beat, name="retinue-beat", daemon=True)
         taking = asyncio.create_task(self._queues.take(self.serve), name="take attempts")
         watching = asyncio.create_task(self._watch(), name="watch other workers")
-        removing = asyncio.create_task(self._remove_leftovers(), name="remove what ended runs have left")
+        removing = asyncio.create_task(self._remove_leftovers(), name="remove files of ended runs")
         waiting = asyncio.create_task(draining.wait())
         listening = asyncio.create_task(self._queues.listens.wait())
         try:
@@ -129,7 +129,7 @@ class Worker:
             if listening.done():
                 await self._queues.beat()
                 beating.start()
-                self._say(
+                self._report(
                     f"worker {self.id[:8]} (process {self._owner.pid}) takes runs now, {self._concurrency} at a time"
                 )
                 await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +144,7 @@ class Worker:
             self._over.set()
             if beating.is_alive():
                 await asyncio.to_thread(beating.join)
-            await asyncio.to_thread(self._tables.leave, self.id)
+            await asyncio.to_thread(self._tables.remove_worker, self.id)
             self._queues.close()
             self._tables.close()
 
@@ -152,7 +152,7 @@ class Worker:
         self._queues.view = replace(self._queues.view, draining=True)
         await self._queues.beat()
         if self._serving:
-            self._say(f"Ending: {len(self._serving)} at work get {grace:.0f} s to finish.")
+            self._report(f"Ending: {len(self._serving)} at work get {grace:.0f} s to finish.")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         for supervisor in list(self._serving.values()):
@@ -160,17 +160,17 @@ class Worker:
         await self._idle.wait()
 
     def _beat(self) -> None:
-        """In a thread of its own, over a connection of its own: nothing that this worker does may make it seem dead."""
+        """Send heartbeats from a separate thread and connection, so that no work can make this worker look dead."""
         tables = ClusterTables(self._url, self._causes)
         while not self._over.wait(SHARED_HEARTBEAT_SECONDS):
             try:
                 tables.beat(self._owner, self._queues.view)
             except Exception as error:  # noqa: BLE001 - it is tried again
-                self._causes.report_failure("beat", "This worker could not say that it lives", error)
+                self._causes.report_failure("beat", "This worker could not send its heartbeat", error)
         tables.close()
 
     async def _watch(self) -> None:
-        """Offer again what dead workers held, as far as this one could serve it."""
+        """Offer the runs of dead workers again, if this worker could serve them."""
         await self._queues.listens.wait()
         while True:
             try:
@@ -179,24 +179,26 @@ class Worker:
                 for attempt in await asyncio.to_thread(self._tables.stranded):
                     able = not self._queues.view.lacks(attempt.needs)
                     if able and await asyncio.to_thread(self._tables.put, attempt):
-                        self._say(f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}.")
+                        self._report(
+                            f"{attempt.run_id}: its worker is gone, offered again as attempt {attempt.number}."
+                        )
                 self._share_limits()
             except Exception as error:  # noqa: BLE001 - it is tried again
                 self._causes.report_failure("watch", "The other workers could not be watched", error)
             await asyncio.sleep(WATCH_SECONDS)
 
     def _refuse(self, unreadable: UnreadablePlacement) -> None:
-        """Report an offer that was removed because it cannot be read, and end its run."""
+        """Report an offer that was removed because it is unreadable, and end its run."""
         self._causes.report(unreadable.reason, f"{unreadable.reason} It was removed.")
         if unreadable.names_a_run:
             state = database_folder(self._home, ProjectDatabase(self._url, unreadable.project))
             self._end(state, unreadable.run_id, unreadable.reason)
 
     def _end(self, state: Path, run_id: str, reason: str) -> None:
-        """Write into the log that a run has failed, if there is such a run."""
-        failure = Failure("not_found", f"The worker could not go on with it: {reason}", "Correct this and resume it.")
+        """Record in the log that a run has failed, if the run exists."""
+        failure = Failure("not_found", f"The worker could not continue it: {reason}", "Correct this and resume it.")
         try:
-            # Reading makes no log of a project that has none.
+            # Reading does not create the log of an unknown project.
             with LogReader.open(state) as reader:
                 reader.run(run_id)
             annotate(state, run_id, RunEnded(Outcome("error", failure=failure)))
@@ -204,7 +206,8 @@ class Worker:
             self._causes.report_failure("end", "The end of a run could not be written", error)
 
     def _share_limits(self) -> None:
-        """Tell other workers which accounts a provider has told this one to let wait, and wait with them."""
+        """Publish which accounts a provider has told this worker to pause, and pause those that other workers
+        publish."""
         limiters = process_limiters()
         self._queues.view = replace(self._queues.view, held=limiters.own_holds())
         for other in self._tables.seen:
@@ -217,32 +220,32 @@ class Worker:
         while True:
             tables = ClusterTables(self._url, self._causes)
             try:
-                await asyncio.to_thread(tables.forget_workers)
-                done = await asyncio.to_thread(remove_leftovers, tables, self._home, self._keep_seconds)
-                if done != RemovedLeftovers():
-                    self._say(f"Removed of ended runs: {done.checkouts} checkouts, {done.bundles} bundles.")
-                for sentence in await asyncio.to_thread(self._remove_from_remotes, tables):
-                    self._say(sentence)
+                for sentence in await asyncio.to_thread(self._clean_up, tables):
+                    self._report(sentence)
             except Exception as error:  # noqa: BLE001 - it is tried again, and serving matters more
-                self._causes.report_failure("leftovers", "What ended runs have left could not be removed", error)
+                self._causes.report_failure("leftovers", "Files of ended runs could not be removed", error)
             finally:
                 tables.close()
             await asyncio.sleep(REMOVE_SECONDS)
 
-    def _remove_from_remotes(self, tables: ClusterTables) -> list[str]:
+    def _clean_up(self, tables: ClusterTables) -> list[str]:
+        tables.forget_workers()
+        sentences = remove_leftovers(tables, self._home, self._keep_seconds)
         view = self._queues.view
-        return remove_from_remotes(tables, self._keep_seconds, view.may_use, self._environment) if view.remotes else []
+        if view.remotes:
+            sentences += remove_from_remotes(tables, self._keep_seconds, view.may_use, self._environment)
+        return sentences
 
     async def serve(self, attempt: Attempt) -> None:
-        """Go on with one run until it has ended here, or cannot go on here. Never raises."""
+        """Continue one run until it ends or cannot continue here. Never raises."""
         if self._queues.view.draining or not await self._patiently(self._tables.take, attempt, self.id):
             return
         state = database_folder(self._home, ProjectDatabase(self._url, attempt.project))
-        self._say(f"{attempt.run_id}: attempt {attempt.number}, project {attempt.project}.")
+        self._report(f"{attempt.run_id}: attempt {attempt.number}, project {attempt.project}.")
         self._at_work += 1
         self._idle.clear()
         try:
-            await self._serve(attempt, state)
+            await self._run_attempt(attempt, state)
         except Exception as error:  # noqa: BLE001 - a defect must not end the worker
             self._causes.report_failure("serve", f"{attempt.run_id}: Retinue failed", error)
         finally:
@@ -250,33 +253,35 @@ class Worker:
             if not self._at_work:
                 self._idle.set()
 
-    async def _serve(self, attempt: Attempt, state: Path) -> None:
+    async def _run_attempt(self, attempt: Attempt, state: Path) -> None:
         try:
-            await self._go_on(attempt, state)
+            await self._continue(attempt, state)
         except (LostDatabaseError, RemoteAwayError) as error:
-            # It is not the run's fault: someone tries again.
-            self._say(f"{attempt.run_id}: {error}")
+            # The run is not at fault: another attempt follows.
+            self._report(f"{attempt.run_id}: {error}")
             await asyncio.sleep(RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 - a defect must not end the worker
             expected = isinstance(error, (RetinueError, GitError, OSError))
-            self._say(f"{attempt.run_id}: {'' if expected else f'Retinue failed: {type(error).__name__}: '}{error}")
+            self._report(f"{attempt.run_id}: {'' if expected else f'Retinue failed: {type(error).__name__}: '}{error}")
             if expected and self._is_full():
-                # Another worker may have room, or this one later. Until then it takes fewer runs.
+                # Another worker may have space, or this one later. The pause keeps this one from taking many runs.
                 await asyncio.sleep(FULL_DISK_SECONDS)
             else:
-                await self._give_up(attempt, state, error)
+                await self._fail(attempt, state, error)
         finally:
             await self._settle(attempt, state)
 
     def _is_full(self) -> bool:
-        """Return whether the disk of this worker's home is full. Asked of the disk: git has only words for it."""
+        """Return whether the disk of this worker's home is full. Git reports a full disk only in words."""
         with contextlib.suppress(OSError):
             return shutil.disk_usage(self._home).free < MIN_FREE_BYTES
         return False
 
-    async def _patiently(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Return what `work` gives, in a thread. What is not said to a server that is away for a while is forgotten:
-        nobody else would take up the run."""
+    async def _patiently(
+        self, work: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
+    ) -> Result:
+        """Return the result of `work`, called in a thread and again while the server is unavailable: without this
+        record nobody would take up the run."""
         for _ in range(MAX_RETRIES):
             try:
                 return await asyncio.to_thread(work, *arguments, **options)
@@ -284,7 +289,7 @@ class Worker:
                 await asyncio.sleep(RETRY_SECONDS)
         return await asyncio.to_thread(work, *arguments, **options)
 
-    async def _go_on(self, attempt: Attempt, state: Path) -> None:
+    async def _continue(self, attempt: Attempt, state: Path) -> None:
         run = WorkerRun(attempt, state, self._tables, self._queues.view, self._environment)
         project = await asyncio.to_thread(run.prepare)
         if project is None:
@@ -294,7 +299,7 @@ class Worker:
         self._serving[attempt.run_id] = supervisor
         try:
             async with supervisor:
-                node = await self._take_over(supervisor, attempt, await asyncio.to_thread(run.news))
+                node = await self._take_over(supervisor, attempt, await asyncio.to_thread(run.describe_move))
                 await node.wait_settled()
                 await supervisor.wait_all()
                 if node.status == "interrupted":
@@ -308,40 +313,40 @@ class Worker:
             try:
                 return await supervisor.resume(attempt.run_id, prompt, offered=True)
             except StateError:
-                # Its last owner may seem to live for a moment after its worker was found dead.
+                # Its last owner may look alive for a moment after its worker was found dead.
                 if asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(0.2)
 
-    async def _give_up(self, attempt: Attempt, state: Path, error: Exception) -> None:
-        """End a run that cannot go on here, unless others have it or are to have it."""
+    async def _fail(self, attempt: Attempt, state: Path, error: Exception) -> None:
+        """End a run that cannot continue here, unless the attempt is no longer this worker's."""
         if not await asyncio.to_thread(self._tables.holds, attempt, self.id):
             return
         await asyncio.to_thread(self._end, state, attempt.run_id, str(error))
 
     async def _settle(self, attempt: Attempt, state: Path) -> None:
-        """Forget a run that has ended. Offer one that has not to others."""
+        """Withdraw the offer of an ended run, and offer an unfinished run to other workers."""
 
-        def look() -> RunState:
+        def read_run() -> RunState:
             with LogReader.open(state) as reader:
                 return reader.run(attempt.run_id)
 
         try:
-            run = await self._patiently(look)
+            run = await self._patiently(read_run)
             if run.state == "ended":
                 await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
                 remove_folder(SafeDir(state, ("brought",)), attempt.run_id)
-                self._say(f"{attempt.run_id}: {run.ended}.")
+                self._report(f"{attempt.run_id}: {run.ended}.")
             elif run.state in _UNOWNED_STATES and attempt.number < MAX_ATTEMPTS:
                 if await asyncio.to_thread(self._tables.put, replace(attempt, number=attempt.number + 1)):
-                    self._say(f"{attempt.run_id}: handed over.")
+                    self._report(f"{attempt.run_id}: handed over.")
             elif run.state in _UNOWNED_STATES:
-                await self._give_up(attempt, state, StateError(f"{MAX_ATTEMPTS} workers have tried."))
+                await self._fail(attempt, state, StateError(f"{MAX_ATTEMPTS} workers have tried."))
         except UnknownRunError as error:
-            # It was offered and is not in the log: no worker could ever serve it.
+            # It was offered but is not in the log: no worker could ever serve it.
             self._causes.report_failure(
                 f"settle {attempt.project}", f"{attempt.run_id}: an offer without a run was removed", error
             )
             await self._patiently(self._tables.drop, attempt.project, attempt.run_id)
         except RetinueError as error:
-            self._causes.report_failure("settle", f"{attempt.run_id}: what became of it could not be looked up", error)
+            self._causes.report_failure("settle", f"{attempt.run_id}: its state could not be read", error)

@@ -1,7 +1,7 @@
-"""One attempt of a run on a worker: its project on this machine, and what it sends to the shared database.
+"""One attempt of a run on a worker: its project on this machine, and the files that it sends to the shared database.
 
-The files travel after each turn that wrote, and the branch at the end. So whoever takes the run over continues with the
-files, and whoever sent it gets the work. The worker removes nothing before it is in the database.
+The files are sent after each turn that wrote, and the branch at the end. So a worker that takes the run over has the
+files, and the sender gets the result. The worker removes nothing before it is in the database.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from retinue.tools.safe_dir import SafeDir, files
 if TYPE_CHECKING:
     from retinue.runs.run import Run
 
-_PACKS_IN: tuple[WorkspaceKind, ...] = ("memory", "home")
+_RECEIVED_PACKS: tuple[WorkspaceKind, ...] = ("memory", "home")
 
 
 class WorkerRun(Capability):
-    """As a capability it belongs to the run that the worker serves, and to those below it that work in its worktree.
-    `prepare`, `news` and all private methods block: call them in a thread."""
+    """A capability of the run that the worker serves, and of the runs below it that share its worktree. `prepare`,
+    `describe_move` and all private methods block: call them in a thread."""
 
     def __init__(
         self, attempt: Attempt, state: Path, tables: ClusterTables, view: WorkerView, environment: Mapping[str, str]
@@ -54,21 +54,20 @@ class WorkerRun(Capability):
         self._environment = environment
         self._store = WorkspaceStore(tables, attempt.project, attempt.run_id, view.may_use)
         self._base = StoredWorkspace("base", "")
-        """The commit that the run began with."""
-        self._sent = ""
-        """The commit that was sent last."""
-        self._brought = state / "brought" / attempt.run_id
-        """Where the run has the memories that it may write."""
+        """The commit at the start of the run."""
+        self._sent_commit = ""
+        self._received = state / "brought" / attempt.run_id
+        """The folder with the skills of the sender, and the memories that the run may write."""
         self._runs = {attempt.run_id}
-        """The run, and those below it that have worked here or have outputs from elsewhere."""
+        """The run, and the runs below it that have worked here or have outputs from elsewhere."""
         self._began: float | None = None
-        """When the run began to work, on another machine; None for one that begins here."""
+        """When the run began to work on another machine; None if it begins here."""
         self._wrote = False
-        self._outputs: tuple[tuple[str, int], ...] = ()
-        """The files of its outputs, with their sizes, as they were sent last."""
+        self._sent_outputs: tuple[tuple[str, int], ...] = ()
+        """The files of its outputs that were sent last, with their sizes."""
 
     def prepare(self) -> Project | None:
-        """Return the run's project on this machine; None when it has ended meanwhile. Raise StateError or GitError."""
+        """Return the run's project on this machine; None if the run has ended. Raise StateError or GitError."""
         with LogReader.open(self._state) as reader:
             row = reader.run(self._run_id)
             if row.state == "ended":
@@ -82,53 +81,51 @@ class WorkerRun(Capability):
         project.session_settings["permissions.headless"] = "wait"
         placed = first.options.placement or {}
         project.moved = (Path(placed.get("root") or first.cwd), checkout)
-        project.brought = self._brought
+        project.brought = self._received
         project.allowed = frozenset(right for right in OPERATOR_RIGHTS if right in self._view.allow)
         project.consents = {checkout / path: digests for path, digests in self._put_files().items()}
         return project
 
     def _check_out(self) -> Path:
-        """Return the checkout with what was saved last."""
+        """Return the checkout with the files that were saved last."""
         base = self._store.find("base")
         if base is None:
             raise StateError(f"The workspace of run {self._run_id} is not in the database.")
-        self._base, self._sent = base, base.commit
+        self._base, self._sent_commit = base, base.commit
         folder = self._state / "workspaces" / base.commit
-        checkout = unpack(folder, base.commit, lambda git: self._store.bring(git, base), self._environment)
+        checkout = unpack(folder, base.commit, lambda git: self._store.fetch(git, base), self._environment)
         saved = self._store.find("increment")
         if saved is not None:
             put_branch(
-                checkout, self._run_id, saved.commit, lambda git: self._store.bring(git, saved), self._environment
+                checkout, self._run_id, saved.commit, lambda git: self._store.fetch(git, saved), self._environment
             )
-            self._sent = saved.commit
+            self._sent_commit = saved.commit
         return checkout
 
     def _put_files(self) -> Mapping[str, Collection[str]]:
-        """Put here what a run has from its sender's home, and saved on its last machine. Return the sender's
-        consents."""
-        private_folder(self._brought)
-        # What it has noted meanwhile comes first: a file that is there stays.
-        for kind in _PACKS_IN:
+        """Write the run's files from its sender's home and from its last machine. Return the sender's consents."""
+        private_folder(self._received)
+        # The newer memories come first: a pack does not overwrite existing files.
+        for kind in _RECEIVED_PACKS:
             pack = self._store.load_pack(kind)
             if pack is not None:
-                pack.write(self._brought)
+                pack.write(self._received)
         outputs = self._store.load_pack("outputs")
         if outputs is not None:
             put_outputs(outputs, self._state)
             self._runs |= outputs.folders()
         return pack.consents if pack is not None else {}
 
-    def news(self) -> str | None:
-        """Return what a resumed run must be told: it is on another machine, with the files that were saved. None for
-        one that begins."""
+    def describe_move(self) -> str | None:
+        """Return the prompt of a run that was resumed on another machine; None for a run that begins."""
         if self._began is None:
             return None
         saved = self._store.find("increment")
         files = f"after turn {saved.turn}" if saved is not None and saved.turn else "at the start"
         return (
-            "Go on with your task from where you were. You are on another machine now: your files are as they were "
-            f"{files}. What was changed after that, and files that git ignores, are not there; look before you rely "
-            f"on them.{self._explain_outputs()}"
+            "Continue your task from where you were. You are on another machine now: your files are as they were "
+            f"{files}. Later changes, and files that git ignores, are missing; look before you rely on them."
+            f"{self._explain_outputs()}"
         )
 
     def _explain_outputs(self) -> str:
@@ -141,7 +138,7 @@ class WorkerRun(Capability):
             f"{folder}{explain_left_out(outputs)}."
         )
 
-    # What it sends
+    # Sending
 
     async def running(self, node: Run, *, resumed: bool) -> RunPart:
         self._runs.add(node.id)
@@ -149,20 +146,20 @@ class WorkerRun(Capability):
         async def watch(body: Body) -> None:
             if isinstance(body, ToolEnded) and (body.effect.writes or body.effect.command):
                 self._wrote = True
-            elif isinstance(body, TurnEnded) and node.parent is None and self._has_news():
+            elif isinstance(body, TurnEnded) and node.parent is None and self._has_changes():
                 await self._send(node, body.turn)
 
         return RunPart(watch=watch)
 
-    def _has_news(self) -> bool:
-        return self._wrote or self._list_outputs() != self._outputs
+    def _has_changes(self) -> bool:
+        return self._wrote or self._list_outputs() != self._sent_outputs
 
     async def _send(self, node: Run, turn: int) -> None:
         wrote, self._wrote = self._wrote, False
         try:
             await asyncio.to_thread(self._save_files, node)
             if wrote:
-                await asyncio.to_thread(self._save, node, turn)
+                await asyncio.to_thread(self._save_worktree, node, turn)
         except (GitError, RetinueError, OSError) as error:
             self._wrote = wrote
             text = f"The files could not be saved for other machines after turn {turn}: {error}"
@@ -171,7 +168,7 @@ class WorkerRun(Capability):
     async def save_now(self, node: Run) -> None:
         """Send the files of a run that is handed over in the middle of a turn."""
         with contextlib.suppress(GitError, RetinueError, OSError):
-            await asyncio.to_thread(self._save, node, node.state.turns)
+            await asyncio.to_thread(self._save_worktree, node, node.state.turns)
         with contextlib.suppress(RetinueError, OSError):
             await asyncio.to_thread(self._save_files, node)
 
@@ -183,7 +180,7 @@ class WorkerRun(Capability):
                 yield run_id, SafeDir(parent, (run_id,))
 
     def _list_outputs(self) -> tuple[tuple[str, int], ...]:
-        """Return the files of outputs, with their sizes."""
+        """Return the files of the outputs, with their sizes."""
         sizes = []
         for run_id, folder in self._output_folders():
             for names in files(folder):
@@ -193,13 +190,13 @@ class WorkerRun(Capability):
         return tuple(sizes)
 
     def _save_files(self, node: Run) -> None:
-        """Send the outputs of tools and the memories, as far as they have changed."""
+        """Send the outputs of tools and the memories if they have changed."""
         redactor = node.project.redactor
-        memories = pack_memories(self._brought, redactor)
+        memories = pack_memories(self._received, redactor)
         if memories is not None:
             self._store.save_pack("memory", memories)
         listed = self._list_outputs()
-        if listed == self._outputs:
+        if listed == self._sent_outputs:
             return
         packer = Packer(redactor)
         for run_id, folder in self._output_folders():
@@ -207,9 +204,9 @@ class WorkerRun(Capability):
         outputs = packer.pack()
         if outputs is not None:
             self._store.save_pack("outputs", outputs)
-        self._outputs = listed
+        self._sent_outputs = listed
 
-    def _save(self, node: Run, turn: int) -> None:
+    def _save_worktree(self, node: Run, turn: int) -> None:
         project, base = node.project, self._base
         record = load(worktrees_folder(project.state) / f"{node.id}.json")
         if record is None:
@@ -219,7 +216,8 @@ class WorkerRun(Capability):
             stored = StoredWorkspace("increment", commit, base.head, turn=turn, remote=base.remote)
             self._store.put(git, stored, without=base.commit)
 
-        self._sent = save(record, project.environment, base.commit, self._sent, turn, send) or self._sent
+        commit = save(record, project.environment, base.commit, self._sent_commit, turn, send)
+        self._sent_commit = commit or self._sent_commit
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
         if node.parent is not None:
@@ -227,7 +225,7 @@ class WorkerRun(Capability):
         if self._began is not None:
             total_ms = round((time.time() - self._began) * 1000)
             outcome = replace(outcome, duration_ms=max(total_ms, outcome.duration_ms))
-        subject = "its outputs and notes are"
+        subject = "its outputs and memories are"
         try:
             await asyncio.to_thread(self._save_files, node)
             subject = f"its branch {outcome.branch} is"
@@ -245,13 +243,13 @@ class WorkerRun(Capability):
 
     def _send_branch(self, git: Git, branch: str) -> str:
         commit = git.text("rev-parse", f"refs/heads/{branch}^{{commit}}")
-        # Another run may have ended with the same commit, and another bundle of it.
+        # Another run may have ended with the same commit and another base; its bundle has another key.
         stored = StoredWorkspace("result", commit, self._base.head, branch, remote=self._base.remote)
         self._store.put(git, stored, without=self._base.head)
         return commit
 
     def _show_branch(self, git: Git, branch: str, commit: str) -> str:
-        """Push the branch for people who look at the remote. Return what to say of it."""
+        """Push the branch for people who look at the remote. Return a note about it."""
         remote = self._base.remote
         try:
             return f"its branch is also on {remote}, as {push_branch(git, remote, branch, commit)}"

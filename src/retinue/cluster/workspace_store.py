@@ -1,8 +1,8 @@
-"""The files of one run between machines: commits of its workspace as git bundles in the database or as refs of a git
-remote, and packs of other files in the database.
+"""The storage of one run's files between machines: commits of its workspace as git bundles in the database or as refs
+of a git remote, and packs of other files in the database.
 
-What a run begins with is two bundles: the whole history of some commit, kept once for all runs of the project, and
-what is new since. So a repository is sent as a whole now and then, and not for every run.
+The start of a run is stored as two bundles: the complete history of some commit, once for all runs of the project, and
+the newer commits. So a complete repository is sent only now and then, and not for every run.
 
 All functions block: call them in a thread.
 """
@@ -27,29 +27,25 @@ from retinue.cluster.workspaces import make_borrower
 from retinue.errors import StateError
 from retinue.guard.git import Git, GitError
 
-_MOST_NEWS = 16 * 2**20
-"""More than this since the commit whose history is kept, and the history of a newer one is."""
+_MAX_INCREMENT_BYTES = 16 * 2**20
+"""If the commits since the stored history are larger, the history of a newer commit is stored."""
 _MAX_HISTORIES = 10
-_TRAVELS = "refs/heads/retinue-travels"
-_RECEIVED = "refs/retinue/received"
-_SHALLOW = "refs/retinue/shallow"
-"""Where the history of a shallow clone ends, as the file that git keeps of it."""
-
-
-def _use_none(_: str) -> bool:
-    return False
+_SENT_REF = "refs/heads/retinue-travels"
+_RECEIVED_REF = "refs/retinue/received"
+_SHALLOW_REF = "refs/retinue/shallow"
+"""Holds git's file with the limits of a shallow clone."""
 
 
 class WorkspaceStore(Struct, frozen=True):
-    """Of one run. `may_use` says whether the user, or the operator of a worker, lets us fetch from a git remote."""
+    """The storage of one run. `may_use` decides whether the user, or the operator of a worker, allows a git remote."""
 
     tables: ClusterTables
     project: str
     run_id: str
-    may_use: Callable[[str], bool] = _use_none
+    may_use: Callable[[str], bool] = lambda remote: False
 
     def find(self, kind: WorkspaceKind) -> StoredWorkspace | None:
-        """Return the newest workspace of that kind; None without one, and after it was removed."""
+        """Return the newest workspace of that kind; None if it is missing or was removed."""
         stored = self.tables.workspace(self.project, self.run_id, kind)
         if stored is None or stored.remote or self._has(stored.key):
             return stored
@@ -57,27 +53,27 @@ class WorkspaceStore(Struct, frozen=True):
         return stored if in_history else None
 
     def put_base(self, git: Git, stored: StoredWorkspace) -> None:
-        """Keep what the run begins with, of a snapshot with the repository of `git`. Raise GitError or StateError."""
+        """Store the start of the run, from a snapshot in the repository of `git`. Raise GitError or StateError."""
         if stored.remote:
             self._push(git, stored)
             return
         if _shallow_file(git) is not None:
-            # First its name, here and below: from then on nobody removes it.
+            # Here and below, record the name first: from then on nobody removes the bundle.
             self._save(stored, None)
             if not self._has(stored.key):
                 self._save(stored, self._bundle(git, stored))
             return
         commit = self._find_history(git, stored.head)
-        if commit is not None and self._put_news(git, replace(stored, history=commit)):
+        if commit is not None and self._put_increment(git, replace(stored, history=commit)):
             return
         history = _history(stored.head)
         self._save(history, None)
         if not self._has(history.key):
             self._save(history, self._bundle(git, history))
-        self._put_news(git, replace(stored, history=stored.head))
+        self._put_increment(git, replace(stored, history=stored.head))
 
     def _find_history(self, git: Git, head: str) -> str | None:
-        """Return the newest commit below `head` whose history is kept; None without one."""
+        """Return the newest ancestor of `head` whose history is stored; None if there is none."""
         commits = self.tables.histories(self.project)
         if head in commits:
             return head
@@ -87,8 +83,8 @@ class WorkspaceStore(Struct, frozen=True):
                 return commit
         return None
 
-    def _put_news(self, git: Git, stored: StoredWorkspace) -> bool:
-        """Keep what is new since a history that is kept. Return False when it is much, or the history is gone."""
+    def _put_increment(self, git: Git, stored: StoredWorkspace) -> bool:
+        """Store the commits since a stored history. Return False if they are too large, or the history is gone."""
         self._save(_history(stored.history), None)
         self._save(stored, None)
         if not self._has(_history(stored.history).key):
@@ -96,15 +92,15 @@ class WorkspaceStore(Struct, frozen=True):
         if stored.commit == stored.history or self._has(stored.key):
             return True
         data = self._bundle(git, stored, without=stored.history)
-        if len(data) > _MOST_NEWS and stored.history != stored.head:
+        if len(data) > _MAX_INCREMENT_BYTES and stored.history != stored.head:
             return False
         self._save(stored, data)
         return True
 
     def put(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> None:
-        """Keep a commit that the run has made, without what `without` reaches. Raise GitError or StateError."""
+        """Store a commit of the run, without the ancestors of `without`. Raise GitError or StateError."""
         if stored.remote:
-            # What a remote does not take now is safe in the database.
+            # If the remote fails, the commit goes into the database.
             with contextlib.suppress(GitError, RemoteAwayError):
                 self._push(git, stored)
                 return
@@ -112,7 +108,7 @@ class WorkspaceStore(Struct, frozen=True):
 
     def _push(self, git: Git, stored: StoredWorkspace) -> None:
         before = self.find(stored.kind)
-        # Until the database names the new one, someone who takes over needs the last.
+        # Until the database names the new commit, a worker that takes the run over needs the one before.
         commits = {stored.commit, before.commit} if before is not None else {stored.commit}
         git_remote.push(git, stored.remote, self.run_id, stored.kind, commits)
         self._save(stored, None)
@@ -120,8 +116,8 @@ class WorkspaceStore(Struct, frozen=True):
     def _bundle(self, git: Git, stored: StoredWorkspace, without: str | None = None) -> bytes:
         if stored.branch:
             return bundle(git, f"refs/heads/{stored.branch}", without)
-        git("update-ref", _TRAVELS, stored.commit)
-        return bundle(git, _TRAVELS, without)
+        git("update-ref", _SENT_REF, stored.commit)
+        return bundle(git, _SENT_REF, without)
 
     def _save(self, stored: StoredWorkspace, data: bytes | None) -> None:
         self.tables.save_workspace(self.project, self.run_id, stored, data)
@@ -129,9 +125,9 @@ class WorkspaceStore(Struct, frozen=True):
     def _has(self, key: str) -> bool:
         return self.tables.has_bundle(self.project, key)
 
-    def bring(self, git: Git, stored: StoredWorkspace) -> None:
-        """Put a commit into the repository of `git`. Raise GitError, or StateError when it is not there any more, or at
-        a git remote that nobody here has named."""
+    def fetch(self, git: Git, stored: StoredWorkspace) -> None:
+        """Fetch a commit into the repository of `git`. Raise GitError, or StateError if the commit is gone, or is at a
+        git remote that may not be used here."""
         if stored.remote:
             if not self.may_use(stored.remote):
                 raise StateError(
@@ -149,20 +145,20 @@ class WorkspaceStore(Struct, frozen=True):
             unbundle(git, self._load(stored))
 
     def save_pack(self, kind: WorkspaceKind, pack: FilePack) -> None:
-        """Keep files of the run. What comes from a home is kept once for all runs that bring the same."""
+        """Store files of the run. Equal packs of a home are stored once for all runs."""
         data = pack.encode()
         name = digest_of(data)
         if kind != "home":
             self._save(StoredWorkspace(kind, f"{name}-{self.run_id}"), data)
             return
         stored = StoredWorkspace(kind, name)
-        # First its name: from then on nobody removes it.
+        # Record the name first: from then on nobody removes the bundle.
         self._save(stored, None)
         if not self._has(stored.key):
             self._save(stored, data)
 
     def load_pack(self, kind: WorkspaceKind) -> FilePack | None:
-        """Return the newest files of the run; None without any. Raise StateError when they are damaged."""
+        """Return the newest pack of that kind; None if there is none. Raise StateError if it is damaged."""
         stored = self.tables.workspace(self.project, self.run_id, kind)
         data = None if stored is None else self.tables.bundle(self.project, stored, MAX_ENCODED_BYTES)
         if stored is None or data is None:
@@ -186,31 +182,31 @@ def _shallow_file(git: Git) -> Path | None:
 
 
 def bundle(git: Git, ref: str, without: str | None = None) -> bytes:
-    """Return a bundle of `ref` without what `without` reaches. Raise StateError when it is too large."""
+    """Return a bundle of `ref` without the ancestors of `without`. Raise StateError if it is too large."""
     refs = [ref]
     shallow = _shallow_file(git)
     if without is not None:
         refs.append(f"^{without}")
     elif shallow is not None:
-        refs.append(_SHALLOW)
-        git("update-ref", _SHALLOW, git.text("hash-object", "-w", str(shallow)))
+        refs.append(_SHALLOW_REF)
+        git("update-ref", _SHALLOW_REF, git.text("hash-object", "-w", str(shallow)))
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         git("bundle", "create", "--quiet", file.name, *refs, seconds=CHECKOUT_SECONDS)
         size = os.path.getsize(file.name)  # noqa: PTH202 - git has replaced the file
         if size > MAX_BUNDLE_BYTES:
             raise StateError(
-                f"The workspace has {size // 2**20} MB, and at most {MAX_BUNDLE_BYTES // 2**20} travel through the "
+                f"The workspace has {size // 2**20} MB; at most {MAX_BUNDLE_BYTES // 2**20} MB can be sent through the "
                 "database.",
-                remedy="Let it travel through a git remote (setting workspaceRemote), keep large files out of the "
-                "repository, or run it here.",
+                remedy="Send it through a git remote (setting workspaceRemote), keep large files out of it, or run it "
+                "here.",
             )
         return Path(file.name).read_bytes()
 
 
 def receive(git: Git, data: bytes, commit: str) -> None:
     """Put a commit of a bundle into the repository of `git`, which may be the user's. The bundle is unpacked into a
-    repository of its own, and git fetches the commit from there: nothing else of the bundle arrives, and git checks
-    that its objects are sound and complete. Raise GitError."""
+    separate repository, from which git fetches the commit: nothing else of the bundle arrives, and git checks that the
+    objects are sound and complete. Raise GitError."""
     with git_remote.reaching(git) as near, tempfile.TemporaryDirectory(prefix="retinue-bundle-") as temporary:
         folder, file = Path(temporary) / "received.git", Path(temporary) / "bundle"
         assert near.git_dir is not None, "it is a repository of ours"
@@ -219,18 +215,18 @@ def receive(git: Git, data: bytes, commit: str) -> None:
         apart = Git(Path(temporary), git.environment, git_dir=folder)
         file.write_bytes(data)
         apart("bundle", "unbundle", str(file), seconds=CHECKOUT_SECONDS)
-        apart("update-ref", _RECEIVED, commit)
+        apart("update-ref", _RECEIVED_REF, commit)
         check = ("-c", "fetch.fsckObjects=true")
-        near(*check, "fetch", *git_remote.FETCH, "--", str(folder), _RECEIVED, seconds=CHECKOUT_SECONDS)
+        near(*check, "fetch", *git_remote.FETCH_OPTIONS, "--", str(folder), _RECEIVED_REF, seconds=CHECKOUT_SECONDS)
 
 
 def unbundle(git: Git, data: bytes) -> None:
-    """Put what is in a bundle into a new repository of ours, and where its history ends too."""
+    """Unpack a bundle into a new repository of ours, with the limits of a shallow history."""
     with tempfile.NamedTemporaryFile(prefix="retinue-bundle-") as file:
         file.write(data)
         file.flush()
         unbundled = git("bundle", "unbundle", file.name, seconds=CHECKOUT_SECONDS).decode()
     for line in unbundled.splitlines():
         name, ref = line.split(" ", 1)
-        if ref == _SHALLOW:
+        if ref == _SHALLOW_REF:
             (git.folder / ".git" / "shallow").write_bytes(git("cat-file", "blob", name))

@@ -1,11 +1,10 @@
 """Checkouts of runs that work on another machine, as commits.
 
-Out: the checkout as it is, uncommitted and untracked files included, as one commit on its HEAD with the history below.
-Back: the commits that the run has made, which the sender's repository does not have. Nothing touches
-the user's index, branches or stash on the way out; on the way back one new branch appears.
+The sender packs the present checkout, with uncommitted and untracked files, as one commit on its HEAD. It receives the
+new commits of the run. Packing changes nothing in the user's index, branches or stash; receiving adds one new branch.
 
-Ignored files and the contents of submodules do not travel. How commits get to another machine is said in
-`workspace_store.py`. All functions block: call them in a thread.
+Ignored files and the contents of submodules are not sent. `workspace_store.py` transports the commits. All functions
+block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import Struct
-
 from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord
 from retinue.capabilities.worktree.repository import (
     commit_tree,
@@ -28,29 +25,22 @@ from retinue.capabilities.worktree.repository import (
     tree_of,
 )
 from retinue.capabilities.worktree.worktree import CHECKOUT_SECONDS, source_of
+from retinue.cluster.cluster_tables import StoredWorkspace
 from retinue.errors import LaunchError, StateError
 from retinue.guard.git import Git, GitError, make_repository
 from retinue.settings.places import private_folder
 
 _BASE = "refs/heads/retinue-base"
 _READY = "retinue-ready"
-Bring = Callable[[Git], None]
-"""Puts a commit that was sent into a repository."""
-
-
-class PackedWorkspace(Struct, frozen=True):
-    """`root` is the checkout's top folder on the sender's machine, `head` the commit it is at."""
-
-    root: Path
-    commit: str
-    head: str
+FetchCommit = Callable[[Git], None]
+"""Fetches a sent commit into a repository."""
 
 
 @contextmanager
 def snapshot(
     cwd: Path, environment: Mapping[str, str], *, consented: bool = False
-) -> Iterator[tuple[PackedWorkspace, Git]]:
-    """Yield the checkout as it is now, and git in a repository that has it as one commit. Raise LaunchError."""
+) -> Iterator[tuple[StoredWorkspace, Git]]:
+    """Yield the present checkout as a commit, and git in a repository that has this commit. Raise LaunchError."""
     source = source_of(cwd, environment, consented=consented)
     with tempfile.TemporaryDirectory(prefix="retinue-pack-") as temporary:
         folder = Path(temporary) / "pack.git"
@@ -70,11 +60,12 @@ def snapshot(
                 f"The workspace could not be packed for another machine: {error}",
                 remedy="Nothing has changed. Run it here, without --on cluster.",
             ) from error
-        yield PackedWorkspace(source.top, commit, source.head), git
+        yield StoredWorkspace("base", commit, source.head), git
 
 
 def make_borrower(folder: Path, source: Path, objects: str, *names: str) -> None:
-    """Make a repository that shares the objects in a folder `objects`, and has copies of these files of `source`."""
+    """Create a repository that shares the objects in the folder `objects`, with copies of the named files of
+    `source`."""
     make_repository(folder)
     (folder / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
     for name in names:
@@ -82,9 +73,9 @@ def make_borrower(folder: Path, source: Path, objects: str, *names: str) -> None
             shutil.copyfile(source / name, folder / name)
 
 
-def unpack(folder: Path, commit: str, bring: Bring, environment: Mapping[str, str]) -> Path:
-    """Return a checkout of `commit` in `folder`, made unless it is there. Several runs share it: each works in a
-    worktree of its own."""
+def unpack(folder: Path, commit: str, fetch: FetchCommit, environment: Mapping[str, str]) -> Path:
+    """Return the checkout of `commit` in `folder`, created if it is missing. Several runs share it: each works in its
+    own worktree."""
     if (folder / ".git" / _READY).is_file():
         return folder
     private_folder(folder.parent)
@@ -93,7 +84,7 @@ def unpack(folder: Path, commit: str, bring: Bring, environment: Mapping[str, st
         git = Git(making, environment)
         git("init", "--quiet")
         _share_objects(git, folder.parent)
-        bring(git)
+        fetch(git)
         git("update-ref", _BASE, commit)
         git("symbolic-ref", "HEAD", _BASE)
         git("read-tree", "--reset", "-u", commit, seconds=CHECKOUT_SECONDS)
@@ -110,10 +101,10 @@ def unpack(folder: Path, commit: str, bring: Bring, environment: Mapping[str, st
     return folder
 
 
-def put_branch(checkout: Path, run_id: str, commit: str, bring: Bring, environment: Mapping[str, str]) -> None:
-    """Let the worktree of a run that is taken over begin where its last machine has saved it."""
+def put_branch(checkout: Path, run_id: str, commit: str, fetch: FetchCommit, environment: Mapping[str, str]) -> None:
+    """Let the worktree of a taken-over run begin with the files that its last machine has saved."""
     git = Git(checkout, environment)
-    bring(git)
+    fetch(git)
     git("update-ref", f"refs/heads/{BRANCH}{run_id}", commit)
 
 
@@ -125,10 +116,10 @@ def save(
     turn: int,
     send: Callable[[Git, str], None],
 ) -> str | None:
-    """Give the worktree as it is to `send`, as a commit on its HEAD, and return the commit; None when nothing has
-    changed since the commit `last`, or since `base`. The agent's index and branches are left alone."""
+    """Pass the present worktree to `send`, as a commit on its HEAD, and return the commit; None if nothing has changed
+    since the commit `last`, or since `base`. The agent's index and branches stay unchanged."""
     with guarded_git(record, environment) as guarded:
-        # Beside what the agent has made: at the end all of that is brought home, and this is none of it.
+        # Not in the agent's own object folder, which is sent back at the end: this commit is not the agent's work.
         git = guarded.having(
             GIT_OBJECT_DIRECTORY=str(Path(record.common) / "objects"),
             GIT_ALTERNATE_OBJECT_DIRECTORIES=str(record.git / "objects"),
@@ -150,11 +141,11 @@ def save(
         return commit
 
 
-def collect_branch(root: Path, branch: str, commit: str, bring: Bring, environment: Mapping[str, str]) -> str:
-    """Put what a run has made into the sender's repository as a new branch, and return its name. A name that is taken
-    by something else gets a number."""
+def collect_branch(root: Path, branch: str, commit: str, fetch: FetchCommit, environment: Mapping[str, str]) -> str:
+    """Put the commits of a run into the sender's repository as a new branch, and return its name. A name that another
+    commit has gets a number."""
     git = Git(root, environment)
-    bring(git)
+    fetch(git)
     name, number = branch, 1
     while True:
         there = git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{name}^{{commit}}")
@@ -168,8 +159,8 @@ def collect_branch(root: Path, branch: str, commit: str, bring: Bring, environme
 
 
 def _share_objects(git: Git, checkouts: Path) -> None:
-    """Link the objects of the newest checkout into a new one: they need not come again. Each stays whole without the
-    other."""
+    """Link the objects of the newest checkout into a new one, so that they need not be sent again. Each checkout stays
+    complete if the other is removed."""
     objects = git.folder / ".git" / "objects"
     unfinished = shutil.ignore_patterns("tmp_*", "info")
     try:
@@ -180,7 +171,7 @@ def _share_objects(git: Git, checkouts: Path) -> None:
         shutil.copytree(newest / "objects", objects, copy_function=os.link, ignore=unfinished, dirs_exist_ok=True)
         git("update-ref", "refs/retinue/shared", newest.parent.name)
     except (OSError, GitError):
-        # It is being removed: then everything comes from elsewhere.
+        # The other checkout is being removed: all objects are fetched then.
         shutil.rmtree(objects)
         (objects / "pack").mkdir(parents=True)
         (objects / "info").mkdir()

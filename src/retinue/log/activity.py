@@ -1,8 +1,8 @@
 """Costs of runs, and calls of web, document and language tools.
 
-Costs are summed by agent, run, tree, day or model from the rows of the runs. A row holds the spending of its own run
-only, so the sum of a tree counts nothing twice. The tokens of a run without a price are counted, and add nothing to the
-cost: an unknown price is never shown as free. Calls are read from the events of their ends.
+Costs are summed by agent, run, tree, day or model from the rows of the runs. A row has only the spending of its own
+run, so the sum of a tree counts nothing twice. Tokens of a run without a price are counted and add nothing to the cost;
+an unknown price is never shown as free. Calls are read from their `tool.ended` events.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
 
 
-By = Literal["agent", "run", "tree", "day", "model"]
-BY: tuple[By, ...] = get_args(By)
+Grouping = Literal["agent", "run", "tree", "day", "model"]
+GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 
 _TOKENS = "input + output + cache_write"
 _SUMS = f"""count(*), sum(turns), sum(tool_uses), sum(input), sum(output), sum(cache_read), sum(cache_write),
@@ -34,11 +34,11 @@ _SUMS = f"""count(*), sum(turns), sum(tool_uses), sum(input), sum(output), sum(c
     sum(CASE WHEN cost_usd IS NULL THEN {_TOKENS} ELSE 0 END),
     min(created_at), max(updated_at)"""
 _ROOT = "coalesce((SELECT {0} FROM runs AS root WHERE root.id = runs.root_id), '')"
-_DAY = "strftime('%Y-%m-%d', created_at, 'unixepoch', 'localtime')"
-_GROUPINGS: dict[By, tuple[str, str, str]] = {
+_DAY_COLUMN = "strftime('%Y-%m-%d', created_at, 'unixepoch', 'localtime')"
+_GROUPING_COLUMNS: dict[Grouping, tuple[str, str, str]] = {
     "agent": ("agent", "''", "''"),
     "model": ("model", "''", "''"),
-    "day": (_DAY, "''", "''"),
+    "day": (_DAY_COLUMN, "''", "''"),
     "run": ("id", "agent", "task"),
     "tree": ("root_id", _ROOT.format("agent"), _ROOT.format("task")),
 }
@@ -50,13 +50,13 @@ _UNFINISHED = f"""SELECT {{0}}, created_at, updated_at, {_USAGE} FROM runs
     CROSS JOIN (SELECT run_id AS whose, seq AS place, body AS answer FROM events WHERE type = 'assistant.ended')
     ON whose = id WHERE updated_at >= ? AND state <> 'ended' AND state <> 'queued' AND place >
         coalesce((SELECT max(seq) FROM events WHERE run_id = whose AND events.type = 'turn.ended'), 0)"""  # noqa: S608
-"""Answers of turns that have not ended, or never will because their process died: they were paid,
-and are in no row yet."""
+"""Answers of turns that have not ended, or never will because their process died. They were paid, and no row includes
+them yet."""
 
 
 class Spending(Struct, frozen=True, kw_only=True):
-    """One line. `cost_usd` is None when no run of it has a price; `unpriced_runs` of `runs` have
-    none, and used `unpriced_tokens`. `tokens` leaves out what was read from caches."""
+    """The spending of a group of runs. `cost_usd` is None if no run has a price. `unpriced_runs` of the `runs` have no
+    price, and used `unpriced_tokens`. `tokens` excludes tokens read from caches."""
 
     key: str
     agent: str = ""
@@ -79,10 +79,10 @@ class Spending(Struct, frozen=True, kw_only=True):
         return self.input + self.output + self.cache_write
 
 
-def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
-    """Return the sums of the runs of one project that were active after `since` (Unix time). Dearest
-    first; days newest first. Raise StateError if the log cannot be read."""
-    key, agent, task = _GROUPINGS[by]
+def spending(folder: Path, by: Grouping, since: float = 0.0) -> list[Spending]:
+    """Return the spending of the runs of one project that were active after `since` (Unix time): the most expensive
+    groups first, days with the newest first. Raise StateError if the log cannot be read."""
+    key, agent, task = _GROUPING_COLUMNS[by]
     query = f"SELECT {key}, {agent}, {task}, {_SUMS} FROM runs WHERE updated_at >= ? GROUP BY 1"  # noqa: S608 - our own words
     with opened(folder) as connection:
         rows = connection.execute(query, (since,))
@@ -91,8 +91,8 @@ def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
     return merged(lines, by)
 
 
-def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
-    """Return the lines of several projects as one list."""
+def merged(lines: Iterable[Spending], by: Grouping) -> list[Spending]:
+    """Return the groups of several projects as one list."""
     groups: dict[str, list[Spending]] = {}
     for line in lines:
         groups.setdefault(line.key, []).append(line)
@@ -103,7 +103,7 @@ def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
 
 
 def total(lines: Iterable[Spending], key: str = "total") -> Spending:
-    """Return the sum of all lines."""
+    """Return the sum of several groups."""
     lines = list(lines)
     if not lines:
         return Spending(key=key)
@@ -112,7 +112,7 @@ def total(lines: Iterable[Spending], key: str = "total") -> Spending:
     return replace(
         lines[0],
         key=key,
-        # Nothing priced is unknown, not free.
+        # Without any price the cost is unknown, not zero.
         cost_usd=sum(priced) if priced else None,
         first_at=min(line.first_at for line in lines),
         last_at=max(line.last_at for line in lines),
@@ -121,36 +121,36 @@ def total(lines: Iterable[Spending], key: str = "total") -> Spending:
 
 
 def _unfinished(row: tuple[Any, ...]) -> Spending:
-    """Return the spending that one answer adds to the line of its run."""
+    """Return the spending of one answer, for the group of its run."""
     key, first, last, *numbers, cost = row
-    # PostgreSQL gives what it finds in JSON as text.
+    # PostgreSQL returns values of JSON as text.
     counts: dict[str, Any] = {name: int(number or 0) for name, number in zip(_TOKEN_COUNTS, numbers, strict=True)}
     cost = None if cost is None else float(cost)
     line = Spending(key=key, first_at=first, last_at=last, cost_usd=cost, **counts)
     return line if cost is not None else replace(line, unpriced_tokens=line.tokens)
 
 
-Kind = Literal["search", "fetch", "get_content", "convert", "lsp"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+ActivityKind = Literal["search", "fetch", "get_content", "convert", "lsp"]
+ACTIVITY_KINDS: tuple[ActivityKind, ...] = get_args(ActivityKind)
 Status = Literal["pending", "success", "error", "rate_limited", "denied"]
 
-TOOL_KINDS: dict[str, Kind] = {
+TOOL_KINDS: dict[str, ActivityKind] = {
     "web_search": "search",
     "fetch_content": "fetch",
     "get_search_content": "get_content",
     "convert_content": "convert",
     "lsp": "lsp",
 }
-_MAX_TEXT_CHARACTERS = 300
+_MAX_EXCERPT_CHARACTERS = 300
 
 
 class ActivityEntry(Struct, frozen=True, kw_only=True):
-    """One call. `provider` is who did it, where there are several; `hosts` were contacted."""
+    """One call. `provider` is the service that did it, if there are several; `hosts` are the contacted hosts."""
 
     at: float
     run_id: str
     agent: str
-    kind: Kind
+    kind: ActivityKind
     status: Status
     call_id: str
     provider: str = ""
@@ -161,7 +161,7 @@ class ActivityEntry(Struct, frozen=True, kw_only=True):
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """The calls of one kind and provider. Latencies are of calls that ran, in milliseconds."""
+    """The calls of one kind and provider. Latencies are those of calls that ran, in milliseconds."""
 
     kind: str
     provider: str
@@ -179,7 +179,9 @@ class Totals(Struct, frozen=True, kw_only=True):
     codes: dict[str, int] = {}
 
 
-def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[ActivityEntry]:
+def activity(
+    folder: Path, *, kinds: Collection[ActivityKind] = ACTIVITY_KINDS, since: float = 0.0
+) -> list[ActivityEntry]:
     """Return the calls of one project after `since` (Unix time), newest first. Raise StateError if the
     log cannot be read."""
     tools = [tool for tool, kind in TOOL_KINDS.items() if kind in kinds]
@@ -192,10 +194,11 @@ def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.
 
 def totals(entries: Iterable[ActivityEntry]) -> list[Totals]:
     """Return the totals by kind and provider, in the order of the kinds."""
-    groups: dict[tuple[Kind, str], list[ActivityEntry]] = {}
+    groups: dict[tuple[ActivityKind, str], list[ActivityEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.kind, entry.provider), []).append(entry)
-    return [_totals(*key, groups[key]) for key in sorted(groups, key=lambda key: (KINDS.index(key[0]), key[1]))]
+    ordered = sorted(groups, key=lambda key: (ACTIVITY_KINDS.index(key[0]), key[1]))
+    return [_totals(*key, groups[key]) for key in ordered]
 
 
 def everything(entries: Sequence[ActivityEntry]) -> Totals:
@@ -203,7 +206,7 @@ def everything(entries: Sequence[ActivityEntry]) -> Totals:
 
 
 def first_host(reader: LogReader, run_id: str) -> str | None:
-    """A host from which a run, or one below it, has received something; None without one."""
+    """Return a host from which a run, or a run below it, has received data; None if there is none."""
     rows = reader.select(
         """WITH RECURSIVE tree (id) AS (
             SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
@@ -235,7 +238,7 @@ def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Total
     )
 
 
-def _ended(connection: LogConnection, kinds: Collection[Kind], since: float) -> Iterator[ActivityEntry]:
+def _ended(connection: LogConnection, kinds: Collection[ActivityKind], since: float) -> Iterator[ActivityEntry]:
     marks = ",".join("?" * len(kinds))
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source IN ({marks}) AND at >= ?"""  # noqa: S608 - marks
@@ -260,7 +263,7 @@ def _ended(connection: LogConnection, kinds: Collection[Kind], since: float) -> 
 
 
 def _pending(connection: LogConnection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
-    """Calls that have begun and not ended, of runs that have not either."""
+    """Yield the unfinished calls of live runs."""
     marks = ",".join("?" * len(tools))
     query = f"""SELECT run_id, agent, at, json_extract(body, '$.call.name'), json_extract(body, '$.call.id')
         FROM events AS started JOIN runs ON runs.id = run_id
@@ -286,7 +289,7 @@ def _status(effect: ToolEffect, failed: bool) -> Status:
 
 
 def read_body(text: str) -> Body | None:
-    """Return the body of an event; None where it cannot be read, because another machine or version wrote it."""
+    """Decode the body of an event; None if it is unreadable because another machine or version wrote it."""
     try:
         return decode(text)
     except ValueError:
@@ -296,4 +299,4 @@ def read_body(text: str) -> Body | None:
 def beginning(text: str) -> str:
     """Return the beginning of a text, on one line."""
     text = " ".join(text.split())
-    return text if len(text) <= _MAX_TEXT_CHARACTERS else text[: _MAX_TEXT_CHARACTERS - 1] + "…"
+    return text if len(text) <= _MAX_EXCERPT_CHARACTERS else text[: _MAX_EXCERPT_CHARACTERS - 1] + "…"

@@ -1,9 +1,9 @@
-"""What the log needs of a database: SQLite (`sqlite`) and PostgreSQL (`postgres`) provide it.
+"""The interface between the log and its database. SQLite (`sqlite`) and PostgreSQL (`postgres`) implement it.
 
-The statements of this package are written once, in SQLite's words with `?` for values. A connection runs them on its
-database. The few things that the two do differently are methods here. `BEGIN IMMEDIATE` means the same on both:
-one writer of a project at a time, from there to `COMMIT`. So numbers of events grow with commits, and what
-a transaction has looked at stays true until it ends.
+The statements of this package are written once, in SQLite's dialect with `?` for values. A connection executes them on
+its database. The few differences between the two are methods here. `BEGIN IMMEDIATE` means the same on both: a project
+has one writer at a time, until `COMMIT`. So numbers of events grow with commits, and rows that a transaction has read
+do not change before it ends.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Row = Sequence[object]
 
 
 class LostDatabaseError(StateError):
-    """The connection to the database server broke. `unsure`: it broke during a commit, which may have happened."""
+    """The connection to the database server was lost. `unsure`: during a commit, which may have succeeded."""
 
     unsure = False
 
 
 class LogCursor(Protocol):
-    """The rows that a statement found. A row gives its values by place and by the name of the column."""
+    """The result rows of a statement. A row gives access to its values by index and by column name."""
 
     @property
     def rowcount(self) -> int: ...
@@ -41,8 +41,9 @@ class LogCursor(Protocol):
 class LogConnection(Protocol):
     """One connection to the log of a project.
 
-    `shared`: processes of several machines write to this log, so only heartbeats say who lives. `heartbeat_seconds`:
-    how often an owner says that it does. `stream_seconds`: how long streamed text waits for more of it.
+    `shared`: processes of several machines write to this log, so only heartbeats show which of them are alive.
+    `heartbeat_seconds`: the interval of an owner's heartbeats. `stream_seconds`: how long streamed text is collected
+    before it is written.
     """
 
     shared: bool
@@ -57,46 +58,45 @@ class LogConnection(Protocol):
     def executemany(self, sql: str, rows: Iterable[Any], /) -> LogCursor: ...
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Add rows whose values are in the order of `columns`."""
+        """Insert rows. Their values are in the order of `columns`."""
 
     def update(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Set `columns` of the rows whose `id` follows their values."""
+        """Update `columns` of several rows. In `rows` the `id` follows the values."""
 
     def version(self) -> int:
         """Return a number that changes whenever another connection has committed something."""
 
     def clock(self) -> float:
-        """Return the time by which heartbeats are judged: that of the machine which all owners share."""
+        """Return the time with which heartbeats are compared: that of the machine with the database."""
 
     def owners(self) -> dict[str, Owner]:
-        """Return who runs something. Their heartbeats are in the time of this machine."""
+        """Return the processes that own runs, by id. Their heartbeats are in the time of this machine."""
 
     def size(self) -> int:
-        """Return how many bytes the log takes on the disk."""
+        """Return the size of the log on the disk in bytes."""
 
     def shrink(self) -> bool:
-        """Give back the space of removed rows, or leave it to new rows where others keep it from that. Return whether
-        it was given back."""
+        """Release the space of removed rows to the system. Return False if it stays reserved for new rows."""
 
     def reopen(self) -> None:
-        """Connect again after a LostDatabaseError. Raise it again when that is not possible."""
+        """Connect again after a LostDatabaseError. Raise LostDatabaseError if that fails."""
 
     def close(self) -> None: ...
 
 
 class LogBackend(Protocol):
-    """The log of one project. `label` is how messages call it. All methods raise StateError with cause and remedy."""
+    """The log of one project. Messages name it by `label`. All methods raise StateError with cause and remedy."""
 
     label: str
 
     def exists(self) -> bool:
-        """Return whether there is a log yet."""
+        """Return whether the log exists."""
 
     def connect(self) -> LogConnection:
-        """Return a connection that writes. Makes the log, and brings its schema up to date."""
+        """Return a connection for writing. Create the log if it is missing, and migrate its schema."""
 
     def connect_to_read(self) -> LogConnection:
-        """Return a connection that reads. Makes nothing: a log that does not exist reads as an empty one."""
+        """Return a connection for reading. A missing log is not created and reads as an empty one."""
 
     def check(self) -> list[str]:
-        """Return what is wrong with the log; an empty list when it is sound."""
+        """Return the problems of the log; an empty list if it is sound."""

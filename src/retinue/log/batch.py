@@ -1,16 +1,16 @@
-"""Events on their way into the log: encoded, without secrets, and each output of a tool once.
+"""Batches of events for the log: encoded, without secrets, and with each output of a tool only once.
 
-A turn's `tools.ended` holds the results of all its calls in call order, nearly always those that the `tool.ended`
-of each call holds already. It is written as
+A turn's `tools.ended` has the results of all its calls in call order. Nearly all of them are also in the `tool.ended`
+of their calls. It is written as
 
     {"type":"tools.ended","ended":[7,null],"message":{"type":"tool","results":[…]}}
 
-where a number is that of the `tool.ended` in the same run which has the result, and null stands for the next one of
-`results`: a call that never ran, or one whose result was changed afterwards. Readers get the complete event, as they do
-from older logs, in which every result is in `message`.
+A number refers to the `tool.ended` in the same run that has the result. Null stands for the next one of `results`: that
+of a call that never ran, or whose result was changed afterwards. Readers get the complete event. In older logs all
+results are in `message`.
 
-Streamed text without secrets comes from the redactor of the guard. The end of each piece is held back until it is clear
-that no secret begins there.
+The guard provides the redactor of streamed text. It withholds the end of each piece until it is clear that no secret
+begins there.
 """
 
 from __future__ import annotations
@@ -25,20 +25,17 @@ from msgspec.structs import replace
 from retinue.core.encode import encode
 from retinue.core.events import TRANSIENT, TURN_ENDS, Body, Delta, Event, ToolEnded, ToolProgress, ToolsEnded
 from retinue.core.messages import Text, ToolMessage, ToolResult
-from retinue.log.troubles import LABELLED, label
+from retinue.log.troubles import LABELLED_EVENTS, label
 
-_TOOLS_ENDED = '{"type":"tools.ended",'
-_REFERRING = _TOOLS_ENDED + '"ended":['
-_COMPLETE = '{"type":"tools.ended","message":{"type":"tool","results":[%s]}}'
+_TOOLS_ENDED_START = '{"type":"tools.ended",'
+_REFERRING_START = _TOOLS_ENDED_START + '"ended":['
 
 _MIN_SHARED_CHARACTERS = 200
-"""A second copy of a shorter output costs less than looking for the first."""
-
-Places = tuple[int | None, ...]
+"""A second copy of a shorter output costs less than searching for the first."""
 
 
 class WrittenResult(Struct):
-    """The result of a call whose end is in the file: as the tool returned it, and without secrets as in the file."""
+    """The result of a call whose end is in the file: as the tool returned it, and as written, without secrets."""
 
     seq: int
     original: ToolResult
@@ -46,17 +43,17 @@ class WrittenResult(Struct):
 
 
 Sources = tuple[WrittenResult | None, ...]
-"""For each result of a `tools.ended`, where the file has it already."""
+"""For each result of a `tools.ended`, the written result that it repeats."""
 
 
 class WrittenResults:
-    """The results of the turns at work, for the writer."""
+    """The written results of the current turns of all runs."""
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[str, list[WrittenResult]]] = {}
 
     def add(self, run_id: str, seq: int, result: ToolResult) -> WrittenResult | None:
-        """Keep the result of a call until its turn is over, and return it; None for one too short to refer to."""
+        """Keep the result of a call until its turn is over, and return it; None for a result too short to refer to."""
         content = result.content
         if len(content) == 1 and isinstance(content[0], Text) and len(content[0].text) < _MIN_SHARED_CHARACTERS:
             return None
@@ -65,12 +62,12 @@ class WrittenResults:
         return written
 
     def pop(self, run_id: str) -> dict[str, list[WrittenResult]]:
-        """Forget the results of a turn that is over, and return them by call."""
+        """Remove the results of an ended turn, and return them by call."""
         return self._runs.pop(run_id, {})
 
 
 def find_sources(body: ToolsEnded, written: Mapping[str, list[WrittenResult]]) -> Sources:
-    """Return which results of a turn are in the file already."""
+    """Return for each result of a turn the written result that it repeats, if any."""
     return tuple(
         next((entry for entry in written.get(result.call_id, ()) if entry.original == result), None)
         for result in body.message.results
@@ -78,73 +75,50 @@ def find_sources(body: ToolsEnded, written: Mapping[str, list[WrittenResult]]) -
 
 
 def remainder(body: ToolsEnded, sources: Sources) -> ToolsEnded:
-    """Return a `tools.ended` with those results only that are nowhere else."""
+    """Return a `tools.ended` with only the results that are not written elsewhere."""
     pairs = zip(body.message.results, sources, strict=True)
     return ToolsEnded(ToolMessage(tuple(result for result, source in pairs if source is None)))
 
 
 def completed(original: ToolsEnded, remaining: ToolsEnded, sources: Sources) -> ToolsEnded:
-    """Return the `tools.ended` that readers of the file get: the same object, unless a secret was taken out."""
+    """Return the complete `tools.ended` as written: the same object, unless a secret was removed."""
     unshared = iter(remaining.message.results)
     results = tuple(next(unshared) if source is None else source.written for source in sources)
     same = all(new is old for new, old in zip(results, original.message.results, strict=True))
     return original if same else ToolsEnded(ToolMessage(results))
 
 
-def with_places(data: str, sources: Sources) -> str:
-    """Return the JSON of a remainder with the places of the other results."""
+def with_references(data: str, sources: Sources) -> str:
+    """Return the JSON of a remainder with references to the other results."""
     numbers = ",".join("null" if source is None else str(source.seq) for source in sources)
-    return f"{_REFERRING}{numbers}],{data[len(_TOOLS_ENDED) :]}"
+    return f"{_REFERRING_START}{numbers}],{data[len(_TOOLS_ENDED_START) :]}"
 
 
 # For readers
 
 
-def refers(body: str) -> bool:
+def has_references(body: str) -> bool:
     """Return whether a stored body refers to results of other events."""
-    return body.startswith(_REFERRING)
+    return body.startswith(_REFERRING_START)
 
 
-class _Stored(Struct):
-    ended: Places
+class _ReferringBody(Struct):
+    ended: tuple[int | None, ...]
     message: ToolMessage
 
 
-class _RawMessage(Struct):
-    results: list[msgspec.Raw]
-
-
-class _StoredJson(Struct):
-    ended: Places
-    message: _RawMessage
-
-
-class _EndJson(Struct):
-    result: msgspec.Raw
-
-
-def read_whole(body: str, result_of: Callable[[int], ToolResult]) -> ToolsEnded:
-    """Return the event that a stored body means; `result_of` knows the result of an earlier end of the run."""
-    stored = msgspec.json.decode(body, type=_Stored)
+def resolve_references(body: str, result_of: Callable[[int], ToolResult]) -> ToolsEnded:
+    """Return the complete event of a stored body. `result_of` returns the result of an earlier `tool.ended` of the
+    run."""
+    stored = msgspec.json.decode(body, type=_ReferringBody)
     unshared = iter(stored.message.results)
     results = [next(unshared) if seq is None else result_of(seq) for seq in stored.ended]
     return ToolsEnded(ToolMessage(tuple(results)))
 
 
-def whole_json(body: str, end_of: Callable[[int], str]) -> str:
-    """Return the JSON of the event that a stored body means; `end_of` knows the JSON of an earlier end of the run."""
-    stored = msgspec.json.decode(body, type=_StoredJson)
-    unshared = iter(stored.message.results)
-    results = [
-        next(unshared) if seq is None else msgspec.json.decode(end_of(seq), type=_EndJson).result
-        for seq in stored.ended
-    ]
-    return _COMPLETE % ",".join(bytes(result).decode() for result in results)
-
-
 class TextStream(Protocol):
-    """Text that arrives in pieces. What `feed` returns is safe to show; it may hold back the
-    end of a piece until it is clear that no secret begins there. `finish` returns the rest."""
+    """Redacts text that arrives in pieces. `feed` returns text that is safe to show, and may withhold the end of a
+    piece until it is clear that no secret begins there. `finish` returns the withheld text."""
 
     def feed(self, text: str) -> str: ...
 
@@ -153,20 +127,21 @@ class TextStream(Protocol):
 
 class TextRedactor(Protocol):
     def suspects(self, encoded: bytes) -> bool:
-        """Whether any of some bodies, as JSON on a line each, holds a secret. May be wrong about
-        there being one, never about there being none."""
+        """Return whether any of several bodies, as JSON with one body a line, may contain a secret. False is
+        certain."""
         ...
 
     def body(self, body: Body, encoded: bytes) -> Body:
-        """`body` without secrets: the very same object when it has none. `encoded` is its JSON,
-        which is quicker to look through than the object."""
+        """Return `body` without secrets: the same object if it has none. `encoded` is its JSON, which is quicker to
+        search than the object."""
         ...
 
     def stream(self) -> TextStream: ...
 
 
 class StreamRedactor:
-    """The open streams of one run: its answer or its thoughts, under None, and each running tool under its call."""
+    """The open streams of one run: that of its answer or its thinking, with the key None, and one for each running
+    tool, with the id of the call."""
 
     __slots__ = ("_redact", "_streams")
 
@@ -175,7 +150,7 @@ class StreamRedactor:
         self._streams: dict[str | None, tuple[Delta, TextStream]] = {}
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """Return the text that may be shown now that `delta` has arrived; often a little less, never more."""
+        """Return the text that may be shown after `delta` has arrived, which is often a little less."""
         key = delta.call_id if isinstance(delta, ToolProgress) else None
         shown: list[Delta] = []
         entry = self._streams.get(key)
@@ -189,7 +164,7 @@ class StreamRedactor:
         return shown
 
     def before(self, body: Body) -> list[Delta]:
-        """Return the text that must be shown before the durable event `body` takes its place in the order."""
+        """Return the withheld text that must be shown before the durable event `body`."""
         shown = self._finish(None)
         if isinstance(body, ToolEnded):
             shown += self._finish(body.call_id)
@@ -211,13 +186,13 @@ class StreamRedactor:
 EventRow = tuple[str, int, float, str, str, str | None, str | None]
 Encoded = tuple[Body, bytes]
 
-_REDACTED_AT_ONCE = 256
-"""Bodies that are searched for secrets together."""
+_REDACTED_BODIES = 256
+"""The number of bodies that are searched for secrets together."""
 
 
 class LogBatch(Struct):
-    """What one hand-over from the event loop holds, in order. `rows` is filled once, by the
-    writer, so that a second attempt after a full disk does not do the work again."""
+    """The events that the event loop passes to the writer at once, in order. The writer fills `rows` once, so that a
+    second attempt after a full disk does not repeat the work."""
 
     number: int
     events: list[Event]
@@ -226,7 +201,7 @@ class LogBatch(Struct):
     rows: list[EventRow] | None = None
 
     def prepare(self, redact: TextRedactor | None, results: WrittenResults) -> list[EventRow]:
-        """Return the rows of the durable events. `results` are those of the turns at work."""
+        """Return the rows of the durable events. `results` are those of the current turns."""
         if self.rows is None:
             ends: dict[int, WrittenResult | None] = {}
             sources: dict[int, Sources] = {}
@@ -242,14 +217,14 @@ class LogBatch(Struct):
                     ends[index] = results.add(event.run_id, event.seq, body.result)
                 elif kind in TURN_ENDS:
                     written = results.pop(event.run_id)
-                    if written and isinstance(body, ToolsEnded) and any(found := find_sources(body, written)):
-                        sources[index] = found
-                        body = remainder(body, found)
+                    if written and isinstance(body, ToolsEnded) and any(body_sources := find_sources(body, written)):
+                        sources[index] = body_sources
+                        body = remainder(body, body_sources)
                 encoded.append(encode(body))
             if redact is not None:
-                starts = range(0, len(encoded), _REDACTED_AT_ONCE)
+                starts = range(0, len(encoded), _REDACTED_BODIES)
                 encoded = [
-                    clean for start in starts for clean in _clean(encoded[start : start + _REDACTED_AT_ONCE], redact)
+                    clean for start in starts for clean in _redact(encoded[start : start + _REDACTED_BODIES], redact)
                 ]
             self.rows = self._rows(durable, encoded, ends, sources)
         return self.rows
@@ -266,23 +241,23 @@ class LogBatch(Struct):
             event = self.events[index]
             text = data.decode()
             level = source = None
-            if type(body) in LABELLED:
+            if type(body) in LABELLED_EVENTS:
                 level, source = label(body)
                 if isinstance(body, ToolEnded) and (end := ends.get(index)) is not None:
                     end.written = body.result
             elif index in sources and isinstance(body, ToolsEnded) and isinstance(event.body, ToolsEnded):
-                text = with_places(text, sources[index])
+                text = with_references(text, sources[index])
                 body = completed(event.body, body, sources[index])
             if body is not event.body:
-                # Subscribers get the event from here, and must not see what the file does not hold.
+                # Subscribers get this event, and must not see secrets that were removed.
                 event = self.events[index] = replace(event, body=body)
             rows.append((event.run_id, event.seq, event.at, body.type, text, level, source))
         return rows
 
 
-def _clean(encoded: list[Encoded], redact: TextRedactor) -> list[Encoded]:
-    """Return the bodies without secrets. One look at all of them is nearly always enough: a secret neither crosses
-    the line feed between two bodies nor begins with one."""
+def _redact(encoded: list[Encoded], redact: TextRedactor) -> list[Encoded]:
+    """Return the bodies without secrets. One search through all of them is nearly always enough: a secret neither
+    crosses the line feed between two bodies nor begins with one."""
     if not redact.suspects(b"\n".join([data for _, data in encoded])):
         return encoded
     clean = [redact.body(body, data) for body, data in encoded]

@@ -1,9 +1,9 @@
-"""Commands from one process to a run of another, and events added to runs that are over.
+"""Commands from one process to a run of another process, and events added to runs without a process.
 
-The sender addresses the process that owns the run at that moment, so a process that takes the run over later never
-carries the command out. Owners look for commands when the file has changed; taking one and marking it as taken is one
-transaction, so it is taken once. A sender that stops waiting withdraws its command unless it was taken: every command
-is carried out, refused or withdrawn, and its sender learns which.
+A command is addressed to the process that owns the run at that moment; a process that takes the run over later never
+executes it. Owners look for commands when the file has changed. They take a command and mark it as taken in one
+transaction, so it is taken once. A sender that stops waiting withdraws its command unless it was taken. So every
+command is executed, refused or withdrawn, and its sender learns which.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 CommandKind = Literal["steer", "stop", "stop-tree", "compact", "background"]
 
-PATIENCE_SECONDS = 10.0
-"""How long a sender waits. The owner looks five times a second, unless it hangs."""
-POLL_SECONDS = 0.05
+MAX_ANSWER_SECONDS = 10.0
+"""How long a sender waits. The owner looks for commands five times a second, unless it hangs."""
+ANSWER_POLL_SECONDS = 0.05
 _SEPARATOR = "\x1f"
-KEEP_SECONDS = 600.0
-"""After this time no sender waits for an answer any more."""
+STALE_COMMAND_SECONDS = 600.0
+"""The age at which commands are removed: no sender waits any more."""
 
 
 class RunCommand(Struct, frozen=True):
-    """`text` is the message of `steer`. Of `stop` and `stop-tree` it names who asks; empty: the user. `by` names the
-    front end that steers; the record of the run keeps it."""
+    """A command to a run. `text` is the message of `steer`; for `stop` and `stop-tree` it names who asked, and empty
+    text stands for the user. `by` names the front end that steers, for the record of the run."""
 
     run_id: RunId
     kind: CommandKind
@@ -54,14 +54,14 @@ class RunCommand(Struct, frozen=True):
 
 
 class PendingCommand(Struct, frozen=True):
-    """A command that its owner must answer, by its number."""
+    """A command that its owner has taken and must answer."""
 
     number: int
     command: RunCommand
 
 
 class CommandAnswer(Struct, frozen=True):
-    """`accepted`: the run has taken it. `text` says what happens now, or why not and what to do."""
+    """The answer to a command. `text` states the effect of an accepted command, or the reason and the remedy."""
 
     run_id: str
     accepted: bool
@@ -72,19 +72,19 @@ class CommandAnswer(Struct, frozen=True):
 
 
 async def send_aside(folder: Path, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
-    """Send commands in a thread of its own, and return their answers: another process may hold the file for seconds,
-    and must not hold up this one's event loop."""
+    """Send commands from a separate thread, and return their answers: another process may lock the file for seconds,
+    which must not block this event loop."""
     if not commands:
         return []
     return await asyncio.to_thread(lambda: asyncio.run(send(folder, commands)))
 
 
 async def send(
-    folder: Path, commands: Sequence[RunCommand], *, patience: float = PATIENCE_SECONDS
+    folder: Path, commands: Sequence[RunCommand], *, patience: float = MAX_ANSWER_SECONDS
 ) -> list[CommandAnswer]:
-    """Return one answer per command, in order. Wait no longer than `patience` seconds, whatever the owner
-    does. Raise UnknownRunError for a run that is not in this log, UsageError for a message that is too long, and
-    StateError when the log cannot be used."""
+    """Send commands, and return one answer per command, in order, after at most `patience` seconds. Raise
+    UnknownRunError for a run that is not in this log, UsageError for a message that is too long, and StateError if the
+    log cannot be used."""
     if any(len(_pack(command)) > MAX_TEXT_CHARACTERS for command in commands):
         raise UsageError(
             f"A message to a run has at most {MAX_TEXT_CHARACTERS:,} characters.",
@@ -94,11 +94,11 @@ async def send(
         runs = [reader.run(command.run_id) for command in commands]
         ended = list(map(partial(_end_offered, folder), commands, runs))
         addressed = [pair for pair, end in zip(zip(commands, runs, strict=True), ended, strict=True) if end is None]
-        answers = iter(await _converse(connection, reader, addressed, patience))
+        answers = iter(await _exchange(connection, reader, addressed, patience))
         return [end or next(answers) for end in ended]
 
 
-async def _converse(
+async def _exchange(
     connection: LogConnection, reader: LogReader, addressed: Sequence[tuple[RunCommand, RunState]], patience: float
 ) -> list[CommandAnswer]:
     numbers = _write(connection, addressed)
@@ -109,24 +109,24 @@ async def _converse(
         while unanswered:
             late = time.monotonic() >= deadline
             for number, run in tuple(unanswered.items()):
-                answer = _answered(connection, number, run) or _given_up(connection, reader, number, run, late)
+                answer = _find_answer(connection, number, run) or _give_up(connection, reader, number, run, late)
                 if answer is not None:
                     answers[number] = answer
                     del unanswered[number]
             if unanswered:
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(ANSWER_POLL_SECONDS)
     finally:
         connection.executemany("DELETE FROM commands WHERE id=?", [(number,) for number in numbers if number])
     return [answers.get(number) or not_live(run) for number, (_, run) in zip(numbers, addressed, strict=True)]
 
 
 def _write(connection: LogConnection, addressed: Sequence[tuple[RunCommand, RunState]]) -> list[int | None]:
-    """Write the commands and return the number of each; None where no process runs the run."""
+    """Write the commands, and return their numbers; None for a command whose run has no process."""
     now, here = time.time(), this_process()
     numbers: list[int | None] = []
     with transaction(connection):
         alive = {name for name, owner in connection.owners().items() if owner.alive(here)}
-        connection.execute("DELETE FROM commands WHERE at<?", (now - KEEP_SECONDS,))
+        connection.execute("DELETE FROM commands WHERE at<?", (now - STALE_COMMAND_SECONDS,))
         for command, run in addressed:
             owner, state = connection.execute("SELECT owner, state FROM runs WHERE id=?", (run.id,)).fetchone()
             if state not in LIVE or owner not in alive:
@@ -138,32 +138,32 @@ def _write(connection: LogConnection, addressed: Sequence[tuple[RunCommand, RunS
     return numbers
 
 
-def _answered(connection: LogConnection, number: int, run: RunState) -> CommandAnswer | None:
+def _find_answer(connection: LogConnection, number: int, run: RunState) -> CommandAnswer | None:
     query = "SELECT accepted, answer FROM commands WHERE id=? AND accepted IS NOT NULL"
     row = connection.execute(query, (number,)).fetchone()
     return None if row is None else CommandAnswer(run.id, bool(row[0]), row[1])
 
 
-def _given_up(
+def _give_up(
     connection: LogConnection, reader: LogReader, number: int, run: RunState, late: bool
 ) -> CommandAnswer | None:
-    """Return the answer when the owner is gone or too slow; None while it may still answer."""
-    now = reader.run(run.id)
-    if now.state not in LIVE:
-        # It may have answered and ended between two looks.
-        return _answered(connection, number, run) or not_live(now)
+    """Return the answer if the owner is gone or too slow; None while it may still answer."""
+    present = reader.run(run.id)
+    if present.state not in LIVE:
+        # It may have answered and then ended.
+        return _find_answer(connection, number, run) or not_live(present)
     if not late:
         return None
     if connection.execute("DELETE FROM commands WHERE id=? AND taken_at IS NULL", (number,)).rowcount:
         text = f"Not delivered: process {run.pid}, which runs it, did not answer. It may be busy or hang; try again."
         return CommandAnswer(run.id, False, text)
-    return _answered(connection, number, run) or CommandAnswer(
+    return _find_answer(connection, number, run) or CommandAnswer(
         run.id, False, f"Process {run.pid} has taken it and not answered yet. See: retinue runs show {run.id}"
     )
 
 
 def _end_offered(folder: Path, command: RunCommand, row: RunState) -> CommandAnswer | None:
-    """Stop a run that was offered to workers and that none has taken. Return None for any other command or run."""
+    """Stop a run that was offered to workers and that no worker has taken. Return None for other commands and runs."""
     if row.state != "queued" or row.pid is not None or command.kind not in ("stop", "stop-tree"):
         return None
     failure = Failure("stopped", "Stopped before it had started.")
@@ -173,29 +173,29 @@ def _end_offered(folder: Path, command: RunCommand, row: RunState) -> CommandAns
 
 
 def not_live(row: RunState) -> CommandAnswer:
-    """Return the sentence about a run that no process runs."""
+    """Return the answer about a run without a process."""
     if row.state == "queued":
         text = "Not delivered: no worker has taken the run yet. Try again when it has started."
     elif row.state == "ended":
-        text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
+        text = f"Not delivered: the run has ended ({row.ended}). Continue it: retinue runs resume {row.id}"
     else:
         text = f"Not delivered: the run was interrupted, its process is gone. Resume it: retinue runs resume {row.id}"
     return CommandAnswer(row.id, False, text)
 
 
-# The owner: the first two inside `Log.transact`
+# The owner; `take` and `answer` inside `Log.transact`
 
 
 def take(connection: LogConnection, owner: str) -> list[PendingCommand]:
-    """Take the commands for the runs of `owner` that nobody has taken, in the order they were sent. From here on their
-    text is in the result only."""
+    """Take the new commands for the runs of `owner`, in the order in which they were sent. Their text is removed from
+    the table."""
     rows = connection.execute(
         "SELECT id, run_id, kind, text FROM commands WHERE owner=? AND taken_at IS NULL ORDER BY id", (owner,)
     ).fetchall()
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    # One that cannot be read is taken, so that nobody meets it again; its sender has no answer.
+    # An unreadable command is also taken, so that nobody reads it again; its sender gets no answer.
     return readable(rows, _read_command)
 
 
@@ -207,8 +207,8 @@ def _read_command(row: Any) -> PendingCommand:
 
 
 def _pack(command: RunCommand) -> str:
-    """Return what the table holds: the text, and who steers behind a separator that no keyboard writes. Processes of
-    earlier versions write none."""
+    """Return the value of the column `text`: the text, and `by` after a separator that no keyboard produces. Earlier
+    versions write no separator."""
     return f"{command.text}{_SEPARATOR}{command.by}" if command.by else command.text
 
 
@@ -219,20 +219,20 @@ def answer(connection: LogConnection, answers: Iterable[tuple[int, CommandAnswer
     )
 
 
-class Ear:
-    """Notices commands for `owner`. A look costs a few microseconds while the file has not changed, and one search in
-    a small index when it has."""
+class CommandPoll:
+    """Looks for commands to `owner`. This costs a few microseconds while the file has not changed, and one search in a
+    small index after a change."""
 
     def __init__(self, reader: LogReader, owner: str) -> None:
         self._reader = reader
         self._owner = owner
-        self.again()
+        self.reset()
 
-    def again(self) -> None:
-        """Look again next time: the commands that were seen could not be taken."""
+    def reset(self) -> None:
+        """Search again next time, because the present commands could not be taken."""
         self._version = -1
 
-    def hears(self) -> bool:
+    def has_commands(self) -> bool:
         try:
             version = self._reader.version()
             if version == self._version:
@@ -240,13 +240,13 @@ class Ear:
             self._version = version
             return self._reader.has_commands(self._owner)
         except StateError:
-            # The next write to the log reports the cause better.
+            # The next write to the log will report the cause.
             return False
 
 
 def annotate(folder: Path, run_id: str, body: Body, redact: TextRedactor | None = None) -> int:
-    """Append `body` to a run that no process runs; return its number. Raise UnknownRunError without the
-    run, and StateError while a process runs it: then only that process may write."""
+    """Append `body` to a run without a process, and return its number. Raise UnknownRunError if the run is missing, and
+    StateError while a process runs it, because only that process may write."""
     written, data = encode(body)
     if redact is not None and (clean := redact.body(written, data)) is not written:
         data = encode(clean)[1]

@@ -1,10 +1,10 @@
-"""The database of a project's log: which it is, opening it, and who owns runs in it.
+"""The database of a project's log: its location, its connections, and the owners of runs.
 
-A project's log is a SQLite file in its state folder, or a schema of a PostgreSQL database when the user has named one
-(`settings.database`). Everything else in this package works on both.
+A project's log is a SQLite file in its state folder, or a schema of a PostgreSQL database if the user has named one
+(`settings.database`). Everything else in this package works with both.
 
-An owner is a process that runs runs. Registering one and taking a run over happen inside a transaction
-of the caller, so of two processes that want the same run exactly one gets it.
+An owner is a process that executes runs. Registering an owner and taking over a run happen inside a transaction of the
+caller, so if two processes want the same run, exactly one gets it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NO_ACCESS_ERRORS = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLIT
 
 
 def log_file(folder: Path) -> Path:
-    """Return the file that the log of a project is without a database server."""
+    """Return the SQLite file of a project's log, which exists unless a database server is used."""
     return folder / FILE_NAME
 
 
 def backend_of(folder: Path) -> LogBackend:
-    """Return the log of the project whose state folder this is."""
+    """Return the log of the project with this state folder."""
     database = database_of(folder)
     if database is None:
         from retinue.log.sqlite import SqliteBackend
@@ -56,13 +56,9 @@ def connect_to_read(folder: Path) -> LogConnection:
     return backend_of(folder).connect_to_read()
 
 
-def check(folder: Path) -> list[str]:
-    return backend_of(folder).check()
-
-
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise StateError with a remedy for an error of SQLite. A connection to PostgreSQL raises it by itself."""
+    """Convert errors of SQLite to StateError with a remedy. Connections to PostgreSQL convert their own errors."""
     import sqlite3
 
     try:
@@ -81,48 +77,48 @@ def opened(folder: Path, *, writable: bool = False) -> Iterator[LogConnection]:
 
 @contextlib.contextmanager
 def transaction(connection: LogConnection | sqlite3.Connection) -> Iterator[None]:
-    """Commit what is done inside, or roll all of it back. One process at a time is inside."""
+    """Commit all changes made within this context, or none. Only one process at a time can be inside."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        # A full disk has ended the transaction already.
+        # A full disk ends the transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
 def explain(error: Exception, path: Path) -> StateError:
-    """Return the sentence for an error of SQLite or of the file system."""
+    """Return the message for an error of SQLite or of the file system."""
     code = error_code(error)
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return StateError(
             f"The log {path} is damaged or not a log of Retinue ({error}).",
-            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
-            f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
+            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken), and a new one is created. "
+            f"Transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
         )
     if is_failing_disk(error):
         return StateError(
             f"The log {path} could not be written: the disk is full or failing ({error}).",
-            remedy="Free some space. What was written before is safe, the rest is kept in memory and tried again. "
+            remedy="Free some space. Written events are safe; the others stay in memory and are tried again. "
             "Runs at work are interrupted and can be resumed then.",
         )
     if isinstance(error, OSError) or code.startswith(_NO_ACCESS_ERRORS):
         return StateError(
             f"The log {path} cannot be opened or written ({getattr(error, 'strerror', None) or error}).",
-            remedy="Set RETINUE_HOME to a folder you may write to, or correct the rights of this one.",
+            remedy="Set RETINUE_HOME to a folder you may write to, or correct the permissions of this one.",
         )
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StateError(
-            f"The log {path} is held by another process ({error}).",
+            f"The log {path} is locked by another process ({error}).",
             remedy="Wait for it to finish, or find it with: lsof " + str(path),
         )
     return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
 
 
 def is_failing_disk(error: Exception) -> bool:
-    """Return whether a write failed for want of space, or because the disk did not take it."""
+    """Return whether a write failed because the disk is full or defective."""
     if isinstance(error, OSError):
         return error.errno in _DISK_ERRORS
     return error_code(error).startswith(("SQLITE_FULL", "SQLITE_IOERR"))
@@ -134,7 +130,7 @@ def error_code(error: Exception) -> str:
 
 
 def log_folders(home: Path) -> list[Path]:
-    """Return every project folder under `home` (RETINUE_HOME) that has a log, and those of the projects in the
+    """Return the state folders of all projects with a log under `home` (RETINUE_HOME), and of the projects in the
     database that the user has named."""
     folders: list[Path] = []
     with contextlib.suppress(OSError):
@@ -161,8 +157,8 @@ def register(connection: LogConnection, owner: Owner) -> None:
 
 
 def recover(connection: LogConnection, here: Owner) -> bool:
-    """Mark the runs of processes that are gone as interrupted. Takes the write lock only when
-    there is something to mark. Return whether any process was gone."""
+    """Mark the runs of dead processes as interrupted. Return whether any process was dead. Only then the log is
+    locked."""
     dead = [owner for owner in connection.owners().values() if not owner.alive(here)]
     if not dead:
         return False
@@ -173,7 +169,7 @@ def recover(connection: LogConnection, here: Owner) -> bool:
 
 
 def release(connection: LogConnection, owner: Owner) -> None:
-    """Remove an owner: what it still ran is interrupted, and it can write no more."""
+    """Remove an owner. Its live runs become interrupted, and it cannot write any more."""
     connection.execute(
         f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({LIVE_STATES})",  # noqa: S608
         (owner.id,),
@@ -182,8 +178,8 @@ def release(connection: LogConnection, owner: Owner) -> None:
 
 
 def take_over(connection: LogConnection, run_id: str, here: Owner) -> tuple[Any, int]:
-    """Make `here` the owner of an ended or interrupted run and return its row as it was before,
-    with the number of its last event. Raise StateError while another process runs it."""
+    """Make `here` the owner of an ended or interrupted run. Return its previous row and the number of its last event.
+    Raise StateError while another process runs it."""
     row = connection.execute(f"{SELECT_RUN} WHERE id=?", (run_id,)).fetchone()
     if row is None:
         raise UnknownRunError(f"There is no run {run_id} in this log.", remedy="See: retinue runs list")
@@ -203,5 +199,5 @@ def take_over(connection: LogConnection, run_id: str, here: Owner) -> tuple[Any,
 
 
 def last_seq(connection: LogConnection, run_id: str) -> int:
-    """Return the number of the last event of a run within the run; 0 without events."""
+    """Return the number of the last event of a run; 0 without events."""
     return int(connection.execute("SELECT max(seq) FROM events WHERE run_id=?", (run_id,)).fetchone()[0] or 0)

@@ -1,9 +1,9 @@
-"""Events for readers: of this process as they happen, of a run as one JSON document, and of a whole project in order.
+"""Events for readers: live subscriptions within this process, runs as JSON documents, and all events of a project.
 
 Every durable event has a number, `events.id`. The log has one writer at a time, so numbers grow with commits: a query
-for the numbers above the last one leaves nothing out and repeats nothing. Streamed text has no number. It is read
-beside the events, as the text that was added to the unfinished answer of each run. Bodies are passed on as the JSON of
-the log, because most readers want JSON.
+for the numbers above the last one neither misses nor repeats an event. Streamed text has no number. It is read
+separately, as the text that was added to the unfinished answer of each run. Bodies stay JSON, because most readers need
+JSON.
 """
 
 from __future__ import annotations
@@ -18,42 +18,43 @@ from typing import Generic, Self, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.encode import decode, dump, event_to_json, flat_json
-from retinue.core.events import TRANSIENT, Event, EventPlace, RunEnded, TextDelta, ThinkingDelta
+from retinue.core.encode import decode, dump, encode, event_to_json, flat_json
+from retinue.core.events import TRANSIENT, Event, EventPlace, RunEnded, TextDelta, ThinkingDelta, ToolEnded
+from retinue.core.messages import ToolResult
 from retinue.core.programs import this_process
 from retinue.core.run_state import RunPlace
-from retinue.log.batch import refers, whole_json
+from retinue.log.batch import has_references, resolve_references
 from retinue.log.database import LIVE_STATES, NO_ROW_LIMIT
 from retinue.log.query import LogReader
 
-T = TypeVar("T")
+QueuedEvent = TypeVar("QueuedEvent")
 MAX_BACKLOG_EVENTS = 10_000
-"""A subscriber that is this far behind gets no more streamed pieces until it has caught up: their text arrives again in
-a durable event. Durable events are never left out."""
+"""A subscriber with a longer backlog gets no streamed pieces until it has caught up: their text arrives again in a
+durable event. Durable events are never left out."""
 
 
-class EventQueue(Generic[T]):
-    """An async iterator over what is pushed into it, in order, until it is closed. For one reader."""
+class EventQueue(Generic[QueuedEvent]):
+    """An async iterator over the events that are pushed into it, in order, until it is closed. For one reader."""
 
     def __init__(self) -> None:
-        self._events: deque[T] = deque()
+        self._events: deque[QueuedEvent] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._over = False
 
-    def push(self, event: T) -> None:
+    def push(self, event: QueuedEvent) -> None:
         if not self._over:
             self._events.append(event)
             self._wake()
 
     def close(self) -> None:
-        """Take no further events; those already here can still be read."""
+        """Accept no further events. Queued events can still be read."""
         if not self._over:
             self._over = True
-            self.leave()
+            self.unsubscribe()
         self._wake()
 
-    def leave(self) -> None:
-        """End the delivery at its source; called once."""
+    def unsubscribe(self) -> None:
+        """Stop the source of the events. Called once."""
         raise NotImplementedError
 
     def _wake(self) -> None:
@@ -63,7 +64,7 @@ class EventQueue(Generic[T]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> T:
+    async def __anext__(self) -> QueuedEvent:
         while not self._events:
             if self._over:
                 raise StopAsyncIteration
@@ -82,13 +83,12 @@ class EventQueue(Generic[T]):
 
 
 class Subscription(EventQueue[Event]):
-    """The events of the log. Ends when the run it is about has ended, when it is closed, or when
-    the log is."""
+    """The events of the log. It ends with the run `until`, when it is closed, or when the log is closed."""
 
-    def __init__(self, until: str | None, leave: Callable[[Subscription], None]) -> None:
+    def __init__(self, until: str | None, unsubscribe: Callable[[Subscription], None]) -> None:
         super().__init__()
         self._until = until
-        self._leave = leave
+        self._unsubscribe = unsubscribe
 
     def push(self, event: Event) -> None:
         if len(self._events) >= MAX_BACKLOG_EVENTS and isinstance(event.body, TRANSIENT):
@@ -97,13 +97,13 @@ class Subscription(EventQueue[Event]):
         if event.run_id == self._until and isinstance(event.body, RunEnded):
             self.close()
 
-    def leave(self) -> None:
-        self._leave(self)
+    def unsubscribe(self) -> None:
+        self._unsubscribe(self)
 
 
 def export_document(reader: LogReader, run_id: str) -> Iterator[bytes]:
-    """Yield a run as one JSON document, in pieces: its row, its events, its outcome, and the text that was shown
-    of an answer that was never completed."""
+    """Yield a run as one JSON document, in pieces: its row, its events, the streamed text of its unfinished answer,
+    and its outcome."""
     row = reader.run(run_id)
     yield b'{"run":%b,"events":[' % dump(row)
     separator = b""
@@ -114,9 +114,9 @@ def export_document(reader: LogReader, run_id: str) -> Iterator[bytes]:
 
 
 FEED_PAGE_EVENTS = 500
-"""Events that are read at once: some milliseconds of work."""
-VOIDS = frozenset({"turn.started", "model.retrying", "assistant.ended", "run.resumed", "run.ended"})
-"""After one of these events, text that was streamed before is whole somewhere, void, or of a run that is over."""
+"""The number of events that are read at once, which takes some milliseconds."""
+TEXT_ENDS = frozenset({"turn.started", "model.retrying", "assistant.ended", "run.resumed", "run.ended"})
+"""After one of these events, text that was streamed before is complete in an event, or invalid."""
 
 _COLUMNS = "run_id, parent_id, root_id, seq, at, events.id, type, body"
 _RUN_TREE = """WITH RECURSIVE tree (id) AS (
@@ -124,11 +124,11 @@ _RUN_TREE = """WITH RECURSIVE tree (id) AS (
 )"""
 _BODY_START = b'{"type":"'
 _IS_LIVE = f"state <> 'ended' AND state IN ({LIVE_STATES})"
-"""Its first half lets SQLite use the index of runs that have not ended."""
+"""The first half lets SQLite use the index of runs that have not ended."""
 
 
 class NumberedEvent(EventPlace, frozen=True):
-    """One durable event as JSON. `number` is its place in the order of the whole log, `seq` that in its run."""
+    """One durable event as JSON. `number` is its position in the whole log, `seq` its position in the run."""
 
     number: int
     type: str
@@ -138,7 +138,7 @@ class NumberedEvent(EventPlace, frozen=True):
         """Return the event as `retinue runs tail --json` prints it."""
         body = self.body.encode()
         if not body.startswith(_BODY_START):
-            # Older logs have the type elsewhere in a body.
+            # In older logs the type is elsewhere in the body.
             body = dump(decode(body))
         return flat_json(self.type, self, body)
 
@@ -162,7 +162,7 @@ def last_number(reader: LogReader) -> int:
 
 
 def events_after(reader: LogReader, number: int, *, until: int | None = None) -> list[NumberedEvent]:
-    """Return the events of all runs above `number`, up to and with `until`, in order."""
+    """Return the events of all runs above `number`, up to and including `until`, in order."""
     return _select(reader, "", "1=1", (), number, until, FEED_PAGE_EVENTS)
 
 
@@ -175,15 +175,15 @@ def run_events_after(
     until: int | None = None,
     limit: int = FEED_PAGE_EVENTS,
 ) -> list[NumberedEvent]:
-    """Return the same of one run, or with `tree` of it and all below it."""
+    """Return the same for one run, or with `tree` also for all runs below it."""
     return _select(reader, *_of(tree), (run_id,), number, until, limit)
 
 
 def run_events_before(
     reader: LogReader, run_id: str, number: int | None, *, tree: bool = False, limit: int = FEED_PAGE_EVENTS
 ) -> list[NumberedEvent]:
-    """Return the last events below `number` (None: the newest) of one run, or with `tree` of it and all below it, in
-    order."""
+    """Return the last events below `number` (None: the newest events) of one run, or with `tree` also of all runs below
+    it, in order."""
     until = None if number is None else number - 1
     return _select(reader, *_of(tree), (run_id,), 0, until, limit, order="DESC")[::-1]
 
@@ -202,7 +202,7 @@ def _select(
     limit: int,
     order: str = "",
 ) -> list[NumberedEvent]:
-    """Return the events with the results that some of them refer to."""
+    """Return events in full, with the results that some of them refer to."""
     rows = reader.select(
         f"{head} SELECT {_COLUMNS} FROM events JOIN runs ON runs.id=run_id WHERE {condition} "  # noqa: S608
         f"AND events.id>? AND events.id<=? ORDER BY events.id {order} LIMIT ?",
@@ -211,28 +211,31 @@ def _select(
 
     ends: dict[tuple[str, int], str] = {(row[0], row[3]): row[7] for row in rows if row[6] == "tool.ended"}
 
-    def read_end(run_id: str, seq: int) -> str:
-        return ends.get((run_id, seq)) or str(
-            reader.select("SELECT body FROM events WHERE run_id=? AND seq=?", (run_id, seq))[0][0]
-        )
+    def result_of(run_id: str, seq: int) -> ToolResult:
+        query = "SELECT body FROM events WHERE run_id=? AND seq=?"
+        body = decode(ends.get((run_id, seq)) or reader.select(query, (run_id, seq))[0][0])
+        if not isinstance(body, ToolEnded):
+            raise ValueError(f"event {seq} of run {run_id} is not the end of a call")
+        return body.result
 
     events = []
     for row in rows:
         event = NumberedEvent(*row)
-        if refers(event.body):
-            event = replace(event, body=whole_json(event.body, partial(read_end, event.run_id)))
+        if has_references(event.body):
+            complete = resolve_references(event.body, partial(result_of, event.run_id))
+            event = replace(event, body=encode(complete)[1].decode())
         events.append(event)
     return events
 
 
-def live_ids(reader: LogReader) -> dict[str, RunPlace]:
-    """Return the runs that the log takes for live, whether or not their processes still are."""
+def live_runs(reader: LogReader) -> dict[str, RunPlace]:
+    """Return the runs that are live by their rows, by id. Their processes may be dead."""
     rows = reader.select(f"SELECT id, parent_id, root_id FROM runs WHERE {_IS_LIVE}")  # noqa: S608
     return {row[0]: RunPlace(row[0], row[1], row[2]) for row in rows}
 
 
 def ids_at_work(reader: LogReader) -> set[str]:
-    """Return the runs that are live and whose processes are, too."""
+    """Return the ids of the live runs whose processes are alive."""
     here = this_process()
     alive = {name for name, owner in reader.owners().items() if owner.alive(here)}
     runs = reader.select(f"SELECT id, owner FROM runs WHERE {_IS_LIVE}")  # noqa: S608
@@ -241,7 +244,7 @@ def ids_at_work(reader: LogReader) -> set[str]:
 
 @contextmanager
 def one_moment(reader: LogReader) -> Iterator[None]:
-    """Let everything that is read inside be of one moment, whatever is written meanwhile."""
+    """Read a consistent state of the log within this context, whatever is written in the meantime."""
     reader.select("BEGIN")
     try:
         yield
@@ -250,26 +253,27 @@ def one_moment(reader: LogReader) -> Iterator[None]:
 
 
 class PartialTexts:
-    """The unfinished answers of all runs, as far as they were read. Feed it every event with `take`."""
+    """The unfinished answers of all runs, as far as they were read. Pass every event to `take`."""
 
     def __init__(self) -> None:
         self._texts: dict[tuple[str, str], TextPiece] = {}
-        self._voids: dict[str, int] = {}
+        self._valid_from: dict[str, int] = {}
+        """The event of each run after which its streamed text is valid."""
         self._last: tuple[int, str, int] = (0, "", 0)
 
     def take(self, event: NumberedEvent) -> None:
-        """Forget the text that is complete or void since this event."""
-        if event.type not in VOIDS:
+        """Remove the text that is complete or invalid since this event."""
+        if event.type not in TEXT_ENDS:
             return
-        self._voids[event.run_id] = event.seq
+        self._valid_from[event.run_id] = event.seq
         if event.type == "run.ended":
-            # Asked of the log again, should the run go on.
-            del self._voids[event.run_id]
+            # Read from the log again if the run is resumed.
+            del self._valid_from[event.run_id]
         for kind in ("text", "thinking"):
             self._texts.pop((event.run_id, kind), None)
 
     def read(self, reader: LogReader) -> list[TextPiece]:
-        """Return what was added since the last time, one piece for each run and kind."""
+        """Return the text that was added since the last call, one piece for each run and kind."""
         first = self._first_unread(reader)
         rows = reader.select(
             "SELECT partials.id, run_id, seq, kind, text, parent_id, root_id FROM partials "
@@ -280,14 +284,14 @@ class PartialTexts:
         newest: dict[tuple[str, str], TextPiece] = {}
         for number, run_id, seq, kind, text, parent_id, root_id in rows:
             self._last = (number, run_id, seq)
-            if seq >= self._void_of(reader, run_id):
+            if seq >= self._find_valid_from(reader, run_id):
                 texts.setdefault((run_id, kind), []).append(text)
                 newest[run_id, kind] = TextPiece(RunPlace(run_id, parent_id, root_id), seq, kind, "")
         pieces = []
         for key, piece in newest.items():
             before = self._texts[key].text if key in self._texts else ""
             text = "".join(texts[key])
-            # Read again from the first piece, it begins with the text from before.
+            # If all pieces were read again, the text begins with the known text.
             new = text if first else text[len(before) :]
             self._texts[key] = replace(piece, text=before + new)
             if new:
@@ -299,17 +303,16 @@ class PartialTexts:
         return list(self._texts.values())
 
     def _first_unread(self, reader: LogReader) -> int:
-        """Return the number above which pieces are new. SQLite gives the numbers of deleted pieces to others, so
-        when the last one that was read is gone, all are read again: what is known of them is left out."""
+        """Return the number above which pieces are new; 0 if all must be read again. SQLite reuses the numbers of
+        deleted pieces, so all are read again when the last known piece is gone."""
         number, run_id, seq = self._last
         if number and reader.select("SELECT 1 FROM partials WHERE id=? AND run_id=? AND seq=?", (number, run_id, seq)):
             return number
         return 0
 
-    def _void_of(self, reader: LogReader, run_id: str) -> int:
-        """Return the event of a run after which its streamed text is valid."""
-        if run_id not in self._voids:
-            marks = ", ".join("?" * len(VOIDS))
+    def _find_valid_from(self, reader: LogReader, run_id: str) -> int:
+        if run_id not in self._valid_from:
+            marks = ", ".join("?" * len(TEXT_ENDS))
             query = f"SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN ({marks})"  # noqa: S608
-            self._voids[run_id] = int(reader.select(query, (run_id, *VOIDS))[0][0])
-        return self._voids[run_id]
+            self._valid_from[run_id] = int(reader.select(query, (run_id, *TEXT_ENDS))[0][0])
+        return self._valid_from[run_id]

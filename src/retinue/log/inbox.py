@@ -1,9 +1,8 @@
-"""What waits for a person, in the log: put there before anyone is asked, answered exactly once.
+"""The inbox in the log: items are stored before anyone is asked, and answered exactly once.
 
-An answer is one `UPDATE … WHERE state='waiting'`: of two people, two processes or a person and
-the clock, one gets the row and the others are told which. The run that asked notices, in whichever
-process it is, and marks the answer as taken before it goes on; so an answer of which nothing
-came, because the process died, is still there for the run that is taken up again.
+An answer is one `UPDATE … WHERE state='waiting'`: of two people, two processes, or a person and the expiry, one
+succeeds and the others learn which. The run that asked notices the answer, in whatever process it is, and marks it as
+taken before it continues. If the process dies before that, the resumed run still finds the answer.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_
 _SELECT = f"SELECT {_COLUMNS} FROM inbox"  # noqa: S608
 _MAX_MESSAGE_CHARACTERS = 10_000
 _MAX_ITEM_CHARACTERS = 1 << 25
-"""Characters: an item holds the whole call, with the content of a file that it writes."""
+"""An item contains the complete call, with the content of a file that it writes."""
 
 
 def fingerprint(subject: Any) -> str:
-    """The same for the same call or question, and for no other, whatever is hidden of it."""
+    """Return a digest of a call or question, which does not depend on the redaction."""
     return hashlib.sha256(orjson.dumps(plain(subject), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -47,7 +46,7 @@ def fingerprint(subject: Any) -> str:
 
 
 def put(connection: LogConnection, item: InboxItem, mark: str) -> None:
-    """Store a waiting item. It holds no secrets any more; `mark` is its fingerprint."""
+    """Store a waiting item without secrets. `mark` is its fingerprint."""
     connection.execute(
         "INSERT INTO inbox (id, run_id, fingerprint, item, created_at, expires_at, state) VALUES (?,?,?,?,?,?,?)",
         (item.id, item.run_id, mark, dump(item).decode(), item.created_at, item.expires_at, "waiting"),
@@ -55,7 +54,7 @@ def put(connection: LogConnection, item: InboxItem, mark: str) -> None:
 
 
 def settle(connection: LogConnection, item_id: str, state: InboxState, answer: InboxAnswer) -> InboxItem:
-    """Close an item that still waits; return it as it is now, closed by this call or another."""
+    """Close an item if it still waits. Return its present state, which another call may have set."""
     connection.execute(
         "UPDATE inbox SET state=?, choice=?, message=?, answered_by=?, answered_at=? WHERE id=? AND state='waiting'",
         (state, answer.choice, answer.message[:_MAX_MESSAGE_CHARACTERS], answer.by, answer.at, item_id),
@@ -64,13 +63,13 @@ def settle(connection: LogConnection, item_id: str, state: InboxState, answer: I
 
 
 def take(connection: LogConnection, item_id: str) -> None:
-    """Mark an answer as taken: the run goes on with it."""
+    """Mark an answer as taken: the run continues with it."""
     connection.execute("UPDATE inbox SET taken_at=? WHERE id=? AND taken_at IS NULL", (time.time(), item_id))
 
 
 def adopt(connection: LogConnection, run_id: str, mark: str, now: float) -> InboxItem | None:
-    """The newest item in which an earlier attempt of the run asked the same, if nothing came of it
-    yet: it still waits, or was answered meanwhile. Its answer is taken with this."""
+    """Return the newest item in which an earlier attempt of the run asked the same, if it still waits or its answer was
+    not taken; None otherwise. An answer is marked as taken."""
     row = connection.execute(
         f"{_SELECT} WHERE run_id=? AND fingerprint=? AND taken_at IS NULL AND state IN ('waiting', 'answered') "
         "ORDER BY created_at DESC, rowid DESC LIMIT 1",
@@ -85,7 +84,7 @@ def adopt(connection: LogConnection, run_id: str, mark: str, now: float) -> Inbo
 
 
 def withdraw(connection: LogConnection, run_id: str, now: float) -> None:
-    """Close what a run still has open: it is over and needs no answers."""
+    """Close the open items of a run that is over and needs no answers."""
     connection.execute(
         "UPDATE inbox SET state='withdrawn', answered_at=?, answered_by='run' WHERE run_id=? AND state='waiting'",
         (now, run_id),
@@ -93,7 +92,7 @@ def withdraw(connection: LogConnection, run_id: str, now: float) -> None:
 
 
 def grant(connection: LogConnection, agent: AgentIdentity, rule: str, by: str) -> None:
-    """Remember what people allowed every run of an agent."""
+    """Store a rule that a person granted to all runs of an agent."""
     values = (agent.name, _origin(agent), rule, time.time(), by)
     connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
 
@@ -102,31 +101,31 @@ def grant(connection: LogConnection, agent: AgentIdentity, rule: str, by: str) -
 
 
 def granted(reader: LogReader, agent: AgentIdentity) -> tuple[str, ...]:
-    """The rules that people allowed this agent, oldest first."""
+    """Return the rules that people granted to this agent, oldest first."""
     query = "SELECT rule FROM grants WHERE agent=? AND source=? ORDER BY at"
     return tuple(row[0] for row in reader.select(query, (agent.name, _origin(agent))))
 
 
 def _origin(agent: AgentIdentity) -> str:
-    """Return what stands in the column `source`. Rows of versions without a digest are of no agent."""
+    """Return the value of the column `source`. Rows of versions without a digest match no agent."""
     return f"{agent.source} {agent.digest}"
 
 
 def leftovers(reader: LogReader, run_id: str) -> bool:
-    """Whether an earlier attempt of the run asked something that has no result yet."""
+    """Return whether an earlier attempt of the run left an item without a result."""
     query = "SELECT 1 FROM inbox WHERE run_id=? AND taken_at IS NULL AND state IN ('waiting', 'answered') LIMIT 1"
     return bool(reader.select(query, (run_id,)))
 
 
 def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
-    """Those of the items that no longer wait."""
+    """Return those of the items that no longer wait."""
     marks = ", ".join("?" * len(ids))
     rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
     return readable(rows, _item)
 
 
 def opening_number(reader: LogReader, item: InboxItem) -> int:
-    """Return the number of the first event that says that this item waits; 0 where the log has none any more."""
+    """Return the number of the event that opened this item; 0 if the log no longer has it."""
     query = (
         "SELECT coalesce(min(id), 0) FROM events WHERE run_id=? AND type='inbox.opened' "
         "AND json_extract(body, '$.item_id')=?"
@@ -151,15 +150,15 @@ def items(reader: LogReader, *, everything: bool = False, limit: int | None = No
 
 
 def waiting_ids(reader: LogReader) -> tuple[str, ...]:
-    """The ids of what waits, oldest first: to notice cheaply that something has changed."""
+    """Return the ids of the waiting items, oldest first. Callers compare them to notice changes cheaply."""
     return tuple(
         row[0] for row in reader.select("SELECT id FROM inbox WHERE state='waiting' ORDER BY created_at, rowid")
     )
 
 
 def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
-    """Return the item of that id, or the only one whose id begins so, those that wait first. Raise
-    UnknownItemError, and UsageError when several fit."""
+    """Return the item with that id, or the only item whose id begins with it; waiting items come first. Raise
+    UnknownItemError, and UsageError if several items match."""
     prefix = id_or_prefix.strip().lower()
     rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (prefix, prefix + "\U0010ffff"))
     matches = readable(rows, partial(_item, now=time.time())) if prefix else []
@@ -172,21 +171,21 @@ def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
 
 
 def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]:
-    """Return the project folder and item of that id: in `first` if it is there, else in any project."""
+    """Return the project folder and the item with that id: from `first` if it has it, else from any project."""
     items = find_anywhere(home, first, lambda reader: find(reader, id_or_prefix))
     check_unique("items", id_or_prefix, [item.id for _, item in items])
     return items[0]
 
 
 def answer(folder: Path, item: InboxItem, reply: InboxAnswer) -> InboxItem:
-    """Answer an item from any process. Raise UsageError for what is no answer to it, and
-    AnsweredError, naming who was first, when it does not wait any more."""
+    """Answer an item from any process. Raise UsageError for an invalid answer, and AnsweredError, naming who was first,
+    if it no longer waits."""
     with opened(folder, writable=True) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
             return give(connection, item, reply)
         finally:
-            # A refusal may have found that the item has expired.
+            # A refused answer may have marked the item as expired.
             connection.execute("COMMIT")
 
 
@@ -197,24 +196,24 @@ def give(connection: LogConnection, item: InboxItem, reply: InboxAnswer) -> Inbo
     if row is None:
         raise UnknownItemError(f"There is no item '{item.id}' in the inbox.", remedy="See: retinue inbox list --all")
     before = _item(row)
-    # It may have expired while no process was running to notice.
+    # It may have expired while no process was running.
     if _lapsed(row, reply.at):
         before = settle(connection, item.id, "expired", InboxAnswer(before.default, by="expiry", at=row[3]))
     if before.state != "waiting":
-        raise AnsweredError(f"Not taken: {how_closed(before)}.", remedy=_AGAIN[before.state])
+        raise AnsweredError(f"Not taken: {describe_closing(before)}.", remedy=_CLOSED_REMEDIES[before.state])
     return settle(connection, item.id, "answered", reply)
 
 
-_AGAIN: Mapping[InboxState, str] = {
+_CLOSED_REMEDIES: Mapping[InboxState, str] = {
     "waiting": "",
-    "answered": "Each item is answered once; the first answer stands.",
-    "expired": "The run went on with the default answer. Give it longer with: permissions.expirySeconds",
+    "answered": "Each item is answered once; the first answer is valid.",
+    "expired": "The run continued with the default answer. Give it longer with: permissions.expirySeconds",
     "withdrawn": "Nothing waits for the answer any more.",
 }
 
 
-def how_closed(item: InboxItem) -> str:
-    """How an item that waits no more was closed, as the rest of a sentence."""
+def describe_closing(item: InboxItem) -> str:
+    """Return how a closed item was closed, as a clause of a sentence."""
     answer = item.answer
     when = time.strftime("%H:%M:%S", time.localtime(answer.at)) if answer is not None else ""
     if item.state == "answered" and answer is not None:
@@ -225,17 +224,18 @@ def how_closed(item: InboxItem) -> str:
 
 
 def check_choice(item: InboxItem, choice: str) -> str:
-    """The choice as the item spells it; an empty one skips what can be. Raise UsageError with those there are."""
+    """Return the choice in the spelling of the item. An empty choice skips the item if possible. Raise UsageError with
+    the valid choices."""
     choice = choice.strip() or str(item.payload.get("skip") or "")
     for option in item.options:
         if choice.lower() == option.lower():
             return option
     if item.kind == "question" and choice:
         return choice
-    remedy = f"Choose one of: {', '.join(item.options)}" if item.options else "Say something."
+    remedy = f"Choose one of: {', '.join(item.options)}" if item.options else "Give an answer."
     if choice in ("allow-run", "allow-agent", "always"):
         remedy += ". (No rule can allow this kind of call in advance: it is asked each time.)"
-    raise UsageError(f"'{choice}' is no answer to {item.id}.", remedy=remedy)
+    raise UsageError(f"'{choice}' is not an answer to {item.id}.", remedy=remedy)
 
 
 def _run_state(reader: LogReader, run_id: str) -> State | None:
@@ -250,7 +250,7 @@ def _lapsed(row: Any, now: float) -> bool:
 
 
 class _ItemRow(Struct, frozen=True):
-    """An item as the database holds it, beside its JSON."""
+    """The columns of an item beside its JSON."""
 
     id: RunId
     run_id: RunId
@@ -263,17 +263,17 @@ class _ItemRow(Struct, frozen=True):
 
 
 def _item(row: Any, now: float | None = None) -> InboxItem:
-    """Read an item from a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
-    expired whether or not anyone was there to mark it."""
+    """Read an item from a row in the order of `_COLUMNS`. With `now`, an item past its expiry reads as expired even if
+    no process has marked it."""
     item = decode_json(row[1], InboxItem, f"The inbox item {str(row[0])[:100]!r}", _MAX_ITEM_CHARACTERS)
     values = dict(zip(_COLUMNS.split(", "), tuple(row), strict=True))
     checked = decode_row({**values, "run_id": item.run_id}, _ItemRow, "An item of the inbox")
     if item.id != checked.id:
-        raise StateError(f"The inbox item {checked.id} cannot be read (it is another one).")
+        raise StateError(f"The inbox item {checked.id} cannot be read (its JSON has another id).")
     state, reply = checked.state, None
     if now is not None and _lapsed(row, now):
         state, reply = "expired", InboxAnswer(item.default, by="expiry", at=row[3])
     elif checked.answered_at is not None:
-        words = checked.choice or "", checked.message or "", checked.answered_by or ""
-        reply = InboxAnswer(*words, checked.answered_at)
+        texts = checked.choice or "", checked.message or "", checked.answered_by or ""
+        reply = InboxAnswer(*texts, checked.answered_at)
     return replace(item, state=state, expires_at=checked.expires_at, answer=reply)

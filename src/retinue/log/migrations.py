@@ -1,9 +1,9 @@
 """The schema of the SQLite log, as an ordered list of small steps that are never edited once released.
 
-`PRAGMA user_version` counts the steps a file has had. Each step runs in one transaction with its number, so two
-processes that open an old file at once cannot both apply it. Step 8 rewrites events whose facts were sentences with
-typed facts: a changed permission mode, the move to the background, the children in a notification, and the call that
-carried a child's result.
+`PRAGMA user_version` is the number of steps that a file has had. Each step runs in one transaction with its number, so
+two processes that open an old file at once cannot both apply it. Step 8 replaces facts in sentences by typed facts: a
+changed permission mode, the move to the background, the children in a notification, and the call that returned a
+child's result.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 APPLICATION_ID = 0x5254_4E55
-"""Written into the file's header, so that a foreign database is never taken for a log."""
+"""Stored in the file's header, so that no other database is mistaken for a log."""
 
 Migration = Callable[["sqlite3.Connection"], None]
 
 
 def create_log(connection: sqlite3.Connection) -> None:
-    """1: events, the runs they make up, who runs them, and text of turns that are not over."""
+    """1: events, runs, the owners of runs, and the streamed text of unfinished answers."""
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at REAL NOT NULL)")
     connection.execute(
@@ -107,8 +107,8 @@ def create_log(connection: sqlite3.Connection) -> None:
 
 
 def add_commands(connection: sqlite3.Connection) -> None:
-    """2: what other processes ask of the process that runs a run. `owner` is the one that ran it
-    when the command was given: it is not meant for a process that takes the run over later."""
+    """2: commands to the processes of runs. `owner` is the owner of the run when the command was sent: a process that
+    takes the run over later does not execute it."""
     connection.execute(
         """CREATE TABLE commands (
             id INTEGER PRIMARY KEY,
@@ -126,9 +126,8 @@ def add_commands(connection: sqlite3.Connection) -> None:
 
 
 def add_inbox(connection: sqlite3.Connection) -> None:
-    """3: what waits for a person, and what people allowed an agent for good. `item` is the item
-    as it was asked, without secrets; `fingerprint` tells its exact payload from any other.
-    `taken_at` is when the run went on with the answer: without it, nothing came of it yet."""
+    """3: the inbox, and the rules that people granted to agents. `item` is the original item without secrets;
+    `fingerprint` identifies its payload. `taken_at` is the time when the run continued with the answer."""
     connection.execute(
         """CREATE TABLE inbox (
             id TEXT PRIMARY KEY,
@@ -160,7 +159,7 @@ def add_inbox(connection: sqlite3.Connection) -> None:
 
 
 def add_schedules(connection: sqlite3.Connection) -> None:
-    """4: agents that start at a time, and the slots that were fired or passed over."""
+    """4: scheduled jobs, and their slots that were fired or skipped."""
     connection.execute(
         """CREATE TABLE schedules (
             id TEXT PRIMARY KEY,
@@ -208,15 +207,15 @@ def index_names(connection: sqlite3.Connection) -> None:
 
 
 def index_history(connection: sqlite3.Connection) -> None:
-    """6: questions about trees, states, agents, owners, conversations, troubles and calls read what they show, not
-    the whole history. `level` and `source` of an event say what `retinue logs` and `retinue activity` show of it;
-    most events have neither."""
+    """6: queries for trees, states, agents, owners, conversations, troubles and calls need not read the whole history.
+    `level` and `source` decide whether `retinue logs` and `retinue activity` list an event; most events have
+    neither."""
     connection.execute("CREATE INDEX runs_by_moment ON runs (created_at, id)")
     connection.execute("CREATE INDEX runs_by_root ON runs (root_id, created_at, id)")
     connection.execute("CREATE INDEX runs_by_agent ON runs (agent, created_at, id)")
     connection.execute("CREATE INDEX runs_unended ON runs (state, created_at, id) WHERE state <> 'ended'")
     connection.execute("CREATE INDEX runs_main ON runs (updated_at) WHERE parent_id IS NULL")
-    # Removing an owner looks for its runs, and can use this index and not one whose condition is the state.
+    # The removal of an owner uses this index to find its runs. It cannot use one with a condition about the state.
     connection.execute("CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL")
     connection.execute("DROP INDEX runs_by_time")
     connection.execute("DROP INDEX runs_by_owner")
@@ -229,18 +228,17 @@ def index_history(connection: sqlite3.Connection) -> None:
 
 
 RARE_TYPES = "type >= 'run.' AND type < 'tool.'"
-"""Events of which a run has few: `run.*` and `todos.updated`. A query for some of them must say so exactly in these
-words: only then SQLite uses the index. (Two comparisons cost an insert nothing; a list of types did.)"""
+"""The types of which a run has few events: `run.*` and `todos.updated`. SQLite uses the index only for queries that
+contain exactly this condition. Two comparisons do not slow down inserts, as a list of types did."""
 
 
 def index_rare_events(connection: sqlite3.Connection) -> None:
-    """7: the few events of a long run that say how it stands are found without reading the others."""
+    """7: the few events of a long run that determine its state are found without reading the others."""
     connection.execute(f"CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES}")
 
 
 def type_facts(connection: sqlite3.Connection) -> None:
-    """8: facts that were sentences become fields of typed events."""
-
+    """8: facts in sentences become fields of typed events."""
     calls = dict(connection.execute(FIND_CALLS).fetchall())
     typed = list(type_events(connection.execute(FIND_FACTS), calls))
     connection.execute("DROP TRIGGER events_are_append_only")
@@ -251,7 +249,7 @@ def type_facts(connection: sqlite3.Connection) -> None:
 
 
 def add_labels(connection: sqlite3.Connection) -> None:
-    """9: the labels of a run are columns of its row, and no longer in its first event alone."""
+    """9: the labels of a run, until now only in its first event, become columns of its row."""
     connection.execute("ALTER TABLE runs ADD COLUMN name TEXT")
     connection.execute("ALTER TABLE runs ADD COLUMN display_name TEXT NOT NULL DEFAULT ''")
     connection.execute("ALTER TABLE runs ADD COLUMN description TEXT NOT NULL DEFAULT ''")
@@ -289,7 +287,7 @@ _LABEL_OLD_EVENTS = """UPDATE events SET
             IN ('web_search', 'fetch_content', 'get_search_content', 'convert_content', 'lsp')))"""
 
 NAME_OF_RUN = "json_extract(body, '$.options.name')"
-"""The name of a run in its first event, as formats before 9 index it."""
+"""The name of a run in its first event, which formats before 9 index."""
 
 MIGRATIONS: tuple[Migration, ...] = (
     create_log,
@@ -305,7 +303,7 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
-    """Apply what is missing. Raise StateError when the file is newer than this program."""
+    """Apply the missing steps. Raise StateError if the file is newer than this program."""
     while version_of(connection, path, len(migrations)) < len(migrations):
         with transaction(connection):
             done = version_of(connection, path, len(migrations))
@@ -317,10 +315,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migrat
                 connection.execute(f"PRAGMA user_version={done + 1}")
 
 
-def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
-    """The number of steps the file has had. Raise StateError for a file that is not ours or
-    that a newer Retinue wrote: reading it by guess could hide what is in it."""
-    # First: a process that creates the log meanwhile sets both at once.
+def version_of(connection: sqlite3.Connection, path: Path, max_version: int = len(MIGRATIONS)) -> int:
+    """Return the number of steps that the file has had. Raise StateError for a file of another program or of a newer
+    Retinue."""
+    # Read the tables first: another process that creates the log sets version and application id at once.
     has_tables = bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
@@ -330,9 +328,9 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGR
             f"{path} is a database of another program, not a log of Retinue.",
             remedy=f"Nothing was changed. Move it aside: mv {path} {path}.other",
         )
-    if version > known:
+    if version > max_version:
         raise StateError(
-            f"The log {path} was written by a newer Retinue (format {version}; this one knows {known}).",
+            f"The log {path} was written by a newer Retinue (format {version}; this one reads up to {max_version}).",
             remedy=f"{upgrade_advice()} Or set RETINUE_HOME to another folder.",
         )
     return version
@@ -348,7 +346,7 @@ FIND_CALLS = "SELECT run_id, json_extract(body, '$.options.call_id') FROM events
 _FRAME = re.compile(r"^<(task-notification|agent-question)>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^<([a-z-]+)>(.*?)</\1>$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"<([a-z_]+)>(\d+)</\1>")
-_STATUS: dict[str, Status] = {
+_STATUS_OF_LABELS: dict[str, Status] = {
     "Done": "completed",
     "Wrapped up (turn limit)": "steered",
     "Aborted (max turns exceeded)": "aborted",
@@ -363,7 +361,7 @@ _CUT = re.compile(r" \([^()]*output limit[^()]*\)$")
 
 
 class TypedEvent(NamedTuple):
-    """What replaces the event `number`."""
+    """The new type and body of the event `number`."""
 
     number: int
     type: str
@@ -371,7 +369,8 @@ class TypedEvent(NamedTuple):
 
 
 def type_events(rows: Iterable[tuple[int, str, str, str]], calls: Mapping[str, str | None]) -> Iterator[TypedEvent]:
-    """Yield the events of `FIND_FACTS` that must change. `calls` has the call that started each run, if one did."""
+    """Yield the new form of the events of `FIND_FACTS` that must change. `calls` has the id of the call that started
+    each run, or None."""
     unread: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
     for number, run_id, kind, text in rows:
         body = json.loads(text)
@@ -406,7 +405,7 @@ def _from_warning(number: int, body: Mapping[str, Any]) -> Iterator[TypedEvent]:
 
 def _from_message(number: int, body: dict[str, Any]) -> Iterator[TypedEvent]:
     message = body["message"]
-    text = "\n".join(part["text"] for part in message["content"] if part.get("type") == "text")
+    text = "\n".join(content["text"] for content in message["content"] if content.get("type") == "text")
     frames = _FRAME.findall(text)
     if message.get("origin") != "notification" or not frames:
         return
@@ -438,13 +437,13 @@ def _question(frame: str) -> dict[str, Any]:
 def _ending(frame: str) -> dict[str, Any]:
     fields, _, notes = _fields(frame)
     label = fields.get("status", "")
-    about = fields.get("summary", "").removeprefix('Agent "')
+    summary = fields.get("summary", "").removeprefix('Agent "')
     numbers = {name: int(value) for name, value in _NUMBER.findall(fields.get("usage", ""))}
     return {
         "id": fields.get("task-id", ""),
-        "status": _STATUS.get(_CUT.sub("", label), "error"),
+        "status": _STATUS_OF_LABELS.get(_CUT.sub("", label), "error"),
         "label": label,
-        "description": about[: about.rfind(f'" {label}')] or "agent",
+        "description": summary[: summary.rfind(f'" {label}')] or "agent",
         "result": fields.get("result", ""),
         "truncated": _CUT.search(label) is not None,
         "stopped_by_person": label == "Stopped by the user",
@@ -458,7 +457,7 @@ def _ending(frame: str) -> dict[str, Any]:
 
 
 def _fields(frame: str) -> tuple[dict[str, str], list[str], list[str]]:
-    """Return the fields of a frame, and those that it may have several times: options and notes."""
+    """Return the fields of a frame, and its options and notes, of which there may be several."""
     fields: dict[str, str] = {}
     options, notes = [], []
     for name, escaped in _FIELD.findall(frame):

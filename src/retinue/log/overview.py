@@ -1,4 +1,4 @@
-"""A project's log at a glance: how much there is, what runs are called and are doing, and where words stand in it."""
+"""Summaries of a project's log: its size, the activities of its live runs, its costs, and a text search."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
 
 _EXCERPT_CHARACTERS = 80
-"""Characters before and after what was searched for."""
-_LATEST_EVENTS = 12
-"""Events of a live run that are looked at to say what it is doing."""
+"""The length of the excerpt on each side of a match."""
+_MAX_ACTIVITY_EVENTS = 12
+"""The number of events of a live run from which its activity is described."""
 _SEARCHED_TYPES = ("run.created", "message.added", "assistant.ended", "tool.started", "tool.ended", "run.ended")
 
 
@@ -37,7 +37,7 @@ class LogOverview(Struct, frozen=True):
 
 
 class SearchHit(Struct, frozen=True):
-    """One event that holds the words; `excerpt` is what stands around them, as JSON has it."""
+    """An event that contains the searched text. `excerpt` is the text around the match, in the form of JSON."""
 
     run_id: str
     agent: str
@@ -48,7 +48,7 @@ class SearchHit(Struct, frozen=True):
 
 
 def overview(reader: LogReader) -> LogOverview:
-    """Return how much there is, and how much of it is at work or waits for a person."""
+    """Return the number of runs, and how many are at work or wait for a person."""
     query = """SELECT (SELECT cwd FROM runs WHERE parent_id IS NULL ORDER BY created_at DESC LIMIT 1),
         (SELECT count(*) FROM runs), (SELECT count(*) FROM inbox WHERE state='waiting'),
         (SELECT at FROM events ORDER BY id DESC LIMIT 1)"""
@@ -57,7 +57,7 @@ def overview(reader: LogReader) -> LogOverview:
 
 
 def describe_activity(reader: LogReader, runs: Sequence[RunState]) -> None:
-    """Fill in what each live run of these is doing, in a few words."""
+    """Describe in a few words what each live run is doing, in its field `doing`."""
     for run in runs:
         if run.live:
             run.doing = _activity(reader, run.id)
@@ -67,10 +67,10 @@ def _activity(reader: LogReader, run_id: str) -> str:
     query = "SELECT body FROM events WHERE run_id=? ORDER BY seq DESC LIMIT ?"
     story = Story()
     text = ""
-    for (data,) in reversed(reader.select(query, (run_id, _LATEST_EVENTS))):
+    for (data,) in reversed(reader.select(query, (run_id, _MAX_ACTIVITY_EVENTS))):
         for step in story.take(decode(data)):
             entry = step.entry
-            # A question without a call is about something else, such as a quote.
+            # A question without a call is that of the run itself, such as a quote.
             text = entry.text if entry.topic in ("asked", "retry") else ""
     for entry in reversed(story.calls):
         if entry.asks:
@@ -81,7 +81,7 @@ def _activity(reader: LogReader, run_id: str) -> str:
 
 
 def run_tools(reader: LogReader, run_id: str) -> list[str]:
-    """Return the names of the tools that a run has; none before it has started."""
+    """Return the names of a run's tools; none before it has started."""
     query = "SELECT body FROM events WHERE run_id=? AND type='run.started' ORDER BY seq DESC LIMIT 1"
     for (data,) in reader.select(query, (run_id,)):
         body = decode(data)
@@ -91,7 +91,7 @@ def run_tools(reader: LogReader, run_id: str) -> list[str]:
 
 
 def tree_usage(reader: LogReader, run_id: str) -> Usage:
-    """Return what a run and all below it have used. The cost is None when the price of any of them is not known."""
+    """Return the usage of a run and all runs below it. The cost is None if the price of any of them is unknown."""
     query = """WITH RECURSIVE tree (id) AS (
             SELECT id FROM runs WHERE id=? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id
         )
@@ -103,7 +103,7 @@ def tree_usage(reader: LogReader, run_id: str) -> Usage:
 
 
 def tree_costs(reader: LogReader, run_ids: Sequence[str]) -> dict[str, float]:
-    """Return what these main runs and all below them have cost, of those whose price is known."""
+    """Return the known costs of these main runs, each with all runs below it, by id."""
     marks = ", ".join("?" * len(run_ids))
     query = f"""SELECT root_id, sum(cost_usd) FROM runs
         WHERE root_id IN ({marks}) AND cost_usd IS NOT NULL GROUP BY root_id"""  # noqa: S608
@@ -111,15 +111,15 @@ def tree_costs(reader: LogReader, run_ids: Sequence[str]) -> dict[str, float]:
 
 
 def tree_budgets(reader: LogReader) -> dict[str, dict[str, float]]:
-    """Return the budgets that were given to whole trees, by the id of their first run."""
+    """Return the budgets of trees, by the id of their first run."""
     query = """SELECT run_id, json_extract(body, '$.options.budget') FROM events JOIN runs ON runs.id=run_id
         WHERE seq=1 AND parent_id IS NULL AND json_extract(body, '$.options.budget') IS NOT NULL"""
     return {run_id: msgspec.json.decode(text, type=dict[str, float]) for run_id, text in reader.select(query)}
 
 
 def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]:
-    """Return the newest events in which `words` stand: tasks, messages, answers, calls and results. Upper and lower
-    case are the same for ASCII letters."""
+    """Return the newest events that contain `words`: tasks, messages, answers, calls and results. The case of ASCII
+    letters is ignored."""
     pattern = words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     marks = ", ".join("?" * len(_SEARCHED_TYPES))
     query = f"""SELECT run_id, agent, seq, at, type, instr(lower(body), lower(?)), body FROM events
@@ -127,7 +127,7 @@ def search(reader: LogReader, words: str, *, limit: int = 50) -> list[SearchHit]
         ORDER BY events.id DESC LIMIT ?"""  # noqa: S608
     rows = reader.select(query, (words, *_SEARCHED_TYPES, f"%{pattern}%", limit))
     hits = []
-    for run_id, agent, seq, at, kind, place, body in rows:
-        start = max(place - 1 - _EXCERPT_CHARACTERS, 0)
-        hits.append(SearchHit(run_id, agent, seq, at, kind, body[start : place - 1 + len(words) + _EXCERPT_CHARACTERS]))
+    for run_id, agent, seq, at, kind, position, body in rows:
+        start, end = position - 1 - _EXCERPT_CHARACTERS, position - 1 + len(words) + _EXCERPT_CHARACTERS
+        hits.append(SearchHit(run_id, agent, seq, at, kind, body[max(start, 0) : end]))
     return hits

@@ -3,10 +3,10 @@
 Each project has its own schema, `retinue_<name>`, with the tables of the SQLite file. Statements are translated word by
 word; functions of the schema replace those of SQLite. `BEGIN IMMEDIATE` locks the project until the transaction ends,
 so there is one writer at a time, as in SQLite. The server ends a transaction whose client is silent for two seconds.
-That client must register again, and is refused if others have taken over its runs meanwhile.
+That client must register again, and is refused if others have taken over its runs since.
 
-The server announces commits (LISTEN) to one thread of each process and project. Readers compare a number, as with
-SQLite, which grows with every announcement; while the connection is broken it grows with every look.
+The server announces commits (LISTEN) to one thread for each process and project. As with SQLite, readers compare a
+version number. It grows with every announcement, and while the connection is lost, with every query for it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from retinue.settings.places import ProjectDatabase
 if TYPE_CHECKING:
     import psycopg
 
-C = TypeVar("C")
+Opened = TypeVar("Opened")
 _RELISTEN_SECONDS = 0.5
-_FIRST_LISTEN_SECONDS = 1.0
+_MAX_FIRST_LISTEN_SECONDS = 1.0
 _listeners: dict[tuple[str, str], PostgresListener] = {}
 _lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class PostgresListener:
 
     def wait(self) -> None:
         """Wait until it listens, at most a second."""
-        self._ready.wait(_FIRST_LISTEN_SECONDS)
+        self._ready.wait(_MAX_FIRST_LISTEN_SECONDS)
 
     def end(self) -> None:
         self._over.set()
@@ -84,7 +84,7 @@ class PostgresListener:
             self._raw.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
             self._listening = True
             self._ready.set()
-            # Commits from before are not announced any more.
+            # Earlier commits are not announced.
             self._announce()
             for _ in self._raw.notifies():
                 self._announce()
@@ -95,7 +95,7 @@ class PostgresListener:
 
 
 def listener_of(url: str, schema: str) -> PostgresListener:
-    """Return the listener of this process, started when it is first asked for."""
+    """Return the listener of this process, which starts on first use."""
     listener = _listeners.get((url, schema))
     if listener is None:
         with _lock:
@@ -105,32 +105,32 @@ def listener_of(url: str, schema: str) -> PostgresListener:
     return listener
 
 
-PATIENCE_SECONDS = 10.0
-"""How long an operation waits for a server that is gone before it is an error."""
+MAX_SERVER_WAIT_SECONDS = 10.0
+"""How long an operation waits for an unavailable server before it fails."""
 _ATTEMPT_PAUSE_SECONDS = 0.1
-_IDLE_MS = 2000
-STREAM_SECONDS = 0.25
-_CABLE: dict[str, Any] = {
+_IDLE_TIMEOUT_MS = 2000
+_STREAM_SECONDS = 0.25
+_KEEPALIVE_OPTIONS: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "tcp_user_timeout": 20_000,
 }
-"""A connection that was cut without a word is found after half a minute, not after the system's quarter of an hour."""
+"""With these options a silently lost connection is noticed after half a minute, not after 15 minutes."""
 _SESSION = """SELECT set_config('search_path', %s, false), set_config('lock_timeout', '10000', false),
 set_config('idle_in_transaction_session_timeout', %s, false), set_config('client_min_messages', 'warning', false),
 set_config('timezone', %s, false)"""
 _OWNERS = """SELECT id, pid, started, host, boot, space,
     extract(epoch FROM clock_timestamp())::float8
     - greatest(heartbeat, extract(epoch FROM pg_postmaster_start_time())::float8) FROM owners"""
-"""How long each has been silent. While the server was away, nobody could be heard."""
+"""The last value is how long each has been silent, except for the time when the server was down."""
 
 
 @lru_cache(maxsize=1024)
 def translate(sql: str) -> str:
-    """Return a statement of this package in PostgreSQL's words."""
-    words = sql.replace("%", "%%").replace(" IS ?", " IS NOT DISTINCT FROM ?").replace(" LIKE ", " ILIKE ")
-    return words.replace(" CROSS JOIN ", " JOIN ").replace("?", "%s")
+    """Return a statement of this package in the dialect of PostgreSQL."""
+    translated = sql.replace("%", "%%").replace(" IS ?", " IS NOT DISTINCT FROM ?").replace(" LIKE ", " ILIKE ")
+    return translated.replace(" CROSS JOIN ", " JOIN ").replace("?", "%s")
 
 
 def schema_of(project: str) -> str:
@@ -143,17 +143,16 @@ class PostgresConnection:
 
     shared = True
     heartbeat_seconds = SHARED_HEARTBEAT_SECONDS
-    stream_seconds = STREAM_SECONDS
+    stream_seconds = _STREAM_SECONDS
 
     def __init__(self, backend: PostgresBackend, *, repeats: bool = False) -> None:
         self._backend = backend
         self.repeats = repeats
-        """Whether its changes, too, can be made again when nobody knows whether they were made."""
-        # A number that is computed here.
+        """Whether its changes can be repeated safely if the connection is lost during a change."""
         self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number(backend.schema)})"
         self._raw = backend.open()
         self._inside = False
-        """Whether a transaction was begun and has not ended."""
+        """Whether a transaction is open."""
 
     @property
     def in_transaction(self) -> bool:
@@ -173,7 +172,7 @@ class PostgresConnection:
             return NoRows()
         if self._raw.closed and not self._inside:
             self._wait_for_server()
-        # A question by itself can be asked again. A change may have happened.
+        # A query can be repeated. A change may have happened.
         repeats = not self._inside and (self.repeats or sql.startswith(("SELECT", "WITH")))
         return self._run(translate(sql), _without_nul(values), repeats=repeats)
 
@@ -187,7 +186,7 @@ class PostgresConnection:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing of what is done inside, without the project's lock, however long others hold a row."""
+        """A transaction without the project's lock and without a limit for waiting on locked rows."""
         self._start("BEGIN; SET LOCAL lock_timeout TO 0")
         try:
             yield
@@ -200,7 +199,7 @@ class PostgresConnection:
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
             marks = ", ".join("?" * len(columns))
-            # The server numbers events, except where one takes the place of another.
+            # The server numbers events, except for those that replace others.
             numbered = "OVERRIDING SYSTEM VALUE" if table == "events" and "id" in columns else ""
             self.executemany(f"INSERT INTO {table} ({', '.join(columns)}) {numbered} VALUES ({marks})", rows)  # noqa: S608
 
@@ -224,7 +223,7 @@ class PostgresConnection:
         return int(self.execute("SELECT pg_total_relation_size('events')").fetchone()[0])
 
     def shrink(self) -> bool:
-        # The server gives the space to new rows. A full vacuum would keep every process from the log meanwhile.
+        # The space is reused for new rows. A full vacuum would lock the log for all processes.
         self.execute("VACUUM events")
         return False
 
@@ -232,7 +231,7 @@ class PostgresConnection:
         with contextlib.suppress(Exception):
             self._raw.close()
         self._inside = False
-        # Whatever broke this one has broken those that wait to be used again.
+        # The idle connections were lost for the same reason.
         for raw in _idle.pop(self._backend.key, ()):
             raw.close()
         self._raw = self._backend.open()
@@ -241,13 +240,13 @@ class PostgresConnection:
         self._backend.keep(self._raw)
 
     def _start(self, sql: str) -> NoRows:
-        """Begin a transaction. Nothing has happened before it, so it may be tried on a new connection."""
+        """Begin a transaction. It can be repeated on a new connection."""
         self._run(sql, None, repeats=True)
         self._inside = True
         return NoRows()
 
     def _run(self, statement: str, values: Sequence[Any] | None, *, repeats: bool) -> Any:
-        """Execute a statement; with `repeats` again on a new connection, if this one broke."""
+        """Execute a statement; with `repeats` once more on a new connection if this one was lost."""
         try:
             with self._explained():
                 return self._raw.execute(statement, values)
@@ -303,7 +302,7 @@ class PostgresBackend:
         return self.connect() if self.key in _current or self.exists() else empty()
 
     def check(self) -> list[str]:
-        """Ask the server whether it has the tables; their pages are its own concern."""
+        """Check that the server has the tables. It checks their pages itself."""
         try:
             with contextlib.closing(self.connect_to_read()) as connection:
                 connection.execute("SELECT count(*) FROM runs").fetchone()
@@ -312,18 +311,18 @@ class PostgresBackend:
         return []
 
     def open(self) -> psycopg.Connection[Any]:
-        """Return a connection to the server that is set up for this schema. Raise LostDatabaseError."""
+        """Return a connection to the server for this schema. Raise LostDatabaseError."""
         idle = _idle.get(self.key)
         while idle:
             with contextlib.suppress(IndexError):
                 raw = idle.pop()
                 if not (raw.closed or raw.broken):
                     return raw
-        # Another process may close one of its connections in a moment.
+        # If the server has no free connection, another process may close one soon.
         return _try_again(lambda: open_server(*self.key), lambda error: "too many clients" in str(error))
 
     def keep(self, raw: psycopg.Connection[Any]) -> None:
-        """Close a connection, or keep it for the next one: opening one costs as much as twenty questions."""
+        """Close a connection, or keep it for reuse: opening one costs as much as twenty queries."""
         from psycopg.pq import TransactionStatus
 
         idle = _idle.setdefault(self.key, [])
@@ -344,14 +343,14 @@ class PostgresBackend:
         return explain(error, self.label, broken=raw.broken or raw.closed)
 
 
-def _try_again(do: Callable[[], C], is_passing: Callable[[LostDatabaseError], bool]) -> C:
-    """Return what `do` returns, tried again for some seconds while it fails for a passing reason."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _try_again(do: Callable[[], Opened], is_temporary: Callable[[LostDatabaseError], bool]) -> Opened:
+    """Return the result of `do`, repeated for some seconds while it fails for a temporary reason."""
+    deadline = time.monotonic() + MAX_SERVER_WAIT_SECONDS
     while True:
         try:
             return do()
         except LostDatabaseError as error:
-            if not is_passing(error) or time.monotonic() > deadline:
+            if not is_temporary(error) or time.monotonic() > deadline:
                 raise
         time.sleep(_ATTEMPT_PAUSE_SECONDS)
 
@@ -359,11 +358,11 @@ def _try_again(do: Callable[[], C], is_passing: Callable[[LostDatabaseError], bo
 _MAX_IDLE_CONNECTIONS = 4
 _idle: dict[tuple[str, str], list[psycopg.Connection[Any]]] = {}
 _current: set[tuple[str, str]] = set()
-"""Schemas that this process has seen to be of its own version."""
+"""Schemas that this process has migrated to its version, or found in it."""
 
 
 def forget_connections(url: str) -> None:
-    """Close what is kept open to a database: nothing more is wanted of it."""
+    """Close all idle connections and listeners of a database."""
     for key in [key for key in _listeners if key[0] == url]:
         _listeners.pop(key).end()
     for key in [key for key in _idle if key[0] == url]:
@@ -377,14 +376,14 @@ def project_names(url: str) -> list[str]:
     with contextlib.closing(open_server(url, "public")) as raw:
         rows = raw.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'retinue\\_%' ORDER BY 1").fetchall()
     names = [row[0].removeprefix(schema_of("")) for row in rows]
-    # Others are not ours, and could lead to another folder.
+    # Other names are not ours, and could lead to other folders.
     return [name for name in names if is_valid(name, ProjectName)]
 
 
 def make_project(url: str, name: str) -> None:
-    """Make the log of a project where there is none, for senders whose role may not. Raise UsageError or StateError."""
+    """Create the missing log of a project, for senders whose database role may not. Raise UsageError or StateError."""
     if not is_valid(name, ProjectName):
-        remedy = "Small letters, digits, - and _: as `retinue runs list` of the project would name it."
+        remedy = "Use lower-case letters, digits, - and _: the name that `retinue runs list` of the project shows."
         raise UsageError(f"{name!r} is not the name of a project in a database.", remedy=remedy)
     PostgresBackend(ProjectDatabase(url, name)).connect().close()
 
@@ -398,17 +397,17 @@ def open_server(url: str, schema: str) -> psycopg.Connection[Any]:
         raise MissingExtraError("cluster", "A log in PostgreSQL") from error
 
     try:
-        own = {name: value for name, value in _CABLE.items() if f"{name}=" not in url}
-        raw = psycopg.connect(url, autocommit=True, row_factory=read_rows, application_name="retinue", **own)
+        options = {name: value for name, value in _KEEPALIVE_OPTIONS.items() if f"{name}=" not in url}
+        raw = psycopg.connect(url, autocommit=True, row_factory=read_rows, application_name="retinue", **options)
         raw.adapters.register_loader("numeric", number_loader())
-        raw.execute(_SESSION, (sql.Identifier(schema).as_string(raw), str(_IDLE_MS), _zone()))
+        raw.execute(_SESSION, (sql.Identifier(schema).as_string(raw), str(_IDLE_TIMEOUT_MS), _zone()))
     except psycopg.Error as error:
         raise explain(error, place_of(url), broken=True) from error
     return raw
 
 
 def place_of(url: str) -> str:
-    """Return host and database of a URL, for messages: no password."""
+    """Return host and database of a URL for messages, without the password."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
@@ -416,7 +415,7 @@ def place_of(url: str) -> str:
 
 
 def explain(error: Exception, label: str, *, broken: bool) -> StateError:
-    """Return the sentence for what the server or its driver said."""
+    """Return the message for an error of the server or its driver."""
     import psycopg
     from psycopg import errors
 
@@ -429,15 +428,15 @@ def explain(error: Exception, label: str, *, broken: bool) -> StateError:
     if thrown_out or (broken and isinstance(error, psycopg.OperationalError)):
         return LostDatabaseError(
             f"The log {label} cannot be reached ({reason}).",
-            remedy="See that the server runs and RETINUE_DATABASE is right. What is not written is tried again.",
+            remedy="Check that the server runs and RETINUE_DATABASE is right. Unwritten events are tried again.",
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return StateError(
-            f"The log {label} refused something to this role ({reason}).",
-            remedy="A new project is made by a worker: retinue worker --project NAME. See docs/cluster.md, Roles.",
+            f"The log {label} denied an operation to this role ({reason}).",
+            remedy="A worker creates a new project: retinue worker --project NAME. See docs/cluster.md, Roles.",
         )
     if isinstance(error, errors.LockNotAvailable):
-        return StateError(f"The log {label} is held by another process ({reason}).", remedy="Try again.")
+        return StateError(f"The log {label} is locked by another process ({reason}).", remedy="Try again.")
     return StateError(f"The log {label} cannot be used ({reason}).", remedy="The server's own log says more.")
 
 
@@ -451,7 +450,7 @@ def _without_nul(values: Sequence[Any]) -> Sequence[Any]:
 
 @lru_cache(maxsize=1)
 def _zone() -> str:
-    """Return the time zone of this machine, in which days are counted."""
+    """Return the time zone of this machine, which determines days."""
     import os
     from pathlib import Path
 

@@ -1,8 +1,8 @@
 """The tables of the log in PostgreSQL, as an ordered list of steps that are never edited once released, and their rows.
 
-The tables are those of `migrations`, in the server's words. Each step runs in one transaction with its number, under
-the lock of the project, so two processes that open a new project at once cannot both apply it. Rows are read by place
-and by name like those of SQLite.
+The tables are those of `migrations`, in the dialect of the server. Each step runs in one transaction with its number,
+under the lock of the project, so two processes that open a new project at once cannot both apply it. Values of rows are
+read by index and by name, like those of SQLite.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from retinue.errors import StateError
 from retinue.log.migrations import FIND_CALLS, FIND_FACTS, NAME_OF_RUN, RARE_TYPES, type_events
 from retinue.log.rows import FIND_CREATED, FIND_MOVED, SET_LABELS, read_labels
 
-_TOLD = ("events", "runs", "partials", "commands", "inbox", "schedules")
-"""The tables of which listeners are told."""
+_ANNOUNCED_TABLES = ("events", "runs", "partials", "commands", "inbox", "schedules")
+"""The tables whose changes are announced to listeners."""
 
 _CREATE_LOG = f"""
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
@@ -179,7 +179,7 @@ AS $$ BEGIN PERFORM pg_notify(TG_TABLE_SCHEMA, ''); RETURN NULL; END $$;
 """ + "\n".join(
     f"CREATE TRIGGER tell AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH STATEMENT "
     "EXECUTE FUNCTION tell_listeners();"
-    for table in _TOLD
+    for table in _ANNOUNCED_TABLES
 )
 
 _FIND_RARE_EVENTS = f"""
@@ -189,7 +189,7 @@ CREATE INDEX events_rare ON events (type, run_id, seq) WHERE {RARE_TYPES};
 
 
 def _type_facts(raw: Any) -> None:
-    """Facts that were sentences become fields of typed events."""
+    """Facts in sentences become fields of typed events."""
     calls = {row[0]: row[1] for row in raw.execute(FIND_CALLS).fetchall()}
     typed = list(type_events(raw.execute(FIND_FACTS).fetchall(), calls))
     raw.execute("ALTER TABLE events DISABLE TRIGGER events_are_append_only")
@@ -200,7 +200,7 @@ def _type_facts(raw: Any) -> None:
 
 
 def _add_labels(raw: Any) -> None:
-    """The labels of a run are columns of its row, and no longer in its first event alone."""
+    """The labels of a run, until now only in its first event, become columns of its row."""
     raw.execute(_LABEL_COLUMNS)
     for run_id, body in raw.execute(FIND_CREATED).fetchall():
         raw.execute(SET_LABELS.replace("?", "%s"), (*without_nul(read_labels(run_id, body)), run_id))
@@ -208,7 +208,7 @@ def _add_labels(raw: Any) -> None:
 
 
 def without_nul(values: Iterable[object]) -> list[object]:
-    """Return the values without the only character that PostgreSQL does not store."""
+    """Return the values without NUL, the only character that PostgreSQL cannot store."""
     return [value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value for value in values]
 
 
@@ -225,11 +225,11 @@ STEPS: tuple[tuple[str, str | Callable[[Any], None]], ...] = (
     ("type_facts", _type_facts),
     ("add_labels", _add_labels),
 )
-"""Name of each step, and its statements or the function that carries it out."""
+"""The name of each step, and its statements or the function that executes it."""
 
 
 def count_steps(raw: Any, schema: str) -> int:
-    """Return how many steps the schema has had; 0 when there is no log."""
+    """Return how many steps the schema has had; 0 if there is no log."""
     from psycopg import sql
 
     table = sql.Identifier(schema, "migrations")
@@ -240,7 +240,7 @@ def count_steps(raw: Any, schema: str) -> int:
 
 
 def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
-    """Apply what is missing. Raise StateError when the schema is newer than this program."""
+    """Apply the missing steps. Raise StateError if the schema is newer than this program."""
     from psycopg import sql
 
     done = count_steps(raw, schema)
@@ -266,13 +266,13 @@ def migrate(raw: Any, schema: str, label: str, lock: int) -> None:
             raise
     if done > len(STEPS):
         raise StateError(
-            f"The log {label} was written by a newer Retinue (format {done}; this one knows {len(STEPS)}).",
+            f"The log {label} was written by a newer Retinue (format {done}; this one reads up to {len(STEPS)}).",
             remedy=f"{upgrade_advice()} Or set RETINUE_DATABASE to another database.",
         )
 
 
 class PostgresRow(tuple[Any, ...]):
-    """A row of the server: by place and by name."""
+    """A row of the server, with access to values by index and by name."""
 
     names: dict[str, int]
 
@@ -284,8 +284,8 @@ class PostgresRow(tuple[Any, ...]):
 
 @lru_cache(maxsize=512)
 def _row_class(names: tuple[str, ...]) -> type[PostgresRow]:
-    places = {name: place for place, name in enumerate(names)}
-    return type("PostgresRow", (PostgresRow,), {"names": places})
+    indexes = {name: index for index, name in enumerate(names)}
+    return type("PostgresRow", (PostgresRow,), {"names": indexes})
 
 
 def read_rows(cursor: Any) -> Any:
@@ -294,7 +294,7 @@ def read_rows(cursor: Any) -> Any:
 
 
 class NoRows:
-    """The cursor of a statement that finds nothing."""
+    """The cursor of a statement without results."""
 
     rowcount = 0
 
@@ -310,7 +310,7 @@ class NoRows:
 
 @lru_cache(maxsize=1)
 def number_loader() -> Any:
-    """Return the reader of `numeric`, which sums of whole numbers are: they are whole numbers here too."""
+    """Return the loader of `numeric`, the type of sums of whole numbers, which returns whole numbers as `int`."""
     from psycopg.adapt import Loader
 
     def load(_: Any, data: Any) -> int | float:

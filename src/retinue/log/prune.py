@@ -1,8 +1,8 @@
-"""Old runs without their events: what they cost and did in sum stays, what they said and read goes.
+"""Pruning removes the events of old runs and keeps their totals.
 
-Of a run there stay its row (how it ended, turns, calls, tokens, cost), what it was asked, its last answer, and the
-troubles and calls that `retinue logs` and `retinue activity` count, each without the output. Its last event,
-`run.pruned`, tells how many others were removed. Such a run cannot go on.
+A pruned run keeps its row (outcome, turns, calls, tokens, cost), its task, its last answer, and the troubles and calls
+that `retinue logs` and `retinue activity` list, without their outputs. Its last event, `run.pruned`, has the number of
+removed events. A pruned run cannot be resumed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from retinue.log.migrations import RARE_TYPES
 from retinue.log.query import LogReader
 
 _RUNS_PER_TRANSACTION = 100
-"""Other processes write in between."""
+"""Other processes can write between two transactions."""
 _IS_KEPT = "(seq=1 OR type IN ('run.ended', 'run.pruned') OR source IS NOT NULL)"
 _MAX_EVENT_CHARACTERS = 2_000
-"""Longer events are kept in a shorter form."""
-_SPEC = ("name", "display_name", "description", "background")
+"""Longer events are shortened."""
+_KEPT_SPEC_KEYS = ("name", "display_name", "description", "background")
 
 
 class PrunedEvents(Struct, frozen=True):
-    """What was removed, and by how much the file became smaller. `busy`: the space could not be given back,
-    and new runs use it: another process uses the log, or a server keeps it."""
+    """The number of pruned runs and removed events, and by how much the file became smaller. `busy`: the space could
+    not be released, because another process uses the log or a server keeps it, and new runs use it."""
 
     runs: int
     events: int
@@ -43,14 +43,14 @@ class PrunedEvents(Struct, frozen=True):
 
 
 def prunable(reader: LogReader, run_ids: Sequence[str]) -> list[str]:
-    """Return those of the runs whose events have not been removed yet."""
+    """Return those of the runs that have not been pruned."""
     rows = reader.select(f"SELECT run_id FROM events WHERE type='run.pruned' AND {RARE_TYPES}")  # noqa: S608
-    gone = {row[0] for row in rows}
-    return [run_id for run_id in run_ids if run_id not in gone]
+    pruned = {row[0] for row in rows}
+    return [run_id for run_id in run_ids if run_id not in pruned]
 
 
 def prune_events(folder: Path, run_ids: Sequence[str], *, shrink: bool = True) -> PrunedEvents:
-    """Remove the events of runs that are over, and with `shrink` give the space back. Raise StateError."""
+    """Prune runs that are over, and with `shrink` release the space. Raise StateError."""
     removed, busy = 0, False
     with opened(folder, writable=True) as connection:
         before = connection.size()
@@ -64,23 +64,23 @@ def prune_events(folder: Path, run_ids: Sequence[str], *, shrink: bool = True) -
 
 def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
     marks = ", ".join("?" * len(run_ids))
-    some = tuple(run_ids)
+    ids = tuple(run_ids)
     with transaction(connection):
         live = connection.execute(
             f"SELECT id FROM runs WHERE id IN ({marks}) AND state NOT IN ('ended', 'interrupted')",  # noqa: S608
-            some,
+            ids,
         ).fetchone()
         if live is not None:
             raise StateError(f"Run {live[0]} is at work again.", remedy="Try again when it has ended.")
         last = connection.execute(
             f"SELECT run_id, max(seq) FROM events WHERE run_id IN ({marks}) GROUP BY run_id",  # noqa: S608
-            some,
+            ids,
         ).fetchall()
         removed = f"FROM events WHERE run_id IN ({marks}) AND NOT {_IS_KEPT}"
-        counts = dict(connection.execute(f"SELECT run_id, count(*) {removed} GROUP BY run_id", some).fetchall())
-        connection.execute(f"DELETE {removed}", some)
-        connection.execute(f"DELETE FROM partials WHERE run_id IN ({marks})", some)  # noqa: S608
-        _shorten(connection, marks, some)
+        counts = dict(connection.execute(f"SELECT run_id, count(*) {removed} GROUP BY run_id", ids).fetchall())
+        connection.execute(f"DELETE {removed}", ids)
+        connection.execute(f"DELETE FROM partials WHERE run_id IN ({marks})", ids)  # noqa: S608
+        _shorten(connection, marks, ids)
         now = time.time()
         rows: list[tuple[object, ...]] = []
         for run_id, seq in last:
@@ -90,26 +90,25 @@ def _remove(connection: LogConnection, run_ids: Sequence[str]) -> int:
     return sum(counts.values())
 
 
-def _shorten(connection: LogConnection, marks: str, some: tuple[str, ...]) -> None:
-    """Put shorter events into the place of long ones. A row of `events` is never changed: it goes, and another comes
-    under its number."""
+def _shorten(connection: LogConnection, marks: str, ids: tuple[str, ...]) -> None:
+    """Shorten long events. Rows of `events` cannot be changed: they are replaced by rows with the same numbers."""
     columns = ("id", "run_id", "seq", "at", "type", "body", "level", "source")
     query = (
         f"SELECT {', '.join(columns)} FROM events WHERE run_id IN ({marks}) AND length(body) > {_MAX_EVENT_CHARACTERS}"  # noqa: S608
     )
     rows = []
-    for number, run_id, seq, at, kind, body, *labels in connection.execute(query, some).fetchall():
-        short = _shorter(decode(body))
+    for number, run_id, seq, at, kind, body, *labels in connection.execute(query, ids).fetchall():
+        short = _shorten_body(decode(body))
         if short is not None:
             rows.append((number, run_id, seq, at, kind, encode(short)[1].decode(), *labels))
     connection.executemany("DELETE FROM events WHERE id=?", [row[:1] for row in rows])
     connection.insert("events", columns, rows)
 
 
-def _shorter(body: Body) -> Body | None:
+def _shorten_body(body: Body) -> Body | None:
     match body:
         case RunCreated():
-            spec = {name: value for name, value in body.spec.items() if name in _SPEC}
+            spec = {name: value for name, value in body.spec.items() if name in _KEPT_SPEC_KEYS}
             return replace(body, spec=spec, options=replace(body.options, system=None))
         case ToolEnded():
             return replace(body, result=replace(body.result, content=(Text(beginning(body.result.text)),)))

@@ -1,6 +1,6 @@
-"""Reading the log: from any process, at any time, without disturbing the writer.
+"""Reading the log from any process, at any time, without blocking the writer.
 
-Events of a run are read a page at a time, so a run of any length takes little memory.
+Events of a run are read a page at a time, so a run of any length needs little memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.programs import Owner, this_process
 from retinue.core.run_state import RunState
 from retinue.errors import StateError, UnknownItemError, UnknownRunError, UsageError
-from retinue.log.batch import read_whole, refers
+from retinue.log.batch import has_references, resolve_references
 from retinue.log.database import NO_ROW_LIMIT, connect_to_read, explained, log_file, log_folders
 from retinue.log.migrations import RARE_TYPES
 from retinue.log.replay import Conversation, read_conversation, read_last_turn
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
 
 
-PAGE = 64
-"""Events that are in memory at once."""
+PAGE_EVENTS = 64
+"""The number of events that are in memory at once."""
 
-T = TypeVar("T")
-R = TypeVar("R")
-_IDS = ("id", "parent_id", "root_id")
+Value = TypeVar("Value")
+Row = TypeVar("Row")
+_ID_COLUMNS = ("id", "parent_id", "root_id")
 _PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
     SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN (
         'turn.started', 'model.retrying', 'assistant.ended', 'run.resumed'))
 ORDER BY id"""
-"""After one of these events, text that was streamed before is complete elsewhere, or void."""
+"""After one of these events, text that was streamed before is complete in an event, or invalid."""
 _TOUCHED = "EXISTS (SELECT 1 FROM events WHERE run_id=runs.id AND type='tool.ended' AND instr(events.body, {}) > 0)"
 """A JSON string is equal to a path only in the effect of a call: quotes in texts are escaped."""
 
 
 class _Bodies:
-    """Decodes the bodies of one run in order. A `tools.ended` refers to the results of the calls of its turn, which are
-    kept until then; with `keeps` False each is read again."""
+    """Decodes the bodies of one run in order. A `tools.ended` refers to results of calls of its turn. With `keeps`
+    these are kept until then; otherwise each is read again."""
 
     def __init__(self, reader: LogReader, run_id: str, keeps: bool) -> None:
         self._reader = reader
@@ -59,13 +59,13 @@ class _Bodies:
 
     def decode(self, seq: int, text: str) -> Body:
         try:
-            if refers(text):
-                return read_whole(text, self._result)
+            if has_references(text):
+                return resolve_references(text, self._result)
             body = decode(text)
         except ValueError as error:
             raise StateError(
                 f"Event {seq} of run {self._run_id} in {self._reader.path} cannot be read ({error}).",
-                remedy="The other events are untouched: retinue runs show lists them up to there.",
+                remedy="The other events are intact: retinue runs show lists those before it.",
             ) from error
         if isinstance(body, ToolEnded) and self._keeps:
             self._results[seq] = body.result
@@ -85,7 +85,7 @@ class _Bodies:
 
 
 class LogReader:
-    """One project's log, read-only. Cheap to open; close it, or use it with `with`."""
+    """One project's log, read-only. It is cheap to open. Close it, or use it as a context manager."""
 
     def __init__(self, folder: Path, connection: LogConnection) -> None:
         self.path = log_file(folder)
@@ -95,7 +95,7 @@ class LogReader:
 
     @classmethod
     def open(cls, folder: Path) -> LogReader:
-        """`folder` is the project's state folder; one without a log reads as an empty log."""
+        """Open the log in a project's state folder. A missing log reads as an empty one."""
         return cls(folder, connect_to_read(folder))
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ class LogReader:
         touched: str | None = None,
         limit: int | None = None,
     ) -> list[RunState]:
-        """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
-        whose process died. `before` is the id of a run: only older ones are listed, for the next page.
-        `touched` is a file that they read or wrote; a relative path starts at the folder of each run."""
+        """Return runs, newest first. `states` are present states, so `{"interrupted"}` finds every run whose process
+        died. `before` is the id of a run: only older runs are listed, as the next page. `touched` is a file that they
+        read or wrote; a relative path starts at the folder of each run."""
         filters = {"agent": agent, "parent_id": parent_id, "root_id": root_id, "depth": depth}
         conditions = [f"{name}=?" for name, value in filters.items() if value is not None]
         values: list[object] = [value for value in filters.values() if value is not None]
@@ -137,16 +137,16 @@ class LogReader:
         query = f"{SELECT_RUN} WHERE {where} {{}} ORDER BY created_at DESC, id DESC"
         if states is None or "ended" in states:
             return self._runs([query.format("")], values, states, limit)
-        # A run whose process is gone is live in the log.
+        # The row of a run whose process died has a live state.
         stored = {*states, *LIVE} if "interrupted" in states else states
-        # The index of runs that have not ended needs its own words in the condition. One query for each state
-        # keeps its order, so that only the newest are read.
+        # The index of runs that have not ended is used only if its condition is repeated. One query for each state
+        # keeps the order of the index, so that only the newest rows are read.
         queries = [query.format(f"AND state <> 'ended' AND state='{state}'") for state in sorted(stored)]
         return self._runs(queries, values, states, limit)
 
     def conversations(self, words: Collection[str] = (), limit: int | None = None) -> list[RunState]:
-        """What a person has talked to: main runs, the newest change first. All of `words` stand in the task
-        or the id; upper and lower case are the same for ASCII letters."""
+        """Return main runs, the most recently changed first. Each of `words` occurs in the task or the id; the case of
+        ASCII letters is ignored."""
         conditions = ["parent_id IS NULL", "depth=0"]
         values: list[object] = []
         for word in words:
@@ -159,53 +159,54 @@ class LogReader:
     def _runs(
         self, queries: Sequence[str], values: Sequence[object], states: Collection[State] | None, limit: int | None
     ) -> list[RunState]:
-        """Return the rows of the queries, each of which has the newest first, as runs in that order."""
+        """Return the rows of the queries as runs. Each query and the result have the newest runs first."""
         with explained(self.path):
             owners = self._connection.owners()
             cursors = [self._connection.execute(query, values) for query in queries]
             rows = cursors[0] if len(cursors) == 1 else merge(*cursors, key=_moment, reverse=True)
-            runs = (self._seen(row, owners) for row in rows if self._is_readable(row))
+            runs = (self._read_run(row, owners) for row in rows if self._is_readable(row))
             return list(islice((run for run in runs if states is None or run.state in states), limit))
 
     def tree(self, row: RunState) -> list[RunState]:
-        """Return the run and all that it started, parents before their children."""
+        """Return the run and all runs below it, parents before their children."""
         runs = [row]
-        # The list grows while it is read.
+        # The list grows during the iteration.
         for run in runs:
             runs += reversed(self.list_runs(parent_id=run.id))
         return runs
 
     def named(self, name: str) -> list[RunState]:
-        """Runs that were given this name, newest first."""
+        """Return the runs with this name, newest first."""
         return self._runs([f"{SELECT_RUN} WHERE name=? ORDER BY created_at DESC"], [name], None, None)
 
     def run(self, id_or_prefix: str) -> RunState:
-        """The run of that id, or the only one whose id begins so. Raise UnknownRunError with
-        the nearest ids, UsageError when several fit."""
+        """Return the run with that id, or the only run whose id begins with it. Raise UnknownRunError with the nearest
+        ids, and UsageError if several runs match."""
         prefix = id_or_prefix.strip()
-        # The character after every letter of an id bounds the range that begins with it.
+        # The highest character ends the range of ids that begin with the prefix.
         query = f"{SELECT_RUN} WHERE id=? OR (id>? AND id<?) ORDER BY id LIMIT 6"
         rows = list(filter(self._is_readable, self.select(query, (prefix, prefix, prefix + "\U0010ffff"))))
         rows = [row for row in rows if row["id"] == prefix] or rows
         if not rows or not prefix:
             raise self._unknown(prefix)
         check_unique("runs", prefix, [row["id"] for row in rows])
-        return self._seen(rows[0], self.owners())
+        return self._read_run(rows[0], self.owners())
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
-        """The durable events of a run whose number is above `after`, in order. A long run takes much memory so:
-        see `stream`."""
+        """Return the durable events of a run above number `after`, in order. `stream` needs less memory for a long
+        run."""
         return list(self.stream(run_id, after=after, limit=limit))
 
     def stream(
         self, run_id: str, *, after: int = 0, types: Collection[str] = (), limit: int | None = None, condition: str = ""
     ) -> Iterator[Event]:
-        """Yield the same a page at a time; with `types` only those. `condition` is SQL about `events`."""
+        """Yield the same, read a page at a time; with `types` only events of these types. `condition` is SQL about
+        `events`."""
         for _, event in self.ordered(run_id, types, after=after, limit=limit, condition=condition):
             yield event
 
     def created(self, run_id: str) -> RunCreated | None:
-        """The first event of a run: who it is and what it was asked."""
+        """Return the first event of a run, with its agent, task and options; None if it is missing."""
         first = next(self.stream(run_id, limit=1), None)
         return first.body if first is not None and isinstance(first.body, RunCreated) else None
 
@@ -219,9 +220,9 @@ class LogReader:
         condition: str = "",
         newest_first: bool = False,
     ) -> Iterator[tuple[int, Event]]:
-        """Yield the events of a run above number `after`: those of `types`, or all; at most `limit`. `condition` is SQL
-        that they meet besides. With `newest_first`, all of them the other way round. Each comes with its place in the
-        order of the whole log: numbers of different runs can be compared."""
+        """Yield the events of a run above number `after`: those of `types`, or all; at most `limit`. `condition` is a
+        further condition in SQL. With `newest_first`, `after` is ignored and the order is reversed. Each event comes
+        with its number in the whole log, by which events of different runs can be compared."""
         places = self.select("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,))
         if not places:
             return
@@ -236,11 +237,11 @@ class LogReader:
         if condition:
             conditions += f" AND ({condition})"
         query = f"SELECT id, seq, at, body FROM events WHERE {conditions} ORDER BY {order} LIMIT ?"  # noqa: S608
-        # Without the answers in between, results would gather.
+        # If answers are not read, kept results would accumulate.
         bodies = _Bodies(self, run_id, keeps=not types)
         unread = NO_ROW_LIMIT if limit is None else limit
         while unread > 0:
-            count = min(PAGE, unread)
+            count = min(PAGE_EVENTS, unread)
             rows = self.select(query, (run_id, after, *types, count))
             for number, after, at, body in rows:
                 yield number, Event(run_id, parent_id, root_id, after, at, bodies.decode(after, body))
@@ -249,27 +250,27 @@ class LogReader:
             unread -= count
 
     def newest(self, run_id: str) -> int:
-        """Return the place of a run's newest event in the order of the whole log; 0 without events."""
+        """Return the number of a run's newest event in the whole log; 0 without events."""
         rows = self.select("SELECT id FROM events WHERE run_id=? ORDER BY seq DESC LIMIT 1", (run_id,))
         return int(rows[0][0]) if rows else 0
 
     def partial(self, run_id: str, kind: str = "text") -> str:
-        """Return the text that was shown of an answer which is incomplete, or never was completed."""
+        """Return the streamed text of an unfinished answer."""
         return "".join(row[0] for row in self.select(_PARTIAL, (run_id, kind, run_id)))
 
     def outcome(self, run_id: str) -> Outcome | None:
-        """Return how the run ended; None while it has not, or since it was resumed."""
-        for event in self.ordered(run_id, ("run.ended", "run.resumed"), limit=1, newest_first=True):
-            if isinstance(event[1].body, RunEnded):
-                return event[1].body.outcome
+        """Return how the run ended; None if it has not ended, or was resumed since."""
+        for _, event in self.ordered(run_id, ("run.ended", "run.resumed"), limit=1, newest_first=True):
+            if isinstance(event.body, RunEnded):
+                return event.body.outcome
         return None
 
     def conversation(self, run_id: str) -> Conversation:
-        """The run as it can be taken up again."""
+        """Return the conversation of a run, with which it can be resumed."""
         return read_conversation(self, run_id)
 
     def last_turn(self, run_id: str) -> Conversation:
-        """How a run that is not over was cut off: `unknown`, `unrun` and `partial` of its conversation."""
+        """Return only `unknown`, `unrun` and `partial` of the conversation: how an unfinished run was cut off."""
         return read_last_turn(self, run_id)
 
     def version(self) -> int:
@@ -278,33 +279,33 @@ class LogReader:
             return self._connection.version()
 
     def owners(self) -> dict[str, Owner]:
-        """Return who runs something, by id."""
+        """Return the processes that own runs, by id."""
         with explained(self.path):
             return self._connection.owners()
 
     def select(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """Return the rows of a query, for modules that know tables of their own."""
+        """Return the rows of a query, for modules with their own tables."""
         with explained(self.path):
             return self._connection.execute(query, values).fetchall()
 
     def has_commands(self, owner: str) -> bool:
-        """Return whether there is a command for a run of `owner` that it has not taken yet."""
+        """Return whether there is a command for a run of `owner` that it has not taken."""
         return bool(self.select("SELECT 1 FROM commands WHERE owner=? AND taken_at IS NULL LIMIT 1", (owner,)))
 
     def _is_readable(self, row: Any) -> bool:
-        """Return whether a row is one of a run. In a shared database others may have put there what would be a path
-        elsewhere; it is reported once and left out."""
-        if not self._connection.shared or all(is_valid(row[name], RunId | None) for name in _IDS):
+        """Return whether the ids of a row are valid. In a shared database others may have written ids that would become
+        paths; such a row is reported once and left out."""
+        if not self._connection.shared or all(is_valid(row[name], RunId | None) for name in _ID_COLUMNS):
             return True
         if not self._has_warned:
             self._has_warned = True
-            logging.getLogger("retinue").warning("A run in the database has an id that is none. It is left out.")
+            logging.getLogger("retinue").warning("A run in the database has an invalid id. It is left out.")
         return False
 
-    def _seen(self, row: Any, owners: dict[str, Owner]) -> RunState:
+    def _read_run(self, row: Any, owners: dict[str, Owner]) -> RunState:
         state: State = row["state"]
         owner = owners.get(row["owner"])
-        # One that is queued and has no owner was offered to others: nobody has it yet.
+        # A queued run without an owner was offered to workers, and no worker has taken it.
         if state in LIVE and not (state == "queued" and row["owner"] is None):
             if self._here is None:
                 self._here = this_process()
@@ -325,8 +326,8 @@ def _moment(row: Any) -> tuple[float, str]:
     return row["created_at"], row["id"]
 
 
-def readable(rows: Iterable[R], read: Callable[[R], T]) -> list[T]:
-    """Return what `read` returns for each row. A row that cannot be read is left out, with a warning."""
+def readable(rows: Iterable[Row], read: Callable[[Row], Value]) -> list[Value]:
+    """Return the result of `read` for each row. An unreadable row is left out with a warning."""
     values = []
     for row in rows:
         try:
@@ -337,28 +338,28 @@ def readable(rows: Iterable[R], read: Callable[[R], T]) -> list[T]:
 
 
 def check_unique(noun: str, beginning: str, ids: Sequence[str]) -> None:
-    """Raise UsageError where several ids begin so."""
+    """Raise UsageError if several ids begin with `beginning`."""
     if len(ids) > 1:
         message = f"Several {noun} begin with '{beginning}': {', '.join(ids)}."
         raise UsageError(message, remedy="Give more of the id.")
 
 
-def everywhere(home: Path, read: Callable[[LogReader], T]) -> list[tuple[Path, T]]:
-    """Return what `read` returns for the log of every project under `home` (RETINUE_HOME). A log that
-    cannot be read hides no other."""
-    results: list[tuple[Path, T]] = []
+def everywhere(home: Path, read: Callable[[LogReader], Value]) -> list[tuple[Path, Value]]:
+    """Return the result of `read` for the log of every project under `home` (RETINUE_HOME). Unreadable logs are left
+    out."""
+    results: list[tuple[Path, Value]] = []
     for folder in log_folders(home):
         with contextlib.suppress(StateError), LogReader.open(folder) as reader:
             results.append((folder, read(reader)))
     return results
 
 
-def find_anywhere(home: Path, first: Path | None, find: Callable[[LogReader], T]) -> list[tuple[Path, T]]:
-    """Return what `find` returns, with its project folder: of `first` alone where it has one, else of all projects.
-    Raise as `find` does, UnknownRunError and UnknownItemError only where no project has one. Another project's
-    unreadable log is passed over."""
+def find_anywhere(home: Path, first: Path | None, find: Callable[[LogReader], Value]) -> list[tuple[Path, Value]]:
+    """Return the results of `find` with their project folders: only that of `first` if it has one, else those of all
+    projects. Raise what `find` raises; UnknownRunError and UnknownItemError only if no project has a result. Other
+    projects' unreadable logs are left out."""
     unknown: UnknownRunError | UnknownItemError | None = None
-    results: list[tuple[Path, T]] = []
+    results: list[tuple[Path, Value]] = []
     for folder in dict.fromkeys(([] if first is None else [first]) + log_folders(home)):
         try:
             with LogReader.open(folder) as reader:
@@ -376,8 +377,8 @@ def find_anywhere(home: Path, first: Path | None, find: Callable[[LogReader], T]
 
 
 def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunState]:
-    """Return the project folder and row of a run: the one in `first` if it has one, else the only one anywhere. Raise
-    as `LogReader.run`."""
+    """Return the project folder and the row of a run: from `first` if it has the run, else from any project. Raise as
+    `LogReader.run`."""
     runs = find_anywhere(home, first, lambda reader: reader.run(id_or_prefix))
     if not runs:
         raise UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")

@@ -1,12 +1,12 @@
-"""Rebuild the conversation of a run from its events, which may stop anywhere.
+"""Rebuilding the conversation of a run from its events, which may stop anywhere.
 
 A process can die between any two events. The result is always a conversation that a model accepts: every tool call of
-an assistant message is answered exactly once, in call order, and no call that finished is asked for again. For a call
-that never reported, the result states what is known of it.
+an assistant message has exactly one result, in call order, and the model need not repeat a finished call. For a call
+without a recorded end, the result states what is known about it.
 
-From the log, a conversation is rebuilt without reading what it no longer needs. A compaction replaces all messages
-before it, and going back leaves a part of the conversation behind: answers and outputs of those events are not read. So
-a run takes as much memory as its conversation does, and a conversation no more than a model can be told.
+Unneeded events are not read from the log. A compaction replaces all messages before it, and a return to an earlier
+point drops the events after that point: their answers and outputs are not read. So a run needs as much memory as its
+conversation, which is limited to what a model can read.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 
 MAX_ARGUMENT_CHARACTERS = 120
-MAX_PATHS = 20
+MAX_NAMED_PATHS = 20
 MIN_REMOVED_CHARACTERS = 400
 _NO_MESSAGES: tuple[Message, ...] = ()
-_OF_CALLS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
-_SETTLING = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
+_CALL_EVENTS = frozenset({ToolStarted, ToolEnded, InboxOpened, InboxClosed})
+_SETTLING_EVENTS = frozenset({TurnStarted, RunResumed, RunEnded, Compacted})
 
 
 class OpenCalls:
@@ -62,7 +62,7 @@ class OpenCalls:
         self.calls = message.tool_calls
         self._started: dict[str, int] = {}
         self._ended: dict[str, list[ToolResult]] = {}
-        self._held: dict[str, int] = {}
+        self._asking: dict[str, int] = {}
 
     def take(self, body: Body) -> None:
         match body:
@@ -73,7 +73,7 @@ class OpenCalls:
             case InboxOpened() | InboxClosed():
                 if body.call_id is not None:
                     change = 1 if isinstance(body, InboxOpened) else -1
-                    self._held[body.call_id] = self._held.get(body.call_id, 0) + change
+                    self._asking[body.call_id] = self._asking.get(body.call_id, 0) + change
             case _:
                 pass
 
@@ -81,9 +81,9 @@ class OpenCalls:
         self._ended.setdefault(result.call_id, []).append(result)
 
     def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
-        """Return one result for every call, in call order: the recorded one; for a call that started and never
-        reported, that its effect is unknown; for the rest, also those that waited for a person, that they were not run.
-        The second and third value are the calls of those two kinds."""
+        """Return one result for every call, in call order: the recorded result; for a call that started and has no
+        recorded end, that its effect is unknown; for all other calls, that they were not run. The second and the third
+        value are the calls of the last two kinds."""
         ended = {call_id: list(results) for call_id, results in self._ended.items()}
         running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
         results: list[ToolResult] = []
@@ -92,7 +92,7 @@ class OpenCalls:
         for call in self.calls:
             if ended.get(call.id):
                 results.append(ended[call.id].pop(0))
-            elif self._held.get(call.id, 0) > 0:
+            elif self._asking.get(call.id, 0) > 0:
                 unrun.append(call)
                 results.append(_answer(call, _UNASKED))
             elif running.get(call.id, 0) > 0:
@@ -106,20 +106,20 @@ class OpenCalls:
 
 
 class MessageStream:
-    """Takes the events of one run in order."""
+    """Turns the events of one run into messages, in order."""
 
     def __init__(self) -> None:
         self.pending: OpenCalls | None = None
-        """The calls of the last answer, while they have no results."""
+        """The calls of the last answer while they have no results."""
 
     def take(self, body: Body) -> Sequence[Message]:
         """Return the messages that an event adds."""
         kind = type(body)
-        if kind in _OF_CALLS:
+        if kind in _CALL_EVENTS:
             if self.pending is not None:
                 self.pending.take(body)
             return _NO_MESSAGES
-        if kind in _SETTLING:
+        if kind in _SETTLING_EVENTS:
             return self.settle()
         match body:
             case AssistantEnded(_, message):
@@ -129,13 +129,13 @@ class MessageStream:
             case ToolsEnded(results):
                 self.pending = None
                 return [results]
-            case MessageAdded(words):
-                return [*self.settle(), words]
+            case MessageAdded(message):
+                return [*self.settle(), message]
             case _:
                 return _NO_MESSAGES
 
     def settle(self) -> Sequence[Message]:
-        """Return results for calls that will never report: the run ended, or goes on without them."""
+        """Return results for calls without a recorded end, because the run has ended or continues without them."""
         if self.pending is None:
             return _NO_MESSAGES
         message, self.pending = self.pending.settle()[0], None
@@ -143,7 +143,7 @@ class MessageStream:
 
 
 def describe_call(call: ToolCall) -> str:
-    """`bash(command='make test')`: a call as one short line."""
+    """Return a call as one short line, such as `bash(command='make test')`."""
     if call.broken is not None:
         return f"{call.name}({_short(call.broken)})"
     first = list(call.arguments.items())[:4]
@@ -172,10 +172,10 @@ def _short(value: Any) -> str:
 
 
 class Conversation(Struct, kw_only=True):
-    """The conversation of a run. `turn` is the number of the last turn whose answer is complete.
+    """The conversation of a run. `turn` is the number of the last turn with a complete answer.
 
-    `unknown` are calls that started and never reported, `unrun` those that never began; both are of the last turn and
-    are answered in `messages`. `partial` is text that was shown of an answer that was never completed.
+    `unknown` are calls that started and have no recorded end, `unrun` calls that never began. Both belong to the last
+    turn and have results in `messages`. `partial` is the streamed text of an unfinished answer.
     """
 
     created: RunCreated | None = None
@@ -189,63 +189,64 @@ class Conversation(Struct, kw_only=True):
     unrun: tuple[ToolCall, ...] = ()
     partial: str = ""
     outcome: Outcome | None = None
-    """How the run ended; None while it has not, or once it was resumed."""
+    """The outcome of the run; None if it has not ended, or was resumed since."""
 
 
 def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
-    """Rebuild the conversation. `events` may stop anywhere; `partial` is what the log holds of
-    the answer that was being written (`Reader.partial`)."""
+    """Rebuild the conversation from events, which may stop anywhere. `partial` is the streamed text of an unfinished
+    answer (`LogReader.partial`)."""
     events = list(events)
     rebuilding = Rebuilding()
     branch = {event.seq for event in current_branch([event for event in events if isinstance(event, Event)])}
     for event in events:
         if isinstance(event, Event):
-            rebuilding.take(event.body, spoken=event.seq in branch)
+            rebuilding.take(event.body, on_branch=event.seq in branch)
         else:
             rebuilding.take(event)
     return rebuilding.done(partial)
 
 
 def current_branch(events: Sequence[Event]) -> list[Event]:
-    """Return the events that the conversation consists of now: without those that a person went back behind."""
-    kept: list[Event] = []
+    """Return the events of the present conversation, without those that a person dropped by returning to an earlier
+    point."""
+    branch: list[Event] = []
     newest: int | None = None
     for event in reversed(events):
         if newest is not None and event.seq > newest:
             continue
-        kept.append(event)
+        branch.append(event)
         newest = event.body.to if isinstance(event.body, Rewound) else None
-    kept.reverse()
-    return kept
+    branch.reverse()
+    return branch
 
 
 class Rebuilding(Conversation, kw_only=True):
-    """A conversation that grows event by event. With `output_kept`, the oldest outputs of tools are removed when they
-    have more characters together: no model reads so much at once, and each would take memory."""
+    """A conversation that grows event by event. If its tool outputs have more than `max_output` characters, the oldest
+    ones are removed: no model can read so much at once, and they would use memory."""
 
-    output_kept: int | None = None
+    max_output: int | None = None
     output: int = 0
-    """Characters of tool outputs in the messages."""
+    """The number of characters of tool outputs in the messages."""
     shortened: int = 0
-    """So many of the oldest messages have no long outputs any more."""
+    """The number of oldest messages whose long outputs were removed."""
     history: list[Message] = []
     stream: MessageStream = field(default_factory=MessageStream)
     unpaid: Usage = NOTHING
-    """Spent in a turn whose end was not recorded."""
-    remnant: bool = False
-    """Whether the last message is what a failed answer left."""
+    """The usage of a turn whose end was not recorded."""
+    ends_with_failed_answer: bool = False
+    """Whether the last message is the text of a failed answer."""
     is_rewound: bool = False
     """Whether the newest event is a return to an earlier point."""
     undone: list[Undone] = []
-    """Undone changes of files that the model has not been told of."""
+    """Undone changes of files that the model has not been told about."""
 
-    def take(self, body: Body, *, spoken: bool = True) -> None:
-        """Take in the next event. It is `spoken` unless a person went back behind it."""
+    def take(self, body: Body, *, on_branch: bool = True) -> None:
+        """Add the next event. Unless it is `on_branch`, a person has dropped it by returning to an earlier point."""
         self.count(body)
-        if spoken:
-            self.say(body)
+        if on_branch:
+            self.add(body)
 
-    def say(self, body: Body) -> None:
+    def add(self, body: Body) -> None:
         self.is_rewound = isinstance(body, Rewound)
         match body:
             case AssistantEnded():
@@ -258,19 +259,19 @@ class Rebuilding(Conversation, kw_only=True):
                 self.history = closed(body.messages)
                 self.output = sum(map(_output_of, self.history))
                 self.shortened = 0
-                self.stream.pending, self.remnant = None, False
+                self.stream.pending, self.ends_with_failed_answer = None, False
             case MessageAdded():
-                self.remnant = False
+                self.ends_with_failed_answer = False
             case Undone():
                 self.undone.append(body)
             case _:
                 pass
-        self.enter(self.stream.take(body))
+        self.append(self.stream.take(body))
         if isinstance(body, Rewound):
-            self.enter(self.stream.settle())
-            self.history += _told_of_changes(body.changed, _STILL_CHANGED)
+            self.append(self.stream.settle())
+            self.history += _notify_changes(body.changed, _STILL_CHANGED)
         elif isinstance(body, RunResumed):
-            self.history += _told(self.undone)
+            self.history += _notify_undone(self.undone)
             self.undone = []
 
     def count(self, body: Body) -> None:
@@ -296,15 +297,15 @@ class Rebuilding(Conversation, kw_only=True):
                 pass
 
     def answer(self, body: AssistantEnded) -> None:
-        self.enter(self.stream.settle())
-        if self.remnant:
+        self.append(self.stream.settle())
+        if self.ends_with_failed_answer:
             self.history.pop()
-        message = entering(body.message)
-        self.remnant = bool(message.content) and _failed(body.message)
+        message = without_failed_calls(body.message)
+        self.ends_with_failed_answer = bool(message.content) and _failed(body.message)
         if message.content:
-            self.enter(self.stream.take(replace(body, message=message)))
+            self.append(self.stream.take(replace(body, message=message)))
 
-    def enter(self, messages: Iterable[Message]) -> None:
+    def append(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self.history.append(message)
             if isinstance(message, ToolMessage):
@@ -312,21 +313,21 @@ class Rebuilding(Conversation, kw_only=True):
                 self.shorten(self.history[-1])
 
     def shorten(self, newest: Message) -> None:
-        """Count the newest message, and take out what has become too much."""
+        """Count the output of the newest message, and remove the oldest outputs above the limit."""
         self.output += _output_of(newest)
-        while self.output_kept is not None and self.output > self.output_kept and self.shortened < len(self.history):
+        while self.max_output is not None and self.output > self.max_output and self.shortened < len(self.history):
             old = self.history[self.shortened]
             self.history[self.shortened] = _without_output(old)
             self.output -= _output_of(old)
             self.shortened += 1
 
     def done(self, partial: str) -> Conversation:
-        # After a return, the text that was being written belongs to the part that was left.
+        # After a return to an earlier point, the streamed text belongs to the dropped part.
         self.partial = "" if self.is_rewound else partial
         if self.stream.pending is not None:
             message, self.unknown, self.unrun = self.stream.pending.settle()
             self.history.append(message)
-        self.messages = (*self.history, *_told(self.undone))
+        self.messages = (*self.history, *_notify_undone(self.undone))
         self.usage += self.unpaid
         return Conversation(**{name: getattr(self, name) for name in Conversation.__struct_fields__})
 
@@ -334,11 +335,11 @@ class Rebuilding(Conversation, kw_only=True):
 def _output_of(message: Message) -> int:
     if not isinstance(message, ToolMessage):
         return 0
-    return sum(_size(part) for result in message.results for part in result.content)
+    return sum(_size(content) for result in message.results for content in result.content)
 
 
-def _size(part: Content) -> int:
-    return len(part.text) if isinstance(part, Text) else len(part.data)
+def _size(content: Content) -> int:
+    return len(content.text) if isinstance(content, Text) else len(content.data)
 
 
 def _without_output(message: Message) -> Message:
@@ -347,8 +348,8 @@ def _without_output(message: Message) -> Message:
     results = []
     for result in message.results:
         size = sum(map(_size, result.content))
-        gone = (Text(f"[Output removed to save space: {size} characters.]"),)
-        results.append(result if size <= MIN_REMOVED_CHARACTERS else replace(result, content=gone))
+        placeholder = (Text(f"[Output removed to save space: {size} characters.]"),)
+        results.append(result if size <= MIN_REMOVED_CHARACTERS else replace(result, content=placeholder))
     return ToolMessage(tuple(results))
 
 
@@ -359,24 +360,24 @@ _STILL_CHANGED = (
 )
 
 
-def _told(undone: list[Undone]) -> list[Message]:
-    """Tell the model that its files are no longer as it left them."""
-    return _told_of_changes([path for body in undone for path in (*body.restored, *body.removed)], _UNDONE)
+def _notify_undone(undone: list[Undone]) -> list[Message]:
+    """Return the notification that changes of files were undone, if any."""
+    return _notify_changes([path for body in undone for path in (*body.restored, *body.removed)], _UNDONE)
 
 
-def _told_of_changes(paths: Sequence[str], text: str) -> list[Message]:
+def _notify_changes(paths: Sequence[str], text: str) -> list[Message]:
     if not paths:
         return []
-    more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
-    return [user(text.format(", ".join(paths[:MAX_PATHS]) + more), "notification")]
+    unnamed = f" and {len(paths) - MAX_NAMED_PATHS} more" if len(paths) > MAX_NAMED_PATHS else ""
+    return [user(text.format(", ".join(paths[:MAX_NAMED_PATHS]) + unnamed), "notification")]
 
 
-def entering(message: AssistantMessage) -> AssistantMessage:
-    """What of an answer enters the conversation: all of it, except the calls of one that failed.
-    They were not run. An answer without content does not enter at all."""
+def without_failed_calls(message: AssistantMessage) -> AssistantMessage:
+    """Return an answer as the conversation contains it: without calls if the answer failed, because they were not
+    run."""
     if not _failed(message) or not message.tool_calls:
         return message
-    return replace(message, content=tuple(part for part in message.content if not isinstance(part, ToolCall)))
+    return replace(message, content=tuple(content for content in message.content if not isinstance(content, ToolCall)))
 
 
 def _failed(message: AssistantMessage) -> bool:
@@ -384,7 +385,7 @@ def _failed(message: AssistantMessage) -> bool:
 
 
 def closed(messages: Iterable[Message]) -> list[Message]:
-    """`messages` with every tool call answered once, in order, and no answer without its call."""
+    """Return `messages` with exactly one result for every tool call, in order, and no result without its call."""
     result: list[Message] = []
     pending: OpenCalls | None = None
     for message in messages:
@@ -406,17 +407,17 @@ def closed(messages: Iterable[Message]) -> list[Message]:
 
 
 MAX_OUTPUT_CHARACTERS = 4_000_000
-"""Characters of tool outputs in a conversation; the oldest go first. No model reads as many at once."""
+"""The limit of tool outputs in a conversation; the oldest are removed first. No model can read so much at once."""
 _LONG_EVENTS = ("message.added", "assistant.ended", "tool.started", "tool.ended", "tools.ended", "run.compacted")
-"""Events that may be long, and of which only the conversation needs more than their number."""
+"""Events that may be long. Outside of the conversation only their number is needed."""
 
-Kinds = Sequence[tuple[int, str]]
+EventTypes = Sequence[tuple[int, str]]
 """Number and type of each event of a run."""
 Ranges = list[tuple[int, int]]
 
 
-class _Needed(Struct, frozen=True):
-    """Which events of `_LONG_EVENTS` are read: those inside of `ranges`, and `single` ones."""
+class _NeededEvents(Struct, frozen=True):
+    """The events of `_LONG_EVENTS` that are read: those inside of `ranges`, and `single` ones."""
 
     ranges: Ranges
     single: list[int]
@@ -425,47 +426,49 @@ class _Needed(Struct, frozen=True):
         return any(first <= seq <= last for first, last in self.ranges) or seq in self.single
 
     def condition(self) -> str:
-        spoken = ", ".join(f"'{kind}'" for kind in _LONG_EVENTS)
-        parts = [f"type NOT IN ({spoken})", *(f"seq BETWEEN {first} AND {last}" for first, last in self.ranges)]
+        """Return the SQL condition for these events and all short ones."""
+        long_types = ", ".join(f"'{kind}'" for kind in _LONG_EVENTS)
+        conditions = [f"type NOT IN ({long_types})"]
+        conditions += [f"seq BETWEEN {first} AND {last}" for first, last in self.ranges]
         if self.single:
-            parts.append(f"seq IN ({', '.join(map(str, self.single))})")
-        return " OR ".join(parts)
+            conditions.append(f"seq IN ({', '.join(map(str, self.single))})")
+        return " OR ".join(conditions)
 
 
 def read_conversation(reader: LogReader, run_id: str) -> Conversation:
-    """Return the run as it can be taken up again."""
-    kinds = _kinds(reader, run_id)
-    if kinds and kinds[-1][1] == "run.pruned":
+    """Return the conversation of a run, with which it can be resumed. Raise StateError for a pruned run."""
+    types = _read_types(reader, run_id)
+    if types and types[-1][1] == "run.pruned":
         raise StateError(
-            f"Run {run_id} cannot go on: its events were removed to save space.",
-            remedy=f"Start a new run. How it ended and what it used: retinue runs show {run_id}",
+            f"Run {run_id} cannot be resumed: its events were removed to save space.",
+            remedy=f"Start a new run. Its outcome and usage: retinue runs show {run_id}",
         )
-    branch = _branch(reader, run_id, kinds)
-    needed = _needed(kinds, branch)
-    rebuilding = Rebuilding(output_kept=MAX_OUTPUT_CHARACTERS)
-    unread = [kind for seq, kind in kinds if kind in _LONG_EVENTS and seq not in needed]
+    branch = _read_branch_ranges(reader, run_id, types)
+    needed = _find_needed(types, branch)
+    rebuilding = Rebuilding(max_output=MAX_OUTPUT_CHARACTERS)
+    unread = [kind for seq, kind in types if kind in _LONG_EVENTS and seq not in needed]
     rebuilding.tool_uses = unread.count("tool.ended")
     rebuilding.compactions = unread.count("run.compacted")
     for event in reader.stream(run_id, condition=needed.condition()):
-        rebuilding.take(event.body, spoken=any(first <= event.seq <= last for first, last in branch))
+        rebuilding.take(event.body, on_branch=any(first <= event.seq <= last for first, last in branch))
     return rebuilding.done(reader.partial(run_id))
 
 
 def read_branch(
-    reader: LogReader, run_id: str, types: Collection[str] = (), most: int | None = None
+    reader: LogReader, run_id: str, types: Collection[str] = (), limit: int | None = None
 ) -> Iterator[Event]:
-    """Yield the events that the conversation consists of now, newest first: those of `types`, or all; at most `most`.
-    Only as many are read as are taken, and none of `tools.ended`, which only repeats the ends of the calls."""
-    ranges = _branch(reader, run_id, _kinds(reader, run_id))
+    """Yield the events of the present conversation, newest first: those of `types`, or all; at most `limit`. Events are
+    read only as they are consumed. `tools.ended` is left out, because it repeats the ends of the calls."""
+    ranges = _read_branch_ranges(reader, run_id, _read_types(reader, run_id))
     within = " OR ".join(f"seq BETWEEN {first} AND {last}" for first, last in ranges)
     condition = f"type!='tools.ended' AND ({within})"
-    for _, event in reader.ordered(run_id, types, limit=most, condition=condition, newest_first=True):
+    for _, event in reader.ordered(run_id, types, limit=limit, condition=condition, newest_first=True):
         yield event
 
 
 def read_last_turn(reader: LogReader, run_id: str) -> Conversation:
-    """Return how the run was cut off, from its last answer on: `unknown`, `unrun` and `partial` are those of the
-    whole conversation."""
+    """Return the conversation from the last answer on. Its `unknown`, `unrun` and `partial` are those of the complete
+    conversation."""
     last = reader.select(
         "SELECT seq FROM events WHERE run_id=? AND type='assistant.ended' ORDER BY seq DESC LIMIT 1", (run_id,)
     )
@@ -475,23 +478,23 @@ def read_last_turn(reader: LogReader, run_id: str) -> Conversation:
     return rebuilding.done(reader.partial(run_id))
 
 
-def _kinds(reader: LogReader, run_id: str) -> Kinds:
+def _read_types(reader: LogReader, run_id: str) -> EventTypes:
     return reader.select("SELECT seq, type FROM events WHERE run_id=? ORDER BY seq", (run_id,))
 
 
-def _branch(reader: LogReader, run_id: str, kinds: Kinds) -> Ranges:
-    """Return the ranges of events that the conversation consists of now, in order."""
+def _read_branch_ranges(reader: LogReader, run_id: str, types: EventTypes) -> Ranges:
+    """Return the ranges of events of the present conversation, in order."""
     returns = {}
-    if any(kind == "run.rewound" for _, kind in kinds):
+    if any(kind == "run.rewound" for _, kind in types):
         for event in reader.stream(run_id, types=("run.rewound",)):
             if isinstance(event.body, Rewound):
                 returns[event.seq] = event.body.to
-    return branch_ranges(returns, kinds[-1][0] if kinds else 0)
+    return branch_ranges(returns, types[-1][0] if types else 0)
 
 
 def branch_ranges(returns: Mapping[int, int], last: int) -> Ranges:
-    """Return the ranges of events up to `last` that count, in order. `returns` are the numbers of the returns to an
-    earlier event, each with the number of that event."""
+    """Return the ranges of events up to `last` that belong to the conversation, in order. `returns` has the number of
+    each return to an earlier point, with the number of the event returned to."""
     ranges: Ranges = []
     for seq in sorted(returns, reverse=True):
         if seq <= last:
@@ -501,21 +504,21 @@ def branch_ranges(returns: Mapping[int, int], last: int) -> Ranges:
     return ranges[::-1]
 
 
-def _needed(kinds: Kinds, branch: Ranges) -> _Needed:
-    """Return what is read of the events that the conversation is made of, and of answers that no turn has counted."""
+def _find_needed(types: EventTypes, branch: Ranges) -> _NeededEvents:
+    """Return the long events of the present conversation, and answers whose usage no turn has counted."""
     start = 1
-    for seq, kind in kinds:
+    for seq, kind in types:
         if kind == "run.compacted" and any(first <= seq <= last for first, last in branch):
             start = seq
     ranges = [(max(first, start), last) for first, last in branch if last >= start]
     single: list[int] = []
     answer = 0
-    for seq, kind in kinds:
+    for seq, kind in types:
         if kind == "turn.ended":
             answer = 0
         elif kind in ("assistant.ended", "run.ended"):
             if answer:
                 single.append(answer)
             answer = seq if kind == "assistant.ended" else 0
-    newest = [seq for seq, kind in kinds if kind == "assistant.ended"][-1:]
-    return _Needed(ranges, sorted({*single, *newest}))
+    newest = [seq for seq, kind in types if kind == "assistant.ended"][-1:]
+    return _NeededEvents(ranges, sorted({*single, *newest}))

@@ -1,8 +1,7 @@
-"""Jobs of the project in its log: what is to run when, and which process fired which slot.
+"""The scheduled jobs of a project in its log, and the slots that processes have fired.
 
-A slot is claimed in one transaction that also moves the job to its next slot and writes the slot
-down, so of several processes exactly one fires it, and a slot of the past is never fired again,
-whatever clocks do.
+A slot is claimed in one transaction, which also moves the job to its next slot and records the slot. So exactly one of
+several processes fires it, and a past slot is never fired again, even if clocks change.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ Result = Literal["fired", "missed", "overlap", "error"]
 
 
 class ScheduledJob(Struct, frozen=True, kw_only=True):
-    """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` go
-    with the call (model, thinking, max_turns, isolated, isolation). `next_at` is None when
-    nothing is due any more. `runs` counts starts, `skipped` slots that were passed over."""
+    """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` are those of the call
+    (model, thinking, max_turns, isolated, isolation). `next_at` is None if no slot is left. `runs` is the number of
+    started runs, `skipped` that of skipped slots."""
 
     id: RunId
     name: Text
@@ -71,7 +70,7 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM schedules"  # noqa: S608
 
 
 class Orphan(Struct, frozen=True):
-    """A slot that was claimed and whose run never began."""
+    """A slot that was claimed but whose run never began."""
 
     job: ScheduledJob
     slot: float
@@ -82,12 +81,12 @@ class Orphan(Struct, frozen=True):
 # Inside `Log.transact`, or a transaction of another connection
 
 
-def add(connection: LogConnection, job: ScheduledJob, most: int) -> ScheduledJob:
-    """Raise UsageError for a name that is taken, and when there are too many jobs."""
+def add(connection: LogConnection, job: ScheduledJob, max_jobs: int) -> ScheduledJob:
+    """Store a new job. Raise UsageError for a duplicate name or too many jobs."""
     if connection.execute("SELECT 1 FROM schedules WHERE name=?", (job.name,)).fetchone():
         raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
-    if connection.execute("SELECT count(*) FROM schedules WHERE enabled").fetchone()[0] >= most:
-        raise UsageError(f"There are {most} jobs already, which is the most.", remedy="See: retinue schedule list")
+    if connection.execute("SELECT count(*) FROM schedules WHERE enabled").fetchone()[0] >= max_jobs:
+        raise UsageError(f"There are {max_jobs} jobs, which is the limit.", remedy="See: retinue schedule list")
     options = orjson.dumps(dict(job.options)).decode()
     if len(job.prompt) > MAX_TEXT_CHARACTERS or len(options) > MAX_JSON_CHARACTERS:
         raise UsageError(
@@ -104,13 +103,13 @@ def remove(connection: LogConnection, job_id: str) -> bool:
 
 
 def enable(connection: LogConnection, job_id: str, enabled: bool, next_at: float | None) -> bool:
-    """Switching on again goes on with `next_at`: what was due meanwhile is not made up for."""
+    """Enable or disable a job. An enabled job continues with `next_at`, and slots before are not made up for."""
     query = "UPDATE schedules SET enabled=?, next_at=? WHERE id=?"
     return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
 
 
 def move(connection: LogConnection, job: ScheduledJob) -> None:
-    """Let the next slot of a job come earlier than the table has it, as `job` says."""
+    """Move the next slot of a job to the earlier time in `job`."""
     connection.execute(
         "UPDATE schedules SET next_at=?, anchor=?, at=? WHERE id=? AND next_at>? AND enabled",
         (job.next_at, job.anchor, job.at, job.id, job.next_at),
@@ -127,15 +126,15 @@ def claim(
     owner: str,
     now: float,
     run_id: str | None = None,
-    passed: int = 0,
+    skipped: int = 0,
 ) -> bool:
-    """Take the job from `job.next_at`, where the caller saw it, to `next_at`. True for the one
-    process that does; `passed` slots were not fired. A job without a next slot is over. `run_id`
-    is the run that is to start now: if it is never seen, its process died before it could."""
+    """Claim a slot: move the job from `job.next_at`, as the caller read it, to `next_at`. Return True in exactly one
+    process. `skipped` is the number of slots that were not fired. A job without a next slot is over. `run_id` is the id
+    of the run to start: if the log never has this run, the process died before its start."""
     moved = connection.execute(
         "UPDATE schedules SET next_at=?, enabled=?, skipped=skipped+?, last_at=CASE WHEN ? THEN ? ELSE last_at END, "
         "runs=runs+? WHERE id=? AND next_at IS ? AND enabled",
-        (next_at, next_at is not None, passed, result == "fired", now, int(result == "fired"), job.id, job.next_at),
+        (next_at, next_at is not None, skipped, result == "fired", now, int(result == "fired"), job.id, job.next_at),
     )
     if moved.rowcount != 1:
         return False
@@ -147,7 +146,7 @@ def claim(
 
 
 def record(connection: LogConnection, job_id: str, slot: float, run_id: str | None, error: str | None) -> None:
-    """What became of a slot that was claimed: the run it started, or why it could not."""
+    """Record the result of a claimed slot: the run that it started, or an error."""
     connection.execute(
         "UPDATE schedules SET last_run=coalesce(?, last_run), last_error=? WHERE id=?", (run_id, error, job_id)
     )
@@ -157,7 +156,7 @@ def record(connection: LogConnection, job_id: str, slot: float, run_id: str | No
 
 
 def reclaim(connection: LogConnection, orphan: Orphan, owner: str, result: Result, now: float) -> bool:
-    """Take over a slot whose process died before its run began. True for one process."""
+    """Take over a slot whose process died before its run began. Return True in exactly one process."""
     query = "UPDATE schedule_slots SET owner=?, at=?, result=? WHERE job_id=? AND slot=? AND owner=?"
     values = (owner, now, result, orphan.job.id, orphan.slot, orphan.owner)
     return connection.execute(query, values).rowcount == 1
@@ -167,7 +166,7 @@ def reclaim(connection: LogConnection, orphan: Orphan, owner: str, result: Resul
 
 
 def jobs(reader: LogReader) -> list[ScheduledJob]:
-    """All of the project, those that are due first first."""
+    """Return all jobs of the project, in the order of their next slots."""
     return readable(reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at"), _read_job)
 
 
@@ -175,22 +174,22 @@ def due(reader: LogReader, now: float) -> list[ScheduledJob]:
     return readable(reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,)), _read_job)
 
 
-def find(reader: LogReader, wanted: str) -> ScheduledJob:
-    """Return the job of that id or name, or the only one whose id begins so. Raise UnknownJobError, UsageError."""
+def find(reader: LogReader, id_or_name: str) -> ScheduledJob:
+    """Return the job with that id or name, or the only job whose id begins so. Raise UnknownJobError or UsageError."""
     all_jobs = jobs(reader)
     matches = (
-        [job for job in all_jobs if wanted == job.id]
-        or [job for job in all_jobs if wanted == job.name]
-        or [job for job in all_jobs if wanted and job.id.startswith(wanted)]
+        [job for job in all_jobs if id_or_name == job.id]
+        or [job for job in all_jobs if id_or_name == job.name]
+        or [job for job in all_jobs if id_or_name and job.id.startswith(id_or_name)]
     )
-    check_unique("jobs", wanted, [job.id for job in matches])
+    check_unique("jobs", id_or_name, [job.id for job in matches])
     if not matches:
-        raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
+        raise UnknownJobError(f"There is no job '{id_or_name}' here.", remedy="See: retinue schedule list")
     return matches[0]
 
 
 def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
-    """Slots whose run was never seen because their process died first."""
+    """Return the claimed slots of dead processes whose run is not in the log."""
     rows = reader.select(
         "SELECT job_id, slot, run_id, owner FROM schedule_slots AS slots WHERE result='fired' "
         "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id=slots.run_id)"
@@ -202,13 +201,13 @@ def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     return [
         Orphan(jobs_by_id[job_id], slot, run_id, owner)
         for job_id, slot, run_id, owner in rows
-        # A live owner may still be about to start the run.
+        # A live owner may be about to start the run.
         if job_id in jobs_by_id and owner not in alive and is_valid(run_id, RunId)
     ]
 
 
 def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:
-    """The newest slots of a job: when, what became of it, which run."""
+    """Return the newest slots of a job: time, result and run id."""
     query = "SELECT slot, result, run_id FROM schedule_slots WHERE job_id=? ORDER BY slot DESC LIMIT ?"
     return [(row[0], row[1], row[2]) for row in reader.select(query, (job_id, limit))]
 

@@ -1,9 +1,9 @@
-"""The log of one project as a SQLite file: opening it, writing many rows, and explaining its errors.
+"""The log of one project as a SQLite file: opening it and writing many rows.
 
-It is `RETINUE_HOME/projects/<project>/log.db`: one file per project keeps projects from waiting for each other, and
-removing a project's state is removing its folder. WAL mode lets readers and one writer work at once;
-`synchronous=NORMAL` means a killed process loses nothing that was committed, and a power cut can cost the last
-commits but never the file.
+The file is `RETINUE_HOME/projects/<project>/log.db`. With one file per project, projects do not wait for each other,
+and removing a project's folder removes its state. In WAL mode, readers and one writer can work at the same time. With
+`synchronous=NORMAL`, a killed process loses no committed event; a power failure can lose the last commits but not the
+file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
 from retinue.settings.places import private_folder
 
 _STATEMENT_ROWS = (512, 64, 8, 1)
-"""Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
-event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
-keeps statements of these few sizes compiled."""
-_UPDATES_FROM = (3, 33)
-"""The version of SQLite that can change rows by a list of values."""
+"""The numbers of rows in one statement. After each statement the thread waits for the interpreter's lock: five
+milliseconds beside a busy event loop, so a thousand single rows would take five seconds. SQLite keeps the statements of
+these sizes compiled."""
+_MIN_UPDATE_FROM_VERSION = (3, 33)
+"""The first version of SQLite with `UPDATE … FROM`."""
 _STREAM_SECONDS = 0.05
-C = TypeVar("C", bound=sqlite3.Connection)
+ConnectionT = TypeVar("ConnectionT", bound=sqlite3.Connection)
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -50,7 +50,7 @@ class SqliteConnection(sqlite3.Connection):
         if not rows:
             return
         one = f"UPDATE {table} SET {', '.join(f'{name}=?' for name in columns)} WHERE id=?"  # noqa: S608
-        if len(rows) == 1 or sqlite3.sqlite_version_info < _UPDATES_FROM:
+        if len(rows) == 1 or sqlite3.sqlite_version_info < _MIN_UPDATE_FROM_VERSION:
             self.executemany(one, rows)
             return
         values = ", ".join(f"{name}=new.column{number}" for number, name in enumerate(columns, 1))
@@ -59,8 +59,8 @@ class SqliteConnection(sqlite3.Connection):
 
     def _execute_many(self, sql: Callable[[str], str], width: int, rows: Sequence[Row]) -> None:
         marks = f"({', '.join('?' * width)})"
-        most = self.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // width
-        for chunk in _chunks(rows, most):
+        max_rows = self.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // width
+        for chunk in _chunks(rows, max_rows):
             self.execute(sql(", ".join([marks] * len(chunk))), tuple(chain.from_iterable(chunk)))
 
     def version(self) -> int:
@@ -91,16 +91,16 @@ class SqliteConnection(sqlite3.Connection):
         """Do nothing: a file is never lost."""
 
 
-def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
+def _chunks(rows: Sequence[Row], max_rows: int) -> Iterator[Sequence[Row]]:
     start = 0
     for size in _STATEMENT_ROWS:
-        while size <= most and len(rows) - start >= size:
+        while size <= max_rows and len(rows) - start >= size:
             yield rows[start : start + size]
             start += size
 
 
-PATIENCE_MS = 10_000
-"""How long a statement waits for another process before it is an error."""
+BUSY_TIMEOUT_MS = 10_000
+"""How long a statement waits for another process before it fails."""
 _RETRY_PAUSE_SECONDS = 0.02
 
 
@@ -116,7 +116,7 @@ class SqliteBackend:
         return self.path.is_file()
 
     def connect(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> SqliteConnection:
-        """Makes folder (0700) and file (0600). A file that cannot be used is left as it is."""
+        """Create folder (0700) and file (0600) if they are missing. An unusable file is not changed."""
         try:
             _make_private(self.folder)
             create_private(self.path)
@@ -125,7 +125,7 @@ class SqliteBackend:
             raise explain(error, self.path) from error
 
     def connect_to_read(self) -> SqliteConnection:
-        """A folder that may not be written is still read."""
+        """Also read a log in a folder without write permission."""
         try:
             if not self.exists():
                 return empty()
@@ -134,7 +134,7 @@ class SqliteBackend:
             raise explain(error, self.path) from error
 
     def check(self) -> list[str]:
-        """Look at the whole file, page by page."""
+        """Check the whole file, page by page."""
         try:
             with opened(self.folder) as connection:
                 problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
@@ -151,8 +151,8 @@ def _make_private(folder: Path) -> None:
 
 
 def create_private(path: Path) -> None:
-    """Make the file for its owner only. An existing file is never opened here: closing it again
-    would drop the locks that SQLite holds on it for this process, and with them its safety."""
+    """Create the file, accessible to its owner only. An existing file is never opened here: closing it would release
+    the locks that SQLite has on it in this process."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -160,19 +160,17 @@ def create_private(path: Path) -> None:
 def _open(uri: str) -> SqliteConnection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=SqliteConnection)
     connection.row_factory = sqlite3.Row
-    connection.execute(f"PRAGMA busy_timeout={PATIENCE_MS}")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
     return connection
 
 
-def open_patiently(opened: Callable[[], C]) -> C:
-    """Return what `opened` opens, tried again for as long as another process holds the file.
-
-    SQLite does not wait by itself while the first process turns a new file into a WAL file: it
-    reports that as busy at once, whatever the busy timeout is."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
+def open_patiently(open_connection: Callable[[], ConnectionT]) -> ConnectionT:
+    """Return the connection, tried again while another process locks the file. While the first process turns a new file
+    into a WAL file, SQLite reports it as busy at once, whatever the busy timeout is."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
-            return opened()
+            return open_connection()
         except sqlite3.OperationalError as error:
             busy = error_code(error).startswith("SQLITE_BUSY")
             if not busy or time.monotonic() > deadline:
@@ -189,7 +187,7 @@ def _writing(path: Path, migrations: tuple[Migration, ...]) -> SqliteConnection:
         connection.execute("PRAGMA cache_size=-32768")
         connection.execute("PRAGMA journal_size_limit=16777216")
         migrate(connection, path, migrations)
-        # SQLite opens a file it may not write without an error; asking for the lock finds out.
+        # SQLite opens a read-only file without an error; taking the lock fails.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     except BaseException:
@@ -207,7 +205,7 @@ def _reading(folder: Path, path: Path) -> SqliteConnection:
         except sqlite3.OperationalError:
             if os.access(folder, os.W_OK):
                 raise
-            # WAL needs a file of its own beside the database; here it can neither exist nor be made.
+            # WAL mode needs another file beside the database, which cannot be created here.
             connection.close()
             connection = _open(f"{uri}?mode=ro&immutable=1")
             version = version_of(connection, path)
@@ -223,7 +221,7 @@ def _reading(folder: Path, path: Path) -> SqliteConnection:
 
 
 def _migrated_copy(connection: SqliteConnection, path: Path) -> SqliteConnection:
-    """Return a copy in memory, in the newest format, of a file that may not be written."""
+    """Return a copy in memory, in the newest format, of a file without write permission."""
     copy = _open("file::memory:")
     connection.backup(copy)
     connection.close()
@@ -232,7 +230,7 @@ def _migrated_copy(connection: SqliteConnection, path: Path) -> SqliteConnection
 
 
 def empty() -> SqliteConnection:
-    """Return a connection to a log without runs, which is nowhere."""
+    """Return a connection to an empty log in memory."""
     connection = _open("file::memory:")
     migrate(connection, Path(FILE_NAME), MIGRATIONS)
     return connection

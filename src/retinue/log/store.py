@@ -1,8 +1,8 @@
 """The log of a project, for the process that runs agents.
 
-`append` numbers an event at once and passes it to the writer's thread; it never waits. `await flush()` is the barrier:
-everything appended before it is in the file when it returns. Subscribers get an event only after that, so nothing that
-was shown can be lost. Streamed text is saved and shown piece by piece, with a delay too short to notice.
+`append` numbers an event at once, passes it to the writer's thread, and never waits. `await flush()` is the barrier:
+when it returns, all events appended before are in the file. Subscribers get an event only after its commit, so nothing
+that was shown can be lost. Streamed text is written and shown in pieces, with an unnoticeable delay.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from retinue.log.writer import Writer, WriterJob
 if TYPE_CHECKING:
     from retinue.log.backend import LogConnection
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
-class _Open(Struct):
-    """A run this process writes to."""
+class _OpenRun(Struct):
+    """A run that this process writes to."""
 
     place: RunPlace
     seq: int
-    voice: StreamRedactor | None
+    redactor: StreamRedactor | None
 
 
 class Log:
-    """Use from one event loop. Open it once per process and project."""
+    """The writable log of a project. Use it from one event loop, and open it once per process and project."""
 
     def __init__(self, folder: Path, redact: TextRedactor | None = None) -> None:
         self.folder = folder
         self.path = log_file(folder)
         self._redact = redact
-        self._runs: dict[str, _Open] = {}
+        self._runs: dict[str, _OpenRun] = {}
         self._pending: list[Event] = []
         self._cut: list[str] = []
         self._submitted = 0
@@ -67,40 +67,39 @@ class Log:
         self._reader: LogReader | None = None
         self._closed = False
         connection = connect(folder)
-        # How long streamed text waits for more of it, counted from the last time anything was written.
-        # Durable events wait only for others of the same moment: the loop's current round.
         self._stream_seconds = connection.stream_seconds
+        """The interval between two writes of streamed text. Durable events are written after the loop's current
+        round."""
         self._writer = Writer(
-            connection, self.path, this_process(), redact, self._delivered, self._failed, self._complain
+            connection, self.path, this_process(), redact, self._delivered, self._failed, self._transcript_failed
         )
         atexit.register(self._at_exit)
 
     @classmethod
     def open(cls, folder: Path, *, redact: TextRedactor | None = None) -> Log:
-        """Open or create the log in a project's state folder. Runs of processes that died are
-        marked as interrupted. Raise StateError with cause and remedy."""
+        """Open or create the log in a project's state folder. Runs of dead processes are marked as interrupted. Raise
+        StateError with cause and remedy."""
         return cls(folder, redact)
 
     @property
     def reader(self) -> LogReader:
-        """For questions about what is already in the file."""
+        """A reader of the events that are in the file."""
         if self._reader is None:
             self._reader = LogReader.open(self.folder)
         return self._reader
 
-    async def read(self, read: Callable[[LogReader], T]) -> T:
-        """Return what `read` finds in the file, in a thread: a long run must not hold up the others."""
+    async def read(self, read: Callable[[LogReader], Result]) -> Result:
+        """Return the result of `read`, called in a thread so that reading a long run does not block the others."""
 
-        def work() -> T:
+        def read_in_thread() -> Result:
             with LogReader.open(self.folder) as reader:
                 return read(reader)
 
-        return await asyncio.to_thread(work)
+        return await asyncio.to_thread(read_in_thread)
 
     def append(self, place: RunPlace, body: Body) -> Event:
-        """Give `body` its number and time and pass it on to the file and, from there,
-        to subscribers. Never waits. Raise StateError while the log cannot be written, and for
-        a run that this process does not have open."""
+        """Number `body`, and pass it to the file and then to subscribers. Never waits. Raise StateError while the log
+        cannot be written, and for a run that is not open in this process."""
         if self._writer.failure is not None or self._closed:
             self._refuse()
         run = self._runs.get(place.run_id)
@@ -109,9 +108,9 @@ class Log:
         if isinstance(body, TRANSIENT):
             return self._stream(run, body)
         now = time.time()
-        if run.voice is not None and not run.voice.silent:
-            for rest in run.voice.before(body):
-                self._pending.append(Event(place.run_id, place.parent_id, place.root_id, run.seq, now, rest))
+        if run.redactor is not None and not run.redactor.silent:
+            for delta in run.redactor.before(body):
+                self._pending.append(Event(place.run_id, place.parent_id, place.root_id, run.seq, now, delta))
         run.seq += 1
         event = Event(place.run_id, place.parent_id, place.root_id, run.seq, now, body)
         self._pending.append(event)
@@ -122,12 +121,12 @@ class Log:
         return event
 
     async def flush(self) -> None:
-        """Return when everything appended so far is in the file and subscribers have it. Raises
-        StateError when it cannot be written; it is kept, and tried again later."""
+        """Wait until all appended events are in the file and subscribers have them. Raise StateError if they cannot be
+        written; they are kept and tried again later."""
         if self._writer.failure is not None:
             self._hand_over(force=True)
         elif self._pending and not self._handing_over:
-            # Those who flush in the same round share a batch.
+            # All flushes of the same round share a batch.
             self._hand_over_soon()
         number = self._submitted + bool(self._pending)
         waiter = (number, asyncio.get_running_loop().create_future())
@@ -138,24 +137,24 @@ class Log:
             await waiter[1]
 
     def subscribe(self, *, run_id: str | None = None, root_id: str | None = None) -> Subscription:
-        """Events as they become durable from now on: of one run, of a whole tree, or of
-        everything. A subscription to a run or a tree ends with that run's ending."""
+        """Return a subscription to future events, each after its commit: of one run, of a tree, or of all runs. A
+        subscription to a run or a tree ends with the end of that run."""
         self._bind()
         key = f"tree {root_id}" if root_id is not None else run_id
         group = self._subscribers.setdefault(key, [])
 
-        def leave(subscription: Subscription) -> None:
+        def unsubscribe(subscription: Subscription) -> None:
             group.remove(subscription)
             if not group and self._subscribers.get(key) is group:
                 del self._subscribers[key]
 
-        subscription = Subscription(root_id or run_id, leave)
+        subscription = Subscription(root_id or run_id, unsubscribe)
         group.append(subscription)
         return subscription
 
     async def claim(self, run_id: str) -> RunState:
-        """Make this process the one that may go on with an ended or interrupted run, and return
-        the run as it was. Raise UnknownRunError, and StateError while it is running."""
+        """Make this process the owner of an ended or interrupted run, and return the run's state before. Raise
+        UnknownRunError, and StateError while the run is live."""
         if run_id in self._runs:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
         await self.flush()
@@ -166,29 +165,35 @@ class Log:
         except asyncio.CancelledError:
             with contextlib.suppress(RetinueError):
                 await taking
-                await self.give_back(row)
+                await self.release(row)
             raise
         self._open(row.place, last)
         return row
 
-    def _open(self, place: RunPlace, seq: int) -> _Open:
+    def _open(self, place: RunPlace, seq: int) -> _OpenRun:
         redactor = StreamRedactor(self._redact) if self._redact is not None else None
-        run = self._runs[place.run_id] = _Open(place, seq, redactor)
+        run = self._runs[place.run_id] = _OpenRun(place, seq, redactor)
         return run
 
-    async def give_back(self, row: RunState) -> None:
-        """Undo `claim`, as long as nothing was appended: the run is as `row` says again."""
-        self._runs.pop(row.id, None)
-        await self._ask(lambda writer: _give_back(writer, row))
+    async def release(self, row: RunState) -> None:
+        """Undo `claim`, as long as nothing was appended: the run has the state of `row` again."""
 
-    async def let_go(self, run_id: str) -> None:
-        """Give up a run that has not begun, so that another process can take it: it stays `queued`, without owner."""
+        def write(writer: Writer) -> None:
+            writer.runs.pop(row.id, None)
+            with writer.transaction():
+                writer.connection.execute("UPDATE runs SET state=?, owner=NULL WHERE id=?", (row.state, row.id))
+
+        self._runs.pop(row.id, None)
+        await self._ask(write)
+
+    async def release_queued(self, run_id: str) -> None:
+        """Release a run that has not begun, so that another process can take it: it stays `queued`, without owner."""
         await self.flush()
-        await self.give_back(self.reader.run(run_id))
+        await self.release(self.reader.run(run_id))
 
     def cut_off(self, place: RunPlace) -> None:
-        """Go on with a run no more that has no ending. In the file it is interrupted then, as soon as that can be
-        written; until then nobody can take it up. Those who follow it hear no more of it."""
+        """Stop writing to a run that has no ending. It is marked as interrupted as soon as that can be written; until
+        then no process can resume it. Its subscriptions are closed."""
         if self._closed or self._runs.pop(place.run_id, None) is None:
             return
         self._cut.append(place.run_id)
@@ -196,8 +201,8 @@ class Log:
         for subscription in tuple(self._subscribers.get(place.run_id, ())):
             subscription.close()
 
-    def tell(self, event: Event) -> None:
-        """Let subscribers know of an event of another process, which is in the log already."""
+    def publish(self, event: Event) -> None:
+        """Publish an event that is in the log to subscribers."""
         for key in (event.run_id, f"tree {event.root_id}", None):
             for subscription in tuple(self._subscribers.get(key, ())):
                 subscription.push(event)
@@ -209,23 +214,22 @@ class Log:
 
     @property
     def found_dead(self) -> bool:
-        """Whether a process had died unnoticed when this log was opened. Known after the
-        first `flush`."""
+        """Whether runs of a dead process were found when this log was opened. Valid after the first `flush`."""
         return self._writer.found_dead
 
-    async def transact(self, do: Callable[[LogConnection], T]) -> T:
-        """Return the result of `do`, done in one transaction after everything appended before. It runs in
-        the writer's thread and must be quick. Raise StateError."""
+    async def transact(self, do: Callable[[LogConnection], Result]) -> Result:
+        """Return the result of `do`, called in one transaction after all events appended before. It runs in the
+        writer's thread and must be quick. Raise StateError."""
 
-        def work(writer: Writer) -> T:
+        def run_transaction(writer: Writer) -> Result:
             with writer.transaction():
                 return do(writer.connection)
 
-        return await self._ask(work)
+        return await self._ask(run_transaction)
 
     async def close(self) -> None:
-        """Write what is left and close the file. Runs that have not ended become interrupted.
-        Raise StateError if something could not be written."""
+        """Write the remaining events and close the file. Live runs become interrupted. Raise StateError if events could
+        not be written."""
         if self._closed:
             return
         try:
@@ -240,11 +244,11 @@ class Log:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _begin(self, place: RunPlace, body: Body) -> _Open:
+    def _begin(self, place: RunPlace, body: Body) -> _OpenRun:
         if not isinstance(body, RunCreated):
             raise StateError(
                 f"Run {place.run_id} is not open here, so its event {body.type} was not recorded.",
-                remedy="A run begins with its creation, or with claim() when it is taken up again.",
+                remedy="A run begins with its creation, or with claim() when it is resumed.",
             )
         self._bind()
         return self._open(place, 0)
@@ -260,14 +264,14 @@ class Log:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
 
-    def _stream(self, run: _Open, delta: Delta) -> Event:
+    def _stream(self, run: _OpenRun, delta: Delta) -> Event:
         place = run.place
         event = Event(place.run_id, place.parent_id, place.root_id, run.seq, time.time(), delta)
-        if run.voice is None:
+        if run.redactor is None:
             self._pending.append(event)
         else:
             self._pending += [
-                event if shown is delta else replace(event, body=shown) for shown in run.voice.feed(delta)
+                event if shown is delta else replace(event, body=shown) for shown in run.redactor.feed(delta)
             ]
         if self._timer is None and not self._handing_over:
             assert self._loop is not None
@@ -290,17 +294,16 @@ class Log:
             self._writer.submit(LogBatch(self._submitted, self._pending, tuple(self._cut)))
             self._pending, self._cut = [], []
 
-    async def _ask(self, do: Callable[[Writer], T]) -> T:
-        """Return the result of `do`, called in the writer's thread after everything appended before."""
+    async def _ask(self, do: Callable[[Writer], Result]) -> Result:
+        """Return the result of `do`, called in the writer's thread after all events appended before."""
         self._bind()
-        done: Future[T] = Future()
+        done: Future[Result] = Future()
         self._writer.submit(WriterJob(do, done))
         return await asyncio.wrap_future(done)
 
     def _delivered(self, batches: list[LogBatch]) -> None:
-        """In the writer's thread: tells the loop, if anyone there wants to know. Someone may
-        begin to wait while this is decided, hence the second look: a waiting task either sees
-        the number or is seen."""
+        """Notify the loop from the writer's thread if a task waits or subscribes. A task may begin to wait during this
+        decision, so the waiters are checked again: either the task sees the number, or this method sees the task."""
         if self._waiters or self._subscribers:
             self._call(self._publish, batches)
             return
@@ -312,12 +315,12 @@ class Log:
         if self._subscribers:
             for batch in batches:
                 for event in batch.events:
-                    self.tell(event)
+                    self.publish(event)
         self._published = batches[-1].number
-        self._release(self._published, None)
+        self._wake(self._published, None)
 
-    def _release(self, number: int, failure: StateError | None) -> None:
-        """Let the tasks go on that wait for batches up to `number`."""
+    def _wake(self, number: int, failure: StateError | None) -> None:
+        """Wake the tasks that wait for batches up to `number`."""
         waiters, self._waiters = self._waiters, []
         for batch, waiter in waiters:
             if batch > number:
@@ -326,13 +329,13 @@ class Log:
                 waiter.set_result(None) if failure is None else waiter.set_exception(failure)
 
     def _failed(self, failure: StateError, number: int) -> None:
-        """In the writer's thread: every task that waits for batches up to `number` gets the failure. Later batches are
-        still tried."""
+        """Pass a failure from the writer's thread to every task that waits for batches up to `number`. Later batches
+        are still tried."""
         if self._waiters:
-            self._call(self._release, number, failure)
+            self._call(self._wake, number, failure)
 
-    def _complain(self, run_id: str, text: str) -> None:
-        """In the writer's thread: a transcript could not be written."""
+    def _transcript_failed(self, run_id: str, text: str) -> None:
+        """Report from the writer's thread that a transcript could not be written."""
         self._call(self._warn, run_id, text)
 
     def _warn(self, run_id: str, text: str) -> None:
@@ -354,12 +357,12 @@ class Log:
                 subscription.close()
         if self._reader is not None:
             self._reader.close()
-            # A question after the end opens the file again.
+            # A later query opens the file again.
             self._reader = None
         self._writer.stop()
 
     def _at_exit(self) -> None:
-        """A program that ends without closing its log still writes what it has."""
+        """Write the remaining events of a program that ends without closing its log."""
         if not self._closed:
             self._hand_over()
             self._closed = True
@@ -367,17 +370,11 @@ class Log:
             self._writer.join(timeout=5)
 
 
-def _give_back(writer: Writer, row: RunState) -> None:
-    writer.runs.pop(row.id, None)
-    with writer.transaction():
-        writer.connection.execute("UPDATE runs SET state=?, owner=NULL WHERE id=?", (row.state, row.id))
-
-
 def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     with writer.transaction():
         row, last = take_over(writer.connection, run_id, writer.owner)
     writer.runs[run_id] = read_run(ActiveRun, row, "running")
-    # In a database it may be a file of another machine, or any other: only the one that we would make is ours.
+    # A shared database may name files of other machines, or any other: accept only the path that we would create.
     if row["transcript"] and (not writer.connection.shared or row["transcript"] == transcript_path(folder, run_id)):
         with LogReader.open(folder) as reader:
             writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.stream(run_id))

@@ -1,7 +1,7 @@
-"""When each run of a tree did what: time in the queue, requests, tools, waits for people, retries, limits.
+"""The timeline of a tree of runs: time in the queue, requests, tools, waits for people, retries, limits.
 
-Every span is between two events that the log has anyway. One that is still going on has no end. Of a run whose process
-died, or that was stopped in the middle, it ends with the last event of its run.
+Every span lies between two events of the log. A span that still lasts has no end. If a process died or a run was
+stopped during a span, it ends with the last event of the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPAN_EVENTS = (
 )
 _ARGUMENTS = ("command", "path", "description", "pattern", "query", "url", "prompt")
 _DETAIL = ", ".join(f"json_extract(body, '$.call.arguments.{name}')" for name in _ARGUMENTS)
-# What each type of event is called by: the call, the item, the turn, the failure or the limit.
+# The key and the name of an event are those of its call, inbox item, turn, failure or limit.
 _SPAN_KEY = (
     "coalesce(json_extract(body, '$.call.id'), json_extract(body, '$.call_id'), json_extract(body, '$.item_id'), '')"
 )
@@ -44,8 +44,8 @@ _SPAN_NAME = """coalesce(json_extract(body, '$.call.name'), json_extract(body, '
 
 
 class Span(Struct, frozen=True):
-    """Something that took time. Times are Unix seconds; without `end` it is still going on. `seq` is the event with
-    which it began. `limit` is a moment: it begins and ends at once."""
+    """A span of time of a run, in Unix seconds. Without `end` it still lasts. `seq` is the event with which it began. A
+    span of the kind `limit` ends when it begins."""
 
     kind: SpanKind
     start: float
@@ -57,7 +57,7 @@ class Span(Struct, frozen=True):
 
 
 class RunSpans(Struct, frozen=True):
-    """What one run did when, in the order of beginnings. `cut` says that there is more than is listed."""
+    """The spans of one run, in the order of their beginnings. `cut`: some are left out."""
 
     run_id: str
     spans: list[Span]
@@ -65,13 +65,13 @@ class RunSpans(Struct, frozen=True):
 
 
 def read_timeline(reader: LogReader, states: dict[str, str]) -> list[RunSpans]:
-    """Return the spans of these runs. `states` has the state of each by its id, as seen now."""
+    """Return the spans of these runs. `states` has their present states by id."""
     timeline = []
-    room = _MAX_SPANS
+    remaining = _MAX_SPANS
     for run_id, state in states.items():
-        spans, is_cut = _read_spans(reader, run_id, room, live=state in LIVE)
+        spans, is_cut = _read_spans(reader, run_id, remaining, live=state in LIVE)
         timeline.append(RunSpans(run_id, spans, is_cut))
-        room = max(room - len(spans), 1)
+        remaining = max(remaining - len(spans), 1)
     return timeline
 
 
@@ -87,7 +87,7 @@ def _read_spans(reader: LogReader, run_id: str, limit: int, *, live: bool) -> tu
     unended: dict[tuple[SpanKind, str], Span] = {}
     at: float = 0.0
     for seq, at, event, key, name, detail, is_error, failure, delay, item in rows:
-        # Spans of one kind can overlap: tools are told apart by their call, waits by what is asked.
+        # Spans of one kind can overlap: calls of tools are identified by their ids, waits by their inbox items.
         keys = {"tool": str(key), "person": str(item)}
         if event in _SPAN_BEGINNINGS:
             kind, title = _SPAN_BEGINNINGS[event]
@@ -96,7 +96,7 @@ def _read_spans(reader: LogReader, run_id: str, limit: int, *, live: bool) -> tu
             kind = _SPAN_ENDS[event]
             span = unended.pop((kind, keys.get(kind, "")), None)
             if span is not None:
-                # PostgreSQL gives every value as text.
+                # PostgreSQL returns every value as text.
                 failed = failure is not None or str(is_error) in ("1", "true")
                 spans.append(replace(span, end=at, failed=failed))
         elif event in _MOMENTS:

@@ -2,10 +2,10 @@
 
     {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
 
-A transcript is a projection of the log: its lines come from events, so compaction cannot shift them and they can be
-made again at any time. Messages have the shape of the pi family; a compaction leaves a `compact_boundary` line as
-Claude Code writes it. The first line is the prompt. Only the writer's thread appends to the files, after each commit;
-it mends the file of a run that is taken up again.
+A transcript is a projection of the log: its lines are made from events, so compaction cannot move them, and they can be
+made again at any time. Messages have the format of the pi family. A compaction adds a `compact_boundary` line in the
+format of Claude Code. The first line is the prompt. Only the writer's thread appends to the files, after each commit.
+It repairs the file of a resumed run.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from retinue.core.messages import (
 from retinue.log.replay import MessageStream
 from retinue.settings.places import private_folder
 
-_STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
+_PI_STOP_REASONS: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 
 
 class TranscriptLines:
-    """Turns the events of one run into lines, one event at a time and always the same way. Of the output of a tool
-    at most `output_kept` characters are kept; None keeps all."""
+    """Turns the events of one run into lines, always with the same result. The output of a tool is shortened to
+    `max_output` characters; None keeps all."""
 
-    def __init__(self, output_kept: int | None = None) -> None:
-        self._output_kept = output_kept
+    def __init__(self, max_output: int | None = None) -> None:
+        self._max_output = max_output
         self._task: str | None = None
         self._cwd = ""
         self._messages = MessageStream()
@@ -77,20 +77,20 @@ class TranscriptLines:
                 yield _assistant(event, message)
             case UserMessage():
                 task, self._task = self._task, None
-                # The prompt is there since the run was created.
+                # The creation of the run has added the prompt already.
                 if task is None or message.origin != "task" or message.text != task:
-                    is_text = all(isinstance(part, Text) for part in message.content)
-                    yield {"role": "user", "content": message.text if is_text else _parts(message.content)}
+                    is_text = all(isinstance(block, Text) for block in message.content)
+                    yield {"role": "user", "content": message.text if is_text else _blocks(message.content)}
             case ToolMessage():
                 for result in message.results:
                     content = result.content
-                    if self._output_kept is not None:
-                        content = tuple(_shortened(part, self._output_kept, event.run_id) for part in content)
+                    if self._max_output is not None:
+                        content = tuple(_shorten(block, self._max_output, event.run_id) for block in content)
                     yield {
                         "role": "toolResult",
                         "toolCallId": result.call_id,
                         "toolName": result.name,
-                        "content": _parts(content),
+                        "content": _blocks(content),
                         "isError": result.is_error,
                     }
 
@@ -103,22 +103,24 @@ class TranscriptLines:
         return dump(line) + b"\n"
 
 
-def _shortened(part: Content, most: int, run_id: str) -> Content:
-    """Return the beginning and the end of long content, and where all of it is."""
-    where = f"all of it: retinue runs show {run_id} --json"
-    if not isinstance(part, Text):
-        return part if len(part.data) <= most else Text(f"[{part.media_type}, {len(part.data)} characters; {where}]")
-    if len(part.text) <= most:
-        return part
-    gone, end = len(part.text) - most, most // 4
-    return Text(f"{part.text[: most - end]}\n[{gone} characters left out; {where}]\n{part.text[-end:]}")
+def _shorten(block: Content, max_characters: int, run_id: str) -> Content:
+    """Return the beginning and the end of long content, with the command that prints all of it."""
+    hint = f"all of it: retinue runs show {run_id} --json"
+    if not isinstance(block, Text):
+        size = len(block.data)
+        return block if size <= max_characters else Text(f"[{block.media_type}, {size} characters; {hint}]")
+    text = block.text
+    if len(text) <= max_characters:
+        return block
+    omitted, end = len(text) - max_characters, max_characters // 4
+    return Text(f"{text[: max_characters - end]}\n[{omitted} characters left out; {hint}]\n{text[-end:]}")
 
 
 def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
     usage, (provider, _, model) = message.usage, message.model.partition("/")
     data: dict[str, Any] = {
         "role": "assistant",
-        "content": _parts(message.content),
+        "content": _blocks(message.content),
         "provider": provider if model else "",
         "model": model or provider,
         "usage": {
@@ -129,7 +131,7 @@ def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
             "totalTokens": usage.context_tokens,
             "cost": {"total": usage.cost_usd},
         },
-        "stopReason": _STOP.get(message.stop, message.stop),
+        "stopReason": _PI_STOP_REASONS.get(message.stop, message.stop),
         "timestamp": int(event.at * 1000),
     }
     if message.failure is not None:
@@ -137,22 +139,22 @@ def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
     return data
 
 
-def _parts(content: Iterable[Content | Thinking | ToolCall]) -> list[dict[str, Any]]:
-    return [_part(part) for part in content]
+def _blocks(content: Iterable[Content | Thinking | ToolCall]) -> list[dict[str, Any]]:
+    return [_block(block) for block in content]
 
 
-def _part(part: Content | Thinking | ToolCall) -> dict[str, Any]:
-    match part:
+def _block(block: Content | Thinking | ToolCall) -> dict[str, Any]:
+    match block:
         case Text():
-            return {"type": "text", "text": part.text}
+            return {"type": "text", "text": block.text}
         case Image():
-            return {"type": "image", "data": part.data, "mimeType": part.media_type}
+            return {"type": "image", "data": block.data, "mimeType": block.media_type}
         case Document():
-            return {"type": "document", "data": part.data, "mimeType": part.media_type, "name": part.name}
+            return {"type": "document", "data": block.data, "mimeType": block.media_type, "name": block.name}
         case Thinking():
-            return {"type": "thinking", "thinking": part.text, "thinkingSignature": part.signature}
+            return {"type": "thinking", "thinking": block.text, "thinkingSignature": block.signature}
         case ToolCall():
-            return {"type": "toolCall", "id": part.id, "name": part.name, "arguments": part.arguments}
+            return {"type": "toolCall", "id": block.id, "name": block.name, "arguments": block.arguments}
 
 
 def transcript_path(folder: Path, run_id: str) -> str:
@@ -161,34 +163,35 @@ def transcript_path(folder: Path, run_id: str) -> str:
 
 
 def wants_transcript(of_file: bool | None, of_settings: bool | None, persist: bool | None = None) -> bool:
-    """Return whether a run has a transcript: the agent's file decides before the settings; without either there is one.
-    With `persist` the file asks for its session to be kept, which is the same here."""
+    """Return whether a run has a transcript. The agent's file has precedence over the settings; the default is yes. A
+    file with `persist`, which asks to keep the session, also gets a transcript."""
     if of_file is not None:
         return of_file
     return persist is True or of_settings is not False
 
 
 MAX_OUTPUT_CHARACTERS = 4_000
-"""Of a tool in a transcript; the log has all of them."""
+"""The length of a tool's output in a transcript. The log has complete outputs."""
 _CHUNK_BYTES = 1 << 20
-_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
+_APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_WRITING_EVENTS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
+"""Events after which the collected lines are written."""
 
 
 class Transcripts:
-    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are only appended to; none
-    stays open, so thousands of runs need no more descriptors.
+    """The transcript files of the runs of this process. Lines are collected for each run and written when a turn, a run
+    or a compaction ends. No file stays open, so thousands of runs need no more descriptors.
 
-    A file that cannot be written is reported to `complain` once per run and tried again with the next line. A file
-    outside of `folder`, the log's own, is where agents may write (`session_dir`): it is reached without following
-    links, or an agent could lead its transcript into any file of the user.
+    A file that cannot be written is reported to `failed` once per run, and tried again with the next line. Agents may
+    write to files outside of the log's `folder` (`session_dir`). Such a file is opened without following links, because
+    an agent could otherwise redirect its transcript into any file of the user.
     """
 
-    def __init__(self, complain: Callable[[str, str], None], folder: Path) -> None:
-        self._complain = complain
+    def __init__(self, failed: Callable[[str, str], None], folder: Path) -> None:
+        self._failed = failed
         self._folder = f"{folder}{os.sep}"
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _TranscriptFile] = {}
 
     def take(self, events: Iterable[Event]) -> None:
         ready: dict[str, None] = {}
@@ -199,14 +202,14 @@ class Transcripts:
             if kind in TRANSIENT:
                 continue
             if isinstance(body, RunCreated):
-                self._files[event.run_id] = _File(body.options.transcript or None)
+                self._files[event.run_id] = _TranscriptFile(body.options.transcript or None)
             file = self._files.get(event.run_id)
             if file is None:
                 continue
             if isinstance(body, RunStarted):
                 file.path = body.transcript or None
             file.lines += file.transcript.take(event)
-            if kind in _BREAKS:
+            if kind in _WRITING_EVENTS:
                 ready[event.run_id] = None
                 if kind is RunStarted and file.path is None:
                     del self._files[event.run_id]
@@ -218,12 +221,12 @@ class Transcripts:
             self._files.pop(run_id, None)
 
     def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
-        """Go on with the file of a run that is taken up again: what a crash left half-written
-        is cut off, what it left unwritten is added, and all the rest stays."""
-        file = self._files[run_id] = _File(str(path))
+        """Continue the file of a resumed run: remove a half-written line, and add the lines that are missing after a
+        crash."""
+        file = self._files[run_id] = _TranscriptFile(str(path))
         leads_elsewhere = not self._is_own(str(path)) and path.resolve() != path
         lines = (line for event in events for line in file.transcript.take(event))
-        unwritten = list(islice(lines, 0 if leads_elsewhere else mend(path), None))
+        unwritten = list(islice(lines, 0 if leads_elsewhere else repair(path), None))
         file.lines = [] if leads_elsewhere else unwritten
         self._write(run_id)
 
@@ -237,13 +240,13 @@ class Transcripts:
         except OSError as error:
             if not file.failed:
                 file.failed = True
-                self._complain(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
+                self._failed(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
 
     def _is_own(self, path: str) -> bool:
         return path.startswith(self._folder)
 
 
-class _File(Struct):
+class _TranscriptFile(Struct):
     path: str | None
     lines: list[bytes] = []
     failed: bool = False
@@ -251,16 +254,16 @@ class _File(Struct):
 
 
 def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
-    """Add whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
-    link anywhere in the path is an OSError."""
+    """Append lines. If not all of them can be written, none is. Unless `follow`, a link anywhere in the path is an
+    OSError."""
     if not follow:
         descriptor = _open_without_links(Path(path))
     else:
         try:
-            descriptor = os.open(path, _APPENDING, 0o600)
+            descriptor = os.open(path, _APPEND_FLAGS, 0o600)
         except FileNotFoundError:
             private_folder(Path(path).parent)
-            descriptor = os.open(path, _APPENDING, 0o600)
+            descriptor = os.open(path, _APPEND_FLAGS, 0o600)
     data, written = b"".join(lines), 0
     try:
         while written < len(data):
@@ -273,30 +276,29 @@ def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
 
 
 def _open_without_links(path: Path) -> int:
-    """Open an absolute path for appending, folder by folder, so that none can be swapped for a link
-    meanwhile; make the folders that are missing."""
-    # Windows: nothing there holds a folder open.
+    """Open an absolute path for appending, folder by folder, so that no folder can be replaced by a link in the
+    meantime. Create missing folders."""
+    # Windows cannot open relative to a folder.
     if os.open not in os.supports_dir_fd:
         private_folder(path.parent)
-        return os.open(path, _APPENDING, 0o600)
-    above = os.open(path.anchor, _FOLDER)
+        return os.open(path, _APPEND_FLAGS, 0o600)
+    folder = os.open(path.anchor, _FOLDER_FLAGS)
     try:
         for name in path.parts[1:-1]:
             try:
-                inner = os.open(name, _FOLDER, dir_fd=above)
+                inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             except FileNotFoundError:
-                os.mkdir(name, 0o700, dir_fd=above)
-                inner = os.open(name, _FOLDER, dir_fd=above)
-            os.close(above)
-            above = inner
-        return os.open(path.name, _APPENDING | os.O_NOFOLLOW, 0o600, dir_fd=above)
+                os.mkdir(name, 0o700, dir_fd=folder)
+                inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(path.name, _APPEND_FLAGS | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     finally:
-        os.close(above)
+        os.close(folder)
 
 
-def mend(path: Path) -> int:
-    """Cut off a last line that has no end, which is what a kill in the middle of a write
-    leaves. Return the number of complete lines."""
+def repair(path: Path) -> int:
+    """Remove an incomplete last line, which a kill during a write leaves. Return the number of complete lines."""
     lines = complete = read = 0
     try:
         with path.open("rb") as file:

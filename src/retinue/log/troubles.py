@@ -1,4 +1,4 @@
-"""Warnings and errors of runs, from the log: what went wrong, where and when."""
+"""Warnings and errors of runs, read from the log."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from retinue.log.activity import TOOL_KINDS, beginning, read_body
 from retinue.log.backend import LogConnection
 from retinue.log.database import NO_ROW_LIMIT, opened
 
-Level = Literal["warning", "error"]
-LEVELS: tuple[Level, ...] = get_args(Level)
-Source = Literal["search", "fetch", "get_content", "convert", "lsp", "tool", "model", "limit", "run"]
-SOURCES: tuple[Source, ...] = get_args(Source)
+TroubleLevel = Literal["warning", "error"]
+TROUBLE_LEVELS: tuple[TroubleLevel, ...] = get_args(TroubleLevel)
+TroubleSource = Literal["search", "fetch", "get_content", "convert", "lsp", "tool", "model", "limit", "run"]
+TROUBLE_SOURCES: tuple[TroubleSource, ...] = get_args(TroubleSource)
 
-_MILD_ENDS = ("steered", "stopped")
-_SEVERE = ("internal",)
+_WARNING_ENDS = ("steered", "stopped")
+"""Ends of runs that are warnings. Others but `completed` are errors."""
+_ERROR_CODES = ("internal",)
 
 
 class Trouble(Struct, frozen=True):
-    """`number` orders the troubles of a project, so that a reader can go on after one."""
+    """A warning or error. `number` orders the troubles of a project, so that a reader can continue after one."""
 
     number: int
     at: float
-    level: Level
-    source: Source
+    level: TroubleLevel
+    source: TroubleSource
     run_id: str
     agent: str
     code: str
@@ -38,38 +39,38 @@ class Trouble(Struct, frozen=True):
 def troubles(
     folder: Path,
     *,
-    levels: Collection[Level] = LEVELS,
-    sources: Collection[Source] = SOURCES,
+    levels: Collection[TroubleLevel] = TROUBLE_LEVELS,
+    sources: Collection[TroubleSource] = TROUBLE_SOURCES,
     after: int = 0,
     since: float = 0.0,
     limit: int | None = 20,
 ) -> list[Trouble]:
-    """Return the newest `limit` of one project, oldest first; None: all. Raise StateError if the log
-    cannot be read."""
-    most = NO_ROW_LIMIT if limit is None else limit
+    """Return the newest `limit` troubles of one project (None: all), oldest first. Raise StateError if the log cannot
+    be read."""
+    count = NO_ROW_LIMIT if limit is None else limit
     entries: list[Trouble] = []
     with opened(folder) as connection:
-        # One question for each pair: the index has the events of a pair in order, so that only the newest are read.
+        # One query for each pair: the index has the events of a pair in order, so that only the newest are read.
         for level in levels:
             for source in sources:
-                entries += _read(connection, level, source, after, since, most)
+                entries += _read(connection, level, source, after, since, count)
     entries.sort(key=lambda entry: entry.number, reverse=True)
-    return entries[:most][::-1]
+    return entries[:count][::-1]
 
 
 def _read(
-    connection: LogConnection, level: Level, source: Source, after: int, since: float, most: int
+    connection: LogConnection, level: TroubleLevel, source: TroubleSource, after: int, since: float, count: int
 ) -> Iterator[Trouble]:
-    """Yield the newest of one level and source."""
+    """Yield the newest troubles of one level and source."""
     query = """SELECT events.id, run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE source=? AND level=? AND events.id > ? AND at >= ? ORDER BY events.id DESC LIMIT ?"""
-    for number, run_id, agent, at, body in connection.execute(query, (source, level, after, since, most)):
+    for number, run_id, agent, at, body in connection.execute(query, (source, level, after, since, count)):
         code, text = describe(read_body(body))
         yield Trouble(number, at, level, source, run_id, agent, code, text)
 
 
 def label(body: Body) -> tuple[str | None, str | None]:
-    """Return level and source under which `retinue logs` and `retinue activity` find an event; None for most."""
+    """Return level and source under which `retinue logs` and `retinue activity` list an event; None for most events."""
     match body:
         case ToolEnded():
             source = TOOL_KINDS.get(body.name)
@@ -79,9 +80,9 @@ def label(body: Body) -> tuple[str | None, str | None]:
         case RunEnded(outcome):
             if outcome.ended == "completed":
                 return None, None
-            return ("warning" if outcome.ended in _MILD_ENDS else "error"), "run"
+            return ("warning" if outcome.ended in _WARNING_ENDS else "error"), "run"
         case Warned():
-            return ("error" if body.code in _SEVERE else "warning"), "run"
+            return ("error" if body.code in _ERROR_CODES else "warning"), "run"
         case Retrying():
             return "warning", "model"
         case LimitReached():
@@ -90,12 +91,12 @@ def label(body: Body) -> tuple[str | None, str | None]:
             return None, None
 
 
-LABELLED = frozenset({ToolEnded, RunEnded, Warned, Retrying, LimitReached})
-"""The events of which `label` says anything."""
+LABELLED_EVENTS = frozenset({ToolEnded, RunEnded, Warned, Retrying, LimitReached})
+"""The events that may have a label."""
 
 
 def describe(body: Body | None) -> tuple[str, str]:
-    """Return the code and the text of such an event."""
+    """Return code and text of such an event."""
     match body:
         case Warned(code, text):
             return code, text

@@ -1,9 +1,10 @@
-"""The one thread of a process that writes to the log.
+"""The thread of a process that writes to the log.
 
-Batches arrive from the event loop through a queue. All that wait are encoded, redacted and written in one transaction,
-so events of the same moment share the cost of a commit. Subscribers are notified after it. The writer waits some
-seconds for a full disk. If writing fails for longer, the batches stay, every waiting caller gets the failure, and the
-attempt is repeated when more arrives or after a second. No events are accepted meanwhile, so the backlog stays small.
+Batches arrive from the event loop through a queue. All waiting batches are encoded, redacted and written in one
+transaction, so that concurrent events share the cost of a commit. Subscribers are notified after the commit. The writer
+retries for some seconds if the disk is full. If writing still fails, the batches are kept, every waiting caller gets
+the failure, and the writer tries again when more arrive or after a second. In the meantime no events are accepted, so
+the backlog stays small.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from retinue.errors import RetinueError, StateError
 from retinue.log.backend import LostDatabaseError
 from retinue.log.batch import EventRow, LogBatch, TextRedactor, WrittenResults
 from retinue.log.database import LIVE_STATES, explain, is_failing_disk, recover, register, release, transaction
-from retinue.log.rows import CHANGING, COUNTS, IDENTITY, changing, counts, identity
+from retinue.log.rows import CHANGING_COLUMNS, COUNT_COLUMNS, IDENTITY_COLUMNS, changing, counts, identity
 from retinue.log.transcript import Transcripts
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ _CUT_OFF = f"UPDATE runs SET state='interrupted', owner=NULL WHERE id=? AND owne
 
 
 class Changes(Struct):
-    """What a transaction is about to write. Nothing of it reaches `runs` before `settle`:
-    a transaction that fails leaves the writer's memory as it was."""
+    """The changes of a transaction. They are applied to `runs` only by `settle`, so that a failed transaction leaves
+    the writer's memory unchanged."""
 
     runs: dict[str, ActiveRun]
     touched: dict[str, ActiveRun] = {}
@@ -59,8 +60,8 @@ class Changes(Struct):
         kind = type(body)
         if kind not in COUNTED:
             if isinstance(body, STREAMED):
-                place = (event.seq, "text" if kind is TextDelta else "thinking")
-                self.texts.setdefault(run_id, {}).setdefault(place, []).append(body.text)
+                key = (event.seq, "text" if kind is TextDelta else "thinking")
+                self.texts.setdefault(run_id, {}).setdefault(key, []).append(body.text)
             return
         run = self._run(run_id)
         if kind in MOVING:
@@ -70,13 +71,13 @@ class Changes(Struct):
         if run.apply(event):
             self.changed[run_id] = None
         if isinstance(body, AssistantEnded) and body.message.failure is None:
-            self._said_whole(run_id, run)
+            self._remove_streamed_text(run_id, run)
 
-    def _said_whole(self, run_id: str, run: ActiveRun) -> None:
-        """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
-        # Pieces of earlier turns stay: the message of such a turn may have failed.
+    def _remove_streamed_text(self, run_id: str, run: ActiveRun) -> None:
+        """Remove the streamed text of a successful answer, whose message has all of it."""
+        # Text of earlier turns stays: the message of such a turn may have failed.
         pieces = self.texts.pop(run_id, {}).items()
-        if older := {place: parts for place, parts in pieces if place[0] < run.turn_seq}:
+        if older := {key: texts for key, texts in pieces if key[0] < run.turn_seq}:
             self.texts[run_id] = older
         if run.has_saved_text:
             self.obsolete.append((run_id, run.turn_seq))
@@ -90,7 +91,7 @@ class Changes(Struct):
         return run
 
     def write(self, connection: LogConnection, rows: list[EventRow], owner: str) -> None:
-        """Write all of it, inside the transaction that the caller began."""
+        """Write all changes inside the transaction that the caller has begun."""
         connection.insert("events", _EVENT_COLUMNS, rows)
         created: list[tuple[object, ...]] = []
         moved: list[tuple[object, ...]] = []
@@ -103,22 +104,22 @@ class Changes(Struct):
                 moved.append((*changing(run, owner), run_id))
             else:
                 counted.append((*counts(run), run_id))
-        connection.insert("runs", (*IDENTITY, *CHANGING), created)
-        connection.update("runs", CHANGING, moved)
-        connection.update("runs", COUNTS, counted)
+        connection.insert("runs", (*IDENTITY_COLUMNS, *CHANGING_COLUMNS), created)
+        connection.update("runs", CHANGING_COLUMNS, moved)
+        connection.update("runs", COUNT_COLUMNS, counted)
         if self.obsolete:
             connection.executemany(_DELETE_TEXT, self.obsolete)
         texts = []
         for run_id, pieces in self.texts.items():
             self._run(run_id).has_saved_text = True
-            texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
+            texts += [(run_id, seq, kind, whole("".join(streamed))) for (seq, kind), streamed in pieces.items()]
         connection.insert("partials", _TEXT_COLUMNS, texts)
         if self.cut:
-            # One whose ending came after all has it.
+            # A run whose ending is in this transaction after all has ended.
             connection.executemany(_CUT_OFF, [(run_id, owner) for run_id in self.cut])
 
     def settle(self) -> None:
-        """The transaction is committed: take its changes into memory."""
+        """Apply the changes of the committed transaction to the writer's memory."""
         for run_id, run in self.touched.items():
             if run.state == "ended":
                 self.runs.pop(run_id, None)
@@ -129,23 +130,23 @@ class Changes(Struct):
 
 
 RETRY_SECONDS = 1.0
-SERVER_SECONDS = 60.0
-"""How long a database server may be away before runs are told that nothing can be written."""
-DISK_SECONDS = 5.0
-"""The same of a disk. Shorter, because a person who stops a run waits for it."""
+MAX_SERVER_OUTAGE_SECONDS = 60.0
+"""How long a database server may be unavailable before runs get an error."""
+MAX_DISK_OUTAGE_SECONDS = 5.0
+"""How long a disk may be full. It is shorter because a person who stops a run waits for it."""
 _DISK_PAUSE_SECONDS = 0.2
 
 
 class WriterJob(Struct, frozen=True):
-    """Something to do on the writing connection, after all batches before it."""
+    """A function that the writer's thread calls after all batches before it."""
 
     do: Callable[[Writer], Any]
     done: Future[Any]
 
 
 class Writer:
-    """`delivered` is called with batches that are safely in the file; `failure` says, to any
-    thread, why others are not yet."""
+    """Writes batches to the log. `delivered` is called with batches that were committed. Any thread may read `failure`,
+    the reason why others could not be written yet."""
 
     def __init__(
         self,
@@ -155,13 +156,13 @@ class Writer:
         redact: TextRedactor | None,
         delivered: Callable[[list[LogBatch]], None],
         failed: Callable[[StateError, int], None],
-        complain: Callable[[str, str], None],
+        transcript_failed: Callable[[str, str], None],
     ) -> None:
         self.connection = connection
         self.path = path
         self.owner = owner
         self.runs: dict[str, ActiveRun] = {}
-        self.transcripts = Transcripts(complain, path.parent)
+        self.transcripts = Transcripts(transcript_failed, path.parent)
         self.failure: StateError | None = None
         self.found_dead = False
         self._redact = redact
@@ -188,47 +189,47 @@ class Writer:
     def _main(self) -> None:
         with contextlib.suppress(Exception):
             self.found_dead = recover(self.connection, self.owner)
-        # In a function of its own: a loop here would keep the last batch alive until the next one comes.
+        # In a separate function, so that the last batch is freed while the thread waits for the next one.
         while self._work():
             pass
         self._close()
 
     def _work(self) -> bool:
-        """Do what there is to do, once there is something. Return False after the last of it."""
-        going = True
+        """Wait for items, and process them. Return False once the writer is to stop."""
+        is_running = True
         for item in self._next():
             match item:
                 case LogBatch():
-                    self._keep(item)
+                    self._enqueue(item)
                 case WriterJob():
                     self._commit()
-                    self._do(item)
+                    self._call(item)
                 case None:
-                    going = False
+                    is_running = False
         self._commit()
         self._beat()
-        return going
+        return is_running
 
-    def _keep(self, batch: LogBatch) -> None:
-        """Add a batch to what is to be written. One that only asks for another attempt takes no place of its own."""
+    def _enqueue(self, batch: LogBatch) -> None:
+        """Add a batch to the backlog. An empty one, which only asks for another attempt, is merged with the last."""
         if self._backlog and not batch.events and not batch.cut:
             self._backlog[-1].number = batch.number
         else:
             self._backlog.append(batch)
 
     def _next(self) -> list[LogBatch | WriterJob | None]:
-        """Wait for something to do, then take all there is."""
-        patience = None
+        """Wait for an item, and return all waiting ones."""
+        timeout = None
         if self._backlog:
-            patience = RETRY_SECONDS
+            timeout = RETRY_SECONDS
         elif self.runs:
-            patience = self.connection.heartbeat_seconds
-        found: list[LogBatch | WriterJob | None] = []
+            timeout = self.connection.heartbeat_seconds
+        items: list[LogBatch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
-            found.append(self._queue.get(timeout=patience))
+            items.append(self._queue.get(timeout=timeout))
             while True:
-                found.append(self._queue.get_nowait())
-        return found
+                items.append(self._queue.get_nowait())
+        return items
 
     def _commit(self) -> None:
         batches = self._backlog
@@ -249,7 +250,7 @@ class Writer:
         events: list[Event] = []
         for batch in batches:
             rows += batch.prepare(self._redact, self._results)
-            # Only now: what was redacted has replaced its event.
+            # Redacted events have replaced their originals now.
             events += batch.events
         changes = Changes(self.runs)
         for event in events:
@@ -260,8 +261,7 @@ class Writer:
         return events
 
     def _write_patiently(self, changes: Changes, rows: list[EventRow]) -> None:
-        """Write once, whatever happens to the connection: a server that is started again interrupts nothing, nor does
-        a disk that is full for a moment."""
+        """Write exactly once, also across a restart of the server or a temporarily full disk."""
         began = time.monotonic()
         while True:
             try:
@@ -269,18 +269,19 @@ class Writer:
                     changes.write(self.connection, rows, self.owner.id)
                 return
             except LostDatabaseError as error:
-                if time.monotonic() > began + SERVER_SECONDS:
+                if time.monotonic() > began + MAX_SERVER_OUTAGE_SECONDS:
                     raise
                 if error.unsure and self._is_written(rows):
                     return
             except Exception as error:
-                # Once it was reported, each attempt is one: nobody waits for it any more.
-                if self.failure is not None or not is_failing_disk(error) or time.monotonic() > began + DISK_SECONDS:
+                # After a failure was reported, do not retry here: nobody waits for this attempt any more.
+                is_over = time.monotonic() > began + MAX_DISK_OUTAGE_SECONDS
+                if self.failure is not None or not is_failing_disk(error) or is_over:
                     raise
                 time.sleep(_DISK_PAUSE_SECONDS)
 
     def _is_written(self, rows: list[EventRow]) -> bool:
-        """Return whether the commit that was cut off has happened."""
+        """Return whether a commit succeeded before the connection was lost."""
         if not rows:
             return False
         query = "SELECT 1 FROM events WHERE run_id=? AND seq=?"
@@ -288,16 +289,16 @@ class Writer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Begin a transaction of an owner that is still registered: a process that others took for dead must not write
-        to runs that they may have taken over."""
-        known = "SELECT 1 FROM owners WHERE id=?"
+        """Begin a transaction if this owner is still registered. A process that others have declared dead must not
+        write to runs that they may have taken over."""
+        query = "SELECT 1 FROM owners WHERE id=?"
         with transaction(self.connection):
-            if not self._registered or self.connection.execute(known, (self.owner.id,)).fetchone() is None:
-                # Without runs, none can have been taken over: the owner was silent because it had nothing to write.
+            if not self._registered or self.connection.execute(query, (self.owner.id,)).fetchone() is None:
+                # An owner without runs sends no heartbeats, and nobody can have taken over any of its runs.
                 if self._registered and self.runs:
                     raise StateError(
-                        f"Another process took this one for dead and may have gone on with its runs (log {self.path}).",
-                        remedy="This happens when a machine was suspended for long. Look with: retinue runs list",
+                        f"Another process found this one dead and may have taken over its runs (log {self.path}).",
+                        remedy="This happens if a machine was suspended for long. See: retinue runs list",
                     )
                 register(self.connection, self.owner)
             yield
@@ -310,7 +311,7 @@ class Writer:
                 now = self.connection.clock()
                 self.connection.execute("UPDATE owners SET heartbeat=? WHERE id=?", (now, self.owner.id))
 
-    def _do(self, job: WriterJob) -> None:
+    def _call(self, job: WriterJob) -> None:
         if not job.done.set_running_or_notify_cancel():
             return
         if self.failure is not None:
@@ -319,23 +320,23 @@ class Writer:
         try:
             job.done.set_result(job.do(self))
         except Exception as error:  # noqa: BLE001  (handed to the caller, who raises it)
-            job.done.set_exception(self._sentence(error))
+            job.done.set_exception(self._convert(error))
 
     def _report(self, error: Exception) -> None:
-        sentence = self._sentence(error)
-        self.failure = sentence if isinstance(sentence, StateError) else StateError(str(sentence))
+        converted = self._convert(error)
+        self.failure = converted if isinstance(converted, StateError) else StateError(str(converted))
         self._failed(self.failure, self._backlog[-1].number)
 
-    def _sentence(self, error: Exception) -> RetinueError:
+    def _convert(self, error: Exception) -> RetinueError:
         import sqlite3
 
         if isinstance(error, RetinueError):
             return error
-        sentence = StateError(f"The log {self.path} met a defect of Retinue: {type(error).__name__}: {error}")
+        converted = StateError(f"A defect of Retinue stopped the log {self.path}: {type(error).__name__}: {error}")
         if isinstance(error, (sqlite3.Error, OSError)):
-            sentence = explain(error, self.path)
-        sentence.__cause__ = error
-        return sentence
+            converted = explain(error, self.path)
+        converted.__cause__ = error
+        return converted
 
     def _close(self) -> None:
         with contextlib.suppress(Exception):

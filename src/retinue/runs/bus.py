@@ -135,7 +135,7 @@ class Stream(EventQueue[BusEvent]):
         super().__init__()
         self.end: Callable[[], None] = lambda: None
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         self.end()
 
 

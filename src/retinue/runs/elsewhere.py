@@ -240,7 +240,7 @@ class RemoteWatch:
                 self._take(node, event)
 
     def _take(self, node: Run, event: Event) -> None:
-        self._project.log.tell(event)
+        self._project.log.publish(event)
         body = event.body
         if isinstance(body, TurnEnded):
             node.account.charge(body.usage, turns=1)
@@ -260,7 +260,7 @@ class RemoteWatch:
             place = piece.place
             if place.run_id in self._above:
                 event = Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, piece.body)
-                self._project.log.tell(event)
+                self._project.log.publish(event)
 
 
 # What it may spend there, set aside before it leaves

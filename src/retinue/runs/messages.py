@@ -3,21 +3,20 @@
 `@name message` at the start of a person's input goes to that agent instead of the main one:
 
     running, starting     it reads the message after its current tool calls
-    queued                it reads it when it starts
-    ended, interrupted    it is resumed with the message in the background; its end is announced
+    queued                it reads the message when it starts
+    ended, interrupted    it is resumed with the message in the background; its completion is announced
     `@main text`          the main agent reads `text`
-    anything else         the main agent reads it unchanged
+    anything else         the main agent reads the input unchanged
 
-The name may also be a type that nobody runs yet: an agent of it is started on the message, unless the setting
-`agentMentions` is `model`. `off` leaves all input unchanged. This is for people only: mentions by programs and models
-have no effect.
+The name may also be a type of agent: a new agent of this type is started with the message, unless the setting
+`agentMentions` is `model`. The value `off` disables mentions. Only mentions by people have this effect.
 
-Other processes write their commands into the log. While runs live, the log is asked five times a second whether it has
-changed, and once a second the settings are; that costs a few microseconds, and nothing when no run lives. A command is
-claimed in one transaction, so it is carried out once.
+Other processes write their commands into the log. While runs are live, the log is polled for changes five times a
+second, and the settings once a second. A poll costs a few microseconds. A command is claimed in one transaction, so it
+is executed once.
 
-A run stays in memory while it lives, while anything below it lives, until its parent has been told of its completion,
-and for ten minutes after it ended. Later requests find it in the log.
+A run stays in memory while it or a run below it is live, until its parent has been told of its completion, and for ten
+minutes after its end. Later requests find it in the log.
 """
 
 from __future__ import annotations
@@ -43,30 +42,30 @@ from retinue.runs.run import Run
 
 if TYPE_CHECKING:
     from retinue.log import commands as _commands
-    from retinue.log.commands import CommandAnswer, Ear, RunCommand
+    from retinue.log.commands import CommandAnswer, CommandPoll, RunCommand
     from retinue.runs.supervisor import Supervisor
 else:
-    # A short run ends before anyone looks.
+    # A short run ends before the first poll.
     _commands = LazyModule("retinue.log.commands")
 
 
 Action = Literal["steered", "resumed", "started"]
 
 
-class ToAgent(Struct, frozen=True):
-    """An agent has the message: no turn of the main agent is due."""
+class DeliveredMessage(Struct, frozen=True):
+    """The message went to an agent, so the main agent needs no turn."""
 
     action: Action
     run: ActiveRun
 
 
-async def route(supervisor: Supervisor, main_id: str | None, text: str) -> ToAgent | str:
-    """Deliver a line of input to the agent that it addresses. Return the words where they are for the main run itself.
-    Raise StateError when the agent cannot take the message.
+async def route(supervisor: Supervisor, main_id: str | None, text: str) -> DeliveredMessage | str:
+    """Deliver a line of input to the agent that it addresses. Return the text for the main run if it addresses none.
+    Raise StateError if the agent cannot take the message.
 
-    An agent is one below the run `main_id`. If that does not run here, an agent that has ended is resumed by itself,
-    and `main_id` is told of its end when it is resumed. Without a main run, only agents of this process that have no
-    parent are addressed."""
+    Agents below the run `main_id` can be addressed. If that run is not in this process, an ended agent is resumed
+    alone, and `main_id` is told of the agent's completion when it is resumed. Without a main run, agents of this
+    process without a parent can be addressed."""
     mode, members, project = supervisor.settings.agent_mentions, supervisor.members, supervisor.project
     mention = parse_mention(text) if mode != "off" else None
     if mention is None:
@@ -75,8 +74,8 @@ async def route(supervisor: Supervisor, main_id: str | None, text: str) -> ToAge
         return mention.message
     agent: Run | ActiveRun | None = None
     if main_id is None:
-        orphans = [run for run in members.values() if run.place.parent_id is None and run.state.name in _names(mention)]
-        agent = max(orphans, key=lambda run: run.live, default=None)
+        tops = [run for run in members.values() if run.place.parent_id is None and run.state.name in _names(mention)]
+        agent = max(tops, key=lambda run: run.live, default=None)
     else:
         reader = project.log.reader
         row, _ = addressee(reader, reader.run(main_id), text)
@@ -88,14 +87,14 @@ async def route(supervisor: Supervisor, main_id: str | None, text: str) -> ToAge
         started = await _start(supervisor, main_id, mention) if mode == "direct" else None
     except RetinueError as error:
         raise StateError(
-            str(error), remedy="Say it again when that agent has ended, or leave out the @name."
+            str(error), remedy="Send it again when that agent has ended, or leave out the @name."
         ) from error
     return started or text
 
 
 def addressee(reader: LogReader, main: RunState, text: str) -> tuple[RunState, str]:
-    """Return the run that a line of input is for, `main` or an agent below it, and the words for it. Of several agents
-    of one name, a live one goes before the others, and the newest before older ones."""
+    """Return the run that a line of input addresses, which is `main` or an agent below it, and the text for it. Of
+    several agents with one name, live ones come first, then the newest."""
     mention = parse_mention(text)
     if mention is None:
         return main, text
@@ -118,33 +117,34 @@ def _names(mention: Mention) -> list[str]:
     return [name for name in (mention.handle, without_prefix(mention.handle)) if name]
 
 
-async def _deliver(supervisor: Supervisor, agent: Run | ActiveRun, message: str) -> ToAgent:
+async def _deliver(supervisor: Supervisor, agent: Run | ActiveRun, message: str) -> DeliveredMessage:
     if isinstance(agent, Run) and supervisor.steer(agent, message):
-        return ToAgent("steered", agent.snapshot())
+        return DeliveredMessage("steered", agent.snapshot())
     if isinstance(agent, ActiveRun) and agent.live:
         # Another process runs it.
         (answer,) = await _commands.send(supervisor.project.state, [_commands.RunCommand(agent.id, "steer", message)])
         if not answer.accepted:
             raise StateError(answer.text)
-        return ToAgent("steered", agent)
-    again = await supervisor.resume(agent.id, message)
-    return ToAgent("resumed", again.snapshot())
+        return DeliveredMessage("steered", agent)
+    resumed = await supervisor.resume(agent.id, message)
+    return DeliveredMessage("resumed", resumed.snapshot())
 
 
-async def _start(supervisor: Supervisor, main_id: str | None, mention: Mention) -> ToAgent | None:
-    """Start a new agent, if the name is a type. The main run is told of its end, at once or when it is resumed."""
+async def _start(supervisor: Supervisor, main_id: str | None, mention: Mention) -> DeliveredMessage | None:
+    """Start a new agent if the name is a type of agent. The main run is told of its completion, at once or when it is
+    resumed."""
     project, main = supervisor.project, supervisor.members.get(main_id or "")
     types = {name.casefold(): name for name in project.catalog().names}
     agent = next((types[name] for name in _names(mention) if name in types), None)
     if agent is None:
         return None
-    about = mention.message[:60]
+    description = mention.message[:60]
     if main is not None and main.live:
-        call = SpawnCall(prompt=mention.message, description=about, agent=agent, background=True)
+        call = SpawnCall(prompt=mention.message, description=description, agent=agent, background=True)
         child = await Delegate(supervisor, main.id).spawn(call)
         if isinstance(child, Refusal):
             raise StateError(child.message)
-        return ToAgent("started", child)
+        return DeliveredMessage("started", child)
     resolved = resolve_type(agent, project.catalog(), supervisor.settings)
     if isinstance(resolved, Refusal):
         raise StateError(resolved.message)
@@ -156,30 +156,32 @@ async def _start(supervisor: Supervisor, main_id: str | None, mention: Mention) 
         root_id=main_id and project.log.reader.run(main_id).root_id,
         depth=1,
     )
-    run = await supervisor.start(request, background=True, description=about)
-    return ToAgent("started", run.snapshot())
+    run = await supervisor.start(request, background=True, description=description)
+    return DeliveredMessage("started", run.snapshot())
 
 
-LOOK_SECONDS = 0.2
-KEEP_SECONDS = 600.0
+COMMAND_POLL_SECONDS = 0.2
+ENDED_RUN_SECONDS = 600.0
+"""How long an ended run stays in memory."""
 SWEEP_SECONDS = 60.0
-SETTINGS_EVERY = 5
-"""So many looks go by before someone asks whether a settings file has changed, too."""
+SETTINGS_POLL_INTERVAL = 5
+"""The number of command polls between two checks of the settings files."""
 
 
-class Commands:
-    """Of one supervisor. `watch` when a run begins; it looks until none lives."""
+class CommandServer:
+    """Executes the commands of other processes to the runs of one supervisor. It polls from `watch`, which is called
+    when a run begins, until no run is live."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._timer: Timer | None = None
-        self._ear: Ear | None = None
+        self._command_poll: CommandPoll | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._looks = 0
+        self._polls = 0
 
     def watch(self) -> None:
         if self._timer is None:
-            self._timer = self._supervisor.clock.call_later(LOOK_SECONDS, self._look)
+            self._timer = self._supervisor.clock.call_later(COMMAND_POLL_SECONDS, self._poll)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -188,55 +190,55 @@ class Commands:
         if self._serving is not None:
             self._serving.cancel()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         if not self._supervisor.busy:
             return
-        if self._ear is None:
+        if self._command_poll is None:
             log = self._supervisor.project.log
-            self._ear = _commands.Ear(log.reader, log.owner)
-        if self._serving is None and self._ear.hears():
-            self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
+            self._command_poll = _commands.CommandPoll(log.reader, log.owner)
+        if self._serving is None and self._command_poll.has_commands():
+            self._serving = asyncio.create_task(self._serve(self._command_poll), name="commands of other processes")
             self._serving.add_done_callback(self._served)
-        self._looks += 1
-        if self._looks % SETTINGS_EVERY == 0:
-            # What another process has set holds here too, such as how many may work at once.
+        self._polls += 1
+        if self._polls % SETTINGS_POLL_INTERVAL == 0:
+            # Settings of other processes, such as the number of concurrent runs, apply here as well.
             self._supervisor.notice_settings()
         self.watch()
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving = None
         if not task.cancelled():
-            # A log that cannot be written is reported by those who write runs.
+            # Runs report a log that cannot be written.
             task.exception()
 
-    async def _serve(self, ear: Ear) -> None:
+    async def _serve(self, command_poll: CommandPoll) -> None:
         log = self._supervisor.project.log
         try:
             taken = await log.transact(lambda connection: _commands.take(connection, log.owner))
-            answers = [(each.number, self.obey(each.command)) for each in taken]
+            answers = [(pending.number, self.execute(pending.command)) for pending in taken]
             if answers:
                 await log.transact(lambda connection: _commands.answer(connection, answers))
         except StateError:
-            ear.again()
+            command_poll.reset()
             raise
 
-    def obey(self, command: RunCommand) -> CommandAnswer:
-        """Carry out one command at once."""
+    def execute(self, command: RunCommand) -> CommandAnswer:
+        """Execute one command at once."""
         node = self._supervisor.members.get(command.run_id)
         if node is None or not node.live:
             return _commands.not_live(
                 node.state if node is not None else self._supervisor.project.log.reader.run(command.run_id)
             )
         try:
-            done, text = self._do(node, command)
-        except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
+            accepted, text = self._dispatch(node, command)
+        except Exception as error:  # noqa: BLE001 - the sender must get an answer
             return _commands.CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
-        if not done:
-            text = f"Not delivered: the run is just ending. Go on with it: retinue runs resume {command.run_id}"
-        return _commands.CommandAnswer(command.run_id, done, text)
+        if not accepted:
+            text = f"Not delivered: the run is just ending. Continue it: retinue runs resume {command.run_id}"
+        return _commands.CommandAnswer(command.run_id, accepted, text)
 
-    def _do(self, node: Run, command: RunCommand) -> tuple[bool, str]:
+    def _dispatch(self, node: Run, command: RunCommand) -> tuple[bool, str]:
         supervisor, kind = self._supervisor, command.kind
         match kind:
             case "steer":
@@ -252,7 +254,7 @@ class Commands:
                 return node.controls.compact(command.text), "It shortens its conversation before its next request."
             case "background":
                 if supervisor.detach(node):
-                    return True, "It goes on in the background."
+                    return True, "It continues in the background."
                 return True, "Nobody waits for it: there is nothing to move."
             case _:
                 assert_never(kind)
@@ -269,7 +271,8 @@ def _stop_reason(command: RunCommand) -> str:
 
 
 class Sweeper:
-    """Of one supervisor. `watch` when a run has ended; it looks until there is nothing to forget."""
+    """Removes ended runs of one supervisor from memory. It works from `watch`, which is called when a run has ended,
+    until no ended run is left."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -286,16 +289,16 @@ class Sweeper:
 
     def _sweep(self) -> None:
         self._timer = None
-        before = self._supervisor.clock.now() - KEEP_SECONDS
+        before = self._supervisor.clock.now() - ENDED_RUN_SECONDS
         # Children before their parents.
         for node in reversed(list(self._supervisor.members.values())):
-            if node.state.ended_at is not None and node.state.ended_at <= before and _is_done_with(node):
+            if node.state.ended_at is not None and node.state.ended_at <= before and _is_forgettable(node):
                 self._supervisor.forget(node)
         if any(not node.live for node in self._supervisor.members.values()):
             self.watch()
 
 
-def _is_done_with(node: Run) -> bool:
+def _is_forgettable(node: Run) -> bool:
     if any(child.live for child in node.descendants()):
         return False
     parent = node.parent

@@ -23,7 +23,7 @@ from retinue.core.permission import NO_HOOKS
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun, RunPlace, RunState
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import StateError
-from retinue.log.query import PAGE
+from retinue.log.query import PAGE_EVENTS
 from retinue.loop.job import Controls
 from retinue.runs.launch import T
 
@@ -175,7 +175,7 @@ class Run(Generic[Value]):
             seen[event.run_id] = event.seq
             if _is_of(ours, event):
                 yield event
-            if number % PAGE == PAGE - 1:
+            if number % PAGE_EVENTS == PAGE_EVENTS - 1:
                 # The past of a run may be long, and others are at work.
                 await asyncio.sleep(0)
         if self.outcome is not None:

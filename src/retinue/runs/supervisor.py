@@ -27,7 +27,7 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
 from retinue.runs.heap import Heap
 from retinue.runs.launch import Launch, LaunchPlan
-from retinue.runs.messages import Commands, Sweeper
+from retinue.runs.messages import CommandServer, Sweeper
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import launching
@@ -56,7 +56,7 @@ class Supervisor:
         self.queue = RunQueue(project.settings.settings.max_concurrent)
         self.retry_calls = RetryCalls(clock)
         self._names = Names()
-        self.commands = Commands(self)
+        self.commands = CommandServer(self)
         self._sweeper = Sweeper(self)
         self._heap = Heap()
         self.schedules: Schedules | None = None
@@ -209,7 +209,7 @@ class Supervisor:
                 news = self.news_for(row.id)
                 account = self._account(launch, parent, past.usage + below)
         except BaseException:
-            await log.give_back(row)
+            await log.release(row)
             raise
         node = self.members.get(row.id)
         if node is not None:

@@ -213,7 +213,7 @@ class Scheduler:
                 owner=log.owner,
                 now=now,
                 run_id=run_id,
-                passed=passed,
+                skipped=passed,
             )
         )
         if not claimed:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from retinue.app.feed import Feed
 from retinue.app.reports import (
-    BY,
-    KINDS,
-    LEVELS,
-    SOURCES,
+    ACTIVITY_KINDS,
+    GROUPINGS,
+    TROUBLE_LEVELS,
+    TROUBLE_SOURCES,
     ActivityEntry,
     CostReport,
     CostRow,
@@ -57,7 +57,7 @@ def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> Non
 
 
 def configure_cost(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=BY, default="agent", help="what to add up by (default: agent)")
+    parser.add_argument("--by", choices=GROUPINGS, default="agent", help="what to add up by (default: agent)")
     _add_since(parser, "runs active since then")
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--limit", type=count, default=0, metavar="N", help="the first N lines; the total counts all")
@@ -121,7 +121,7 @@ def _cost_cells(row: CostRow, name: str) -> tuple[str, ...]:
 
 def configure_activity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--type", choices=KINDS, action="append", dest="kinds", help="only calls of this kind; may be repeated"
+        "--type", choices=ACTIVITY_KINDS, action="append", dest="kinds", help="only calls of this kind; may be repeated"
     )
     _add_since(parser)
     parser.add_argument("--recent", type=count, default=0, metavar="N", help="also list the newest N calls")
@@ -138,7 +138,7 @@ def execute_activity(args: argparse.Namespace) -> int:
 
     Everything comes from the log of this project; --all adds up all projects.
     """
-    report = read_activity(None if args.all else project(args), args.kinds or KINDS, args.since, args.recent)
+    report = read_activity(None if args.all else project(args), args.kinds or ACTIVITY_KINDS, args.since, args.recent)
     warn(report.problems)
     if args.json:
         write_json(report)
@@ -174,9 +174,11 @@ def call_line(entry: ActivityEntry) -> str:
 
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--level", choices=("all", *LEVELS), default="all", help="only warnings, or only errors")
     parser.add_argument(
-        "--type", choices=SOURCES, action="append", dest="sources", help="only from there; may be repeated"
+        "--level", choices=("all", *TROUBLE_LEVELS), default="all", help="only warnings, or only errors"
+    )
+    parser.add_argument(
+        "--type", choices=TROUBLE_SOURCES, action="append", dest="sources", help="only from there; may be repeated"
     )
     for name in ("search", "fetch", "convert", "lsp"):
         parser.add_argument(
@@ -200,8 +202,10 @@ def execute_logs(args: argparse.Namespace) -> int:
     `retinue runs show RUN` has the whole story of one run.
     """
     feed = Feed(folder(args.cwd))
-    levels = LEVELS if args.level == "all" else (args.level,)
-    read = partial(read_troubles, feed.folder, levels=levels, sources=args.sources or SOURCES, since=args.since or 0.0)
+    levels = TROUBLE_LEVELS if args.level == "all" else (args.level,)
+    read = partial(
+        read_troubles, feed.folder, levels=levels, sources=args.sources or TROUBLE_SOURCES, since=args.since or 0.0
+    )
     cursor = asyncio.run(feed.snapshot(limit=1)).cursor if args.follow else 0
     troubles = read(limit=args.limit or None)
     if args.json and not args.follow:

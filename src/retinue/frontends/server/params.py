@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from retinue.app.feed import Feed
-from retinue.app.reports import By
+from retinue.app.reports import Grouping
 from retinue.app.snapshot import RunList
 from retinue.core.delegation import State
 
@@ -105,7 +105,7 @@ class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class CostFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    by: By = "agent"
+    by: Grouping = "agent"
     since: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
     """Unix time: only runs that were active after it."""
 
