@@ -1,8 +1,7 @@
 """Everything that can happen in a run: one closed union, each member with its ordering contract.
 
-The loop yields bodies; the recorder stamps them into an `Event` (run, parent, root, sequence,
-time) and writes it to the log *before* anyone sees it. Bodies in `TRANSIENT` are live only:
-what they said arrives again, whole, in a durable body.
+The loop yields bodies. The recorder turns each into an `Event` (run, parent, root, sequence, time) and writes it to the
+log *before* anyone sees it. Bodies in `TRANSIENT` are not written: a durable body repeats their content.
 
 Order within a run, as a grammar:
 
@@ -34,8 +33,8 @@ from retinue.core.value import Tagged
 
 
 class RunCreated(Tagged, frozen=True, tag="run.created"):
-    """First event of a run, once. `spec` is the whole definition, so that a resume after the
-    file changed or vanished still runs the same version."""
+    """First event of a run, once. `spec` is the complete definition, so that a resumed run uses the same version after
+    its file has changed or was deleted."""
 
     agent: str
     task: str
@@ -57,8 +56,8 @@ class RunStarted(Tagged, frozen=True, tag="run.started"):
 
 
 class RunResumed(Tagged, frozen=True, tag="run.resumed"):
-    """Replaces RunCreated when an interrupted or ended run goes on. `unknown` names the calls
-    that had started and never reported; they are not repeated."""
+    """Replaces RunCreated when an interrupted or ended run is resumed. `unknown` names the calls that had started and
+    have no result; they are not repeated."""
 
     prompt: str
     unknown: tuple[str, ...] = ()
@@ -87,9 +86,9 @@ class ThinkingDelta(Tagged, frozen=True, tag="thinking.delta"):
 
 
 class Retrying(Tagged, frozen=True, tag="model.retrying"):
-    """The request failed and will be made again after `delay` seconds; `attempt` is 0 where another
-    model takes over, and `most` is how many there will be before the request is given up (0: not known).
-    Deltas shown since TurnStarted are void: `partial` keeps their text, so that nothing shown is lost."""
+    """The request failed and will be sent again after `delay` seconds. `attempt` is 0 if another model takes over, and
+    `most` is the largest number of attempts (0: not known). Deltas shown since TurnStarted are void: `partial` keeps
+    their text, so that nothing shown is lost."""
 
     attempt: int
     delay: float
@@ -99,14 +98,14 @@ class Retrying(Tagged, frozen=True, tag="model.retrying"):
 
 
 class AssistantEnded(Tagged, frozen=True, tag="assistant.ended"):
-    """The model's message, whole. Exactly one per turn; `message.failure` if it failed."""
+    """The complete message of the model. Exactly one per turn; a failed one has `message.failure`."""
 
     turn: int
     message: AssistantMessage
 
 
 class ToolStarted(Tagged, frozen=True, tag="tool.started"):
-    """Written before the tool runs. Without its ToolEnded the effect is unknown."""
+    """Written before the tool runs. Without its ToolEnded the effect of the call is unknown."""
 
     call: ToolCall
 
@@ -144,9 +143,8 @@ class TurnEnded(Tagged, frozen=True, tag="turn.ended"):
 
 
 class InboxOpened(Tagged, frozen=True, tag="inbox.opened"):
-    """The run waits for a person. Between ToolStarted and ToolEnded of the call `call_id`, of
-    which nothing has run yet; without one it is about something else, such as a quote. What is
-    asked is in the inbox under `item_id`, with all that belongs to it."""
+    """The run waits for a person. Between ToolStarted and ToolEnded of the call `call_id`, which has not run yet;
+    without a call it is about something else, such as a quote. The inbox item `item_id` holds the question."""
 
     item_id: str
     kind: InboxKind
@@ -155,8 +153,8 @@ class InboxOpened(Tagged, frozen=True, tag="inbox.opened"):
 
 
 class InboxClosed(Tagged, frozen=True, tag="inbox.closed"):
-    """After its InboxOpened, once, and written before anything of the call runs: without it, the
-    call never began. `state` says how it ended, `by` who answered; `message` is theirs."""
+    """After its InboxOpened, once, and written before the call runs: without it, the call never began. `state` says how
+    it ended, `by` who answered, and `message` is the text of the answer."""
 
     item_id: str
     state: InboxState
@@ -167,29 +165,29 @@ class InboxClosed(Tagged, frozen=True, tag="inbox.closed"):
 
 
 class TodosUpdated(Tagged, frozen=True, tag="todos.updated"):
-    """What the run has to do, whole: the newest counts. Between ToolStarted and ToolEnded of the
-    call that wrote it."""
+    """The complete to-do list of the run; it replaces earlier ones. Between ToolStarted and ToolEnded of the call that
+    wrote it."""
 
     todos: tuple[Todo, ...] = ()
 
 
 class ResultRead(Tagged, frozen=True, tag="child.read"):
-    """This run has the result of its child `child_id`: no announcement of it is due any more.
-    Written when the result went back as a tool result; an announcement is a MessageAdded."""
+    """This run has received the result of its child `child_id` as a tool result, so no notification is due. A
+    notification is a MessageAdded."""
 
     child_id: str
     call_id: str | None = None
-    """The call whose result carries it: without the ToolEnded of that call the run has not seen it."""
+    """The call with the result: without the ToolEnded of that call the run has not seen it."""
 
 
 class ChildResumed(Tagged, frozen=True, tag="child.resumed"):
-    """This run has taken up its child `child_id` again; the child may still wait in the queue."""
+    """This run has resumed its child `child_id`, which may still wait in the queue."""
 
     child_id: str
 
 
 class ModeChanged(Tagged, frozen=True, tag="run.mode_changed"):
-    """Another permission mode holds from here on: a person chose it, or approved a plan."""
+    """Another permission mode applies from here on: a person chose it, or approved a plan."""
 
     mode: PermissionMode
     cause: Literal["person", "plan"]
@@ -202,7 +200,7 @@ class MovedToBackground(Tagged, frozen=True, tag="run.moved"):
 
 
 class LimitReached(Tagged, frozen=True, tag="limit.reached"):
-    """`action` says what follows: one wrap-up message, or the end of the run."""
+    """A limit was reached. `action` is the consequence: one wrap-up message, or the end of the run."""
 
     limit: LimitName
     action: Literal["wrap-up", "end"]
@@ -210,8 +208,8 @@ class LimitReached(Tagged, frozen=True, tag="limit.reached"):
 
 
 class Compacted(Tagged, frozen=True, tag="run.compacted"):
-    """The conversation was replaced by `messages`, which always begin with the task.
-    A replay that meets this event drops what it had and goes on from here."""
+    """The conversation was replaced by `messages`, which always begin with the task. A replay drops the earlier
+    messages at this event."""
 
     reason: Literal["threshold", "overflow", "manual"]
     method: Literal["pruned", "summarised"]
@@ -221,40 +219,40 @@ class Compacted(Tagged, frozen=True, tag="run.compacted"):
 
 
 FILE_PROBLEM = "agent_file"
-"""The code of a warning about the file of the run's agent: it is the same for all runs of that file."""
+"""The code of a warning about the file of the run's agent, which is the same for all runs of that file."""
 MISSING = "missing_tools"
-"""The code of a warning about tools that an agent asks for and that are not there."""
+"""The code of a warning about tools that an agent names and that are not available."""
 STEERED = "steered_by"
-"""The code of the warning that names the front end through which a person has said something to a run."""
+"""The code of the warning that names the front end through which a person sent a message to a run."""
 
 
 class Warned(Tagged, frozen=True, tag="run.warned"):
-    """Something for people that did not stop the run; `code` is stable. The program decides nothing by `text`."""
+    """A warning for people that did not stop the run. `code` is stable, and `text` has no effect on the program."""
 
     code: str
     text: str
 
 
 class Undone(Tagged, frozen=True, tag="run.undone"):
-    """Files the run had changed were put back to how they were before it, or before `turn`.
-    Before RunEnded when its file wants that on failure; else after it, by a person."""
+    """Files that the run had changed were restored to their state before it, or before `turn`. Before RunEnded if the
+    agent's file asks for it on failure; else after it, by a person."""
 
     restored: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Left as they are, each with the reason."""
+    """Files that were not restored, each with the reason."""
     turn: int | None = None
     by: Literal["person", "rollback"] = "person"
     forced: bool = False
 
 
 class Rewound(Tagged, frozen=True, tag="run.rewound"):
-    """A person went back: the conversation goes on after event `to`, as if what lies between had not been said.
-    Those events stay, as a branch of their own. After RunEnded, by a person."""
+    """A person went back: the conversation continues after event `to`, without what came between. Those events stay in
+    the log as a branch. After RunEnded, by a person."""
 
     to: int
     changed: tuple[str, ...] = ()
-    """Files as the part that was left had changed them; the model hears of them."""
+    """Files that the dropped part had changed; the model is told of them."""
 
 
 class RunEnded(Tagged, frozen=True, tag="run.ended"):
@@ -264,8 +262,8 @@ class RunEnded(Tagged, frozen=True, tag="run.ended"):
 
 
 class RunPruned(Tagged, frozen=True, tag="run.pruned"):
-    """The last event of a run of long ago: so many of its `events` were removed to save space, and it cannot go on.
-    What it was asked, how it ended and what it used are still there."""
+    """The last event of an old run: that number of its `events` was removed to save space, and it cannot be resumed.
+    Its task, outcome and usage are kept."""
 
     events: int
 
@@ -306,12 +304,12 @@ STREAMED = (TextDelta, ThinkingDelta)
 """The pieces of an answer."""
 TRANSIENT = (*STREAMED, ToolProgress)
 TURN_ENDS = (ToolsEnded, TurnEnded, RunEnded)
-"""After one of these, no call of the turn is at work."""
+"""After one of these, no call of the turn is running."""
 
 
 class EventPlace(Struct, frozen=True):
-    """The place of an event. `seq` starts at 1 and has no gaps within a run's durable events; a transient event has the
-    `seq` of the durable one before it. `at` is Unix seconds."""
+    """The run and position of an event. `seq` starts at 1 and has no gaps within a run's durable events; a transient
+    event has the `seq` of the durable one before it. `at` is Unix seconds."""
 
     run_id: str
     parent_id: str | None

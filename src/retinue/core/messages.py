@@ -1,8 +1,7 @@
-"""The conversation of a run, and the facts behind the messages that the harness writes for a model.
+"""The conversation of a run, and the facts behind the notifications that a model receives.
 
 Every class has a tag, so that its JSON names its type and is read back as the same class. Content is always a tuple:
-messages are values. The text of a notification is for the model and for people; the program reads its `notice`, and
-never the text.
+messages are values. The text of a notification is for the model and for people; the program only reads its `notice`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from retinue.core.value import Tagged
 
 
 class ChildEnding(Struct, frozen=True, omit_defaults=True):
-    """How one background run ended, as its parent was told. `result` is the beginning of its answer, `label` its status
-    in words. `tokens` is None where nobody counted them."""
+    """The end of a background run in a notification. `result` is the beginning of its answer, `label` its status in
+    words. `tokens` is None if the number is not known."""
 
     id: str
     status: Status
@@ -39,7 +38,7 @@ class ChildEnding(Struct, frozen=True, omit_defaults=True):
 
 
 class ChildrenEnded(Tagged, frozen=True, tag="children_ended"):
-    """`partial`: other runs of the group are still at work."""
+    """Background runs have ended. `partial`: other runs of the group are still running."""
 
     endings: tuple[ChildEnding, ...]
     group: bool = False
@@ -47,7 +46,7 @@ class ChildrenEnded(Tagged, frozen=True, tag="children_ended"):
 
 
 class ChildAsked(Tagged, frozen=True, tag="child_asked"):
-    """The run `run_id` asks its parent a question. `agent` is its name and what it works on."""
+    """The run `run_id` asks its parent a question. `agent` is its name and task in a few words."""
 
     run_id: str
     agent: str
@@ -56,7 +55,7 @@ class ChildAsked(Tagged, frozen=True, tag="child_asked"):
 
 
 class ModeNotice(Tagged, frozen=True, tag="mode"):
-    """A person has switched the run to plan mode or out of it."""
+    """A person has switched plan mode on or off."""
 
     mode: PermissionMode
 
@@ -69,23 +68,23 @@ Origin = Literal["task", "steer", "follow-up", "wrap-up", "correction", "summary
 
 
 class Text(Tagged, frozen=True, tag="text"):
-    """`signature` is provider data that came with the text and goes back with it, unchanged
-    (Gemini's thought signature, the phase of an OpenAI message); None for everyone else."""
+    """A text. `signature` is data of the provider that goes back with it unchanged (Gemini's thought signature, the
+    phase of an OpenAI message)."""
 
     text: str
     signature: str | None = None
 
 
 class Image(Tagged, frozen=True, tag="image"):
-    """`data` is base64 text, as every wire format wants it."""
+    """An image. `data` is base64 text, as all wire formats require."""
 
     media_type: str
     data: str
 
 
 class Document(Tagged, frozen=True, tag="document"):
-    """A PDF, for models that read such files themselves. `data` is base64 text, `name` the file's
-    name; `pages` is 0 where the file does not tell."""
+    """A PDF, for models that accept such files. `data` is base64 text, `name` the file's name. `pages` is 0 if the file
+    does not state the number."""
 
     media_type: str
     data: str
@@ -98,8 +97,8 @@ Content = Text | Image | Document
 
 
 class Thinking(Tagged, frozen=True, tag="thinking"):
-    """A reasoning block. `signature` (or `redacted` data) goes back to the provider intact,
-    and only to the provider that made it."""
+    """A block of reasoning. `signature` (or `redacted` data) goes back unchanged, and only to the provider that made
+    it."""
 
     text: str
     signature: str | None = None
@@ -108,8 +107,8 @@ class Thinking(Tagged, frozen=True, tag="thinking"):
 
 
 class ToolCall(Tagged, frozen=True, tag="tool_call"):
-    """`broken` holds the raw text when the arguments were not a JSON object; such a call is
-    never run, the model is told instead. `signature` is provider data that must be returned."""
+    """A call of a tool. `broken` is the raw text of arguments that are not a JSON object; such a call is not run, and
+    the model is told so. `signature` is data of the provider that must be returned."""
 
     id: str
     name: str
@@ -119,7 +118,8 @@ class ToolCall(Tagged, frozen=True, tag="tool_call"):
 
 
 def text_of(content: Iterable[object]) -> str:
-    return "\n".join(part.text for part in content if isinstance(part, Text))
+    """Return the texts in the content of a message, one a line."""
+    return "\n".join(block.text for block in content if isinstance(block, Text))
 
 
 class ToolResult(Tagged, frozen=True, tag="tool_result"):
@@ -134,7 +134,7 @@ class ToolResult(Tagged, frozen=True, tag="tool_result"):
 
 
 class UserMessage(Tagged, frozen=True, tag="user"):
-    """`origin` says who spoke: compaction keeps the task, replays skip nothing else by it."""
+    """A message to the model. `origin` is its source; compaction keeps the task."""
 
     content: tuple[Content, ...]
     origin: Origin = "task"
@@ -159,7 +159,7 @@ class AssistantMessage(Tagged, frozen=True, tag="assistant"):
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.content if isinstance(part, ToolCall))
+        return tuple(block for block in self.content if isinstance(block, ToolCall))
 
 
 class ToolMessage(Tagged, frozen=True, tag="tool"):
@@ -176,5 +176,5 @@ def user(text: str, origin: Origin = "task", images: Sequence[Image] = ()) -> Us
 
 
 def notification(text: str, notice: Notice) -> UserMessage:
-    """Return a message of the harness with the facts that it tells."""
+    """Return a message of Retinue itself, with its facts."""
     return UserMessage((Text(text),), "notification", notice)

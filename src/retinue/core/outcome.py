@@ -1,6 +1,6 @@
-"""How a run ended: the outcome, the failure behind it, and the evidence of what it did.
+"""How a run ended: its outcome, its failure, and the evidence of its actions.
 
-An outcome never claims more than happened: text without success is labelled as partial.
+An outcome never claims more than happened: the text of a run without success is marked as partial.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TRANSIENT: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded", "serv
 
 
 class Failure(Struct, frozen=True):
-    """`message` is for people and models alike; it never contains a secret."""
+    """Why a request or a run failed. `message` is for people and models, and never contains a secret."""
 
     kind: FailureKind
     message: str
@@ -58,7 +58,7 @@ class Failure(Struct, frozen=True):
     status: int | None = None
     retry_after: float | None = None
     again: bool | None = None
-    """What the server says of trying again (`x-should-retry`); None: the kind decides."""
+    """Whether the server allows a retry (`x-should-retry`); None: the kind decides."""
 
     @property
     def transient(self) -> bool:
@@ -69,16 +69,16 @@ Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-b
 StoppedBy = Literal["person", "agent", "program"]
 
 CUT_OFF = "cut off at the output limit"
-"""How every front end says that an answer is truncated."""
+"""The text of all front ends for a truncated answer."""
 
 RECORD = "Record: "
-"""How the note begins that says what the run did."""
+"""The beginning of the note about the actions of a run."""
 
 SUCCESS: frozenset[Ended] = frozenset({"completed", "steered"})
 
 
 class Evidence(Struct, frozen=True):
-    """What the run really touched, counted from effects and not from its words."""
+    """The actions of a run, from the effects of its calls and not from its answer."""
 
     files_read: tuple[str, ...] = ()
     files_written: tuple[str, ...] = ()
@@ -89,22 +89,21 @@ class Evidence(Struct, frozen=True):
 
 
 class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
-    """`text` is the answer, or with `partial` what had been said before the run failed.
-    `value` is the validated structured output when a schema was asked for: of the type that was given as the schema,
-    otherwise as JSON has it; None where the run failed."""
+    """The result of a run. `text` is the answer, or with `partial` the text before the failure. `value` is the
+    validated output if a schema was given: of the type that was given as the schema, or else as JSON. It is None if the
+    run failed."""
 
     ended: Ended
     text: str = ""
     partial: bool = False
     truncated: bool = False
-    """The answer was cut off at the model's output limit, also after it was asked to go on: the
-    end is missing."""
+    """The answer was cut off at the model's output limit, and continuing it did not complete it."""
     value: Value | None = None
     failure: Failure | None = None
     limit: LimitName | None = None
     usage: Usage = NOTHING
     tree_usage: Usage | None = None
-    """What the run and all its descendants used; None when it had none."""
+    """The usage of the run with all its descendants; None if it had none."""
     turns: int = 0
     tool_uses: int = 0
     compactions: int = 0
@@ -122,7 +121,7 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
 
     @property
     def shortfall(self) -> str:
-        """What a run that ended well lacks all the same; empty where it lacks nothing."""
+        """What is missing in the result of a successful run; empty if nothing is."""
         touched = self.evidence
         if not self.ok:
             return ""
@@ -137,6 +136,6 @@ class Outcome(Tagged, Generic[Value], frozen=True, tag="outcome"):
     @property
     def exit_code(self) -> int:
         if self.ok:
-            # An answer without its end is no failure of the run, but a script must not take it for a whole one.
+            # A truncated answer is no failure of the run, but a script must not take it for a complete one.
             return 1 if self.truncated else 0
         return {"timeout": 124, "stopped": 130, "refused": 2}.get(self.ended, 1)

@@ -1,6 +1,5 @@
-"""A request to run an agent: what a caller wants, where it works (here, or on a worker of a cluster), and what was
-decided about it, as the first event of the run keeps it. A request is built at the borders, checked once, then passed
-down unchanged.
+"""A request to run an agent, its placement on this machine or in a cluster, and its options in the first event of the
+run. A request is made at the borders, checked once, and then passed on unchanged.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from retinue.errors import UsageError
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """A resume is faithful because of these. Logs of older versions lack some of them; a default means that nothing
-    was said."""
+    """The options of a run in the log, with which it is resumed. Logs of older versions lack some of them; a default
+    means that the option was not set."""
 
     name: str | None = None
     description: str = ""
@@ -43,24 +42,24 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     limits: Mapping[str, int | float | None] = {}
     budget: Mapping[str, int | float] | None = None
     pinned: tuple[Literal["model", "thinking", "limits"], ...] | None = None
-    """What a person chose; None in old logs, where all of it counts as chosen."""
+    """The options that a person chose; None in old logs, which means all of them."""
     schema: Mapping[str, Any] | None = None
     permission_mode: PermissionMode | None = None
     readonly: bool = False
     isolation: Literal["worktree"] | None = None
     ceiling: Any = None
-    """As `Ceiling.read` takes it, which grants nothing for a value that it cannot read."""
+    """Read by `Ceiling.read`, which grants nothing for an invalid value."""
     bounds: Any = None
-    """As `bounds_from_record` takes them."""
+    """Read by `bounds_from_record`."""
     placement: Mapping[str, Any] | None = None
     system: Any = None
-    """The system prompt, or what of it is not its parent's."""
+    """The system prompt, or the part of it that is not its parent's."""
     commit: str | None = None
     """The commit at which the first run of a tree began."""
     asked: Mapping[str, str] = {}
-    """Who asked for the run (`by`), where a remote front end did."""
+    """Who asked for the run (`by`), if it came from a remote front end."""
     fork: Mapping[str, Any] | None = None
-    """The run that this one is a fork of, and where it left it."""
+    """The run from which this one was forked, and at which event."""
 
 
 NO_OPTIONS = RunOptions()
@@ -68,18 +67,18 @@ NO_OPTIONS = RunOptions()
 
 HERE, CLUSTER = "local", "cluster"
 PRIORITY, LAST_PRIORITY = 5, 9
-"""Of a run that does not say, and of one that waits for all others; 0 comes first."""
+"""The default priority of a run, and the last one; 0 is the first."""
 
 
 class ClusterPlacement(Struct, frozen=True):
-    """A run that any worker may take which has all of `labels`. Of those that wait, the lowest priority is first."""
+    """A place in the cluster: any worker that has all of `labels`. Waiting runs start in the order of `priority`."""
 
     labels: tuple[str, ...] = ()
     priority: int = PRIORITY
 
     @classmethod
     def read(cls, text: str) -> ClusterPlacement | None:
-        """Return what `local`, `cluster`, `cluster:gpu,linux` or `cluster:gpu,priority=1` means; None for here. Raise
+        """Return the placement of `cluster`, `cluster:gpu,linux` or `cluster:gpu,priority=1`; None for `local`. Raise
         UsageError."""
         word, _, labels = text.strip().partition(":")
         if word == HERE and not labels:
@@ -107,9 +106,9 @@ def split_labels(text: str) -> tuple[str, ...]:
 
 
 class RunNeeds(Struct, frozen=True):
-    """What a worker must have to serve a run, and when it is its turn. `allow` is what its operator must let senders
-    bring. Runs of one `tenant` share what a worker has for each. `remote` is the git repository that its
-    files travel through."""
+    """What a run requires of a worker. `allow` are the rights that its operator must allow senders. Runs of one
+    `tenant` share the limit that a worker has for each tenant. `remote` is the git repository that transfers the
+    files."""
 
     provider: Word = ""
     labels: Words = ()
@@ -121,7 +120,7 @@ class RunNeeds(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """One attempt of a run, for a worker. The number grows with each worker that is asked to go on with it."""
+    """One attempt of a run, for a worker. The number grows with each worker that continues the run."""
 
     project: ProjectName
     run_id: RunId
@@ -134,10 +133,10 @@ class Attempt(Struct, frozen=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker as others see it. `heartbeat` is how many seconds ago it said that it lives; `tenant_limit` how many
-    runs of one tenant it serves at once, `global_limit` how many runs those like it serve together. `remotes` are
-    git repositories, or beginnings of their URLs, that its operator lets it use. `held` are accounts at providers
-    that must wait for so many seconds."""
+    """A worker as others see it. `heartbeat` is the time since its last sign of life, in seconds. `tenant_limit` is the
+    number of concurrent runs of one tenant, `global_limit` that of all workers of its queue. `remotes` are git
+    repositories, or beginnings of their URLs, that its operator allows. `held` are accounts at providers, with the
+    seconds for which they must wait."""
 
     id: WorkerId
     host: Word
@@ -158,7 +157,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     runs: tuple[RunId, ...] = ()
 
     def lacks(self, needs: RunNeeds) -> list[str]:
-        """Return why this worker cannot serve a run, as parts of a sentence; empty when it can."""
+        """Return the reasons why this worker cannot serve a run, as parts of a sentence."""
         missing = [label for label in needs.labels if label not in self.labels]
         refused = [right for right in needs.allow if right not in self.allow]
         reasons = {
@@ -173,13 +172,13 @@ class WorkerView(Struct, frozen=True, kw_only=True):
         return [reason for reason, holds in reasons.items() if holds]
 
     def may_use(self, remote: str) -> bool:
-        """Return whether its operator lets it fetch from and push to a git repository."""
+        """Return whether its operator allows it to fetch from and push to a git repository."""
         folders = (start if start.endswith(("/", ":")) else f"{start}/" for start in self.remotes)
         return remote in self.remotes or remote.startswith(tuple(folders))
 
 
 def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
-    """Return why no worker can serve a run, as a sentence; None when one can."""
+    """Return the sentence that explains why no worker can serve a run; None if one can."""
     if not workers:
         return "No worker is running. Start one: retinue worker"
     reasons = []
@@ -188,12 +187,12 @@ def explain_waiting(needs: RunNeeds, workers: list[WorkerView]) -> str | None:
         if not lacks:
             return None
         reasons.append(f"worker {worker.id[:8]} on {worker.host} {' and '.join(lacks)}")
-    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-    return f"No worker can serve this run: {'; '.join(reasons[:5])}{more}."
+    further = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    return f"No worker can serve this run: {'; '.join(reasons[:5])}{further}."
 
 
 def placement_options(placement: ClusterPlacement, root: str) -> Mapping[str, Any]:
-    """Return what the first event of a run says of its place."""
+    """Return the placement of a run for its first event."""
     return {"on": CLUSTER, "labels": placement.labels, "root": root}
 
 
@@ -202,22 +201,22 @@ EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 
 
 class Ceiling(Struct, frozen=True):
-    """The rights that a run cannot have because a run above it lacks them."""
+    """The rights that a run cannot have because a run above it does not have them."""
 
     readonly: bool = False
     """It may change nothing."""
     denied: tuple[str, ...] = ()
-    """Tools that the files of agents above it deny by name, as they write them."""
+    """Tools that the files of agents above it deny by name."""
     servers: tuple[str, ...] | None = None
     """The only configured MCP servers it may use; None for all."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return this ceiling as the log keeps it."""
+        """Return this ceiling for the log."""
         return {"readonly": self.readonly, "denied": self.denied, "servers": self.servers}
 
     @classmethod
     def read(cls, data: object) -> Ceiling:
-        """Read a ceiling from the log. A value that cannot be read grants no right to change anything."""
+        """Read a ceiling from the log. An invalid value means a read-only run."""
         if not isinstance(data, Mapping):
             return cls(readonly=True)
         denied, servers = data.get("denied"), data.get("servers")
@@ -236,26 +235,27 @@ NO_CEILING = Ceiling()
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
+    """A request to run an agent."""
+
     spec: AgentSpec
     task: str
     cwd: Path
     images: tuple[Image, ...] = ()
-    """What a person attached to the task, for models that see images. The log keeps them with the message."""
+    """The images that a person attached to the task. The log keeps them with the message."""
     model: str | None = None
-    """`provider/model`, or a part of its name, as the caller asked."""
+    """The model that the caller asked for: `provider/model`, or a part of its name."""
     thinking: str | None = None
     limits: Mapping[str, float | None] = {}
-    """What the caller said, by the field names of `Limits`; None there means no limit."""
+    """The limits of the caller, by the field names of `Limits`; a value of None means no limit."""
     pinned: frozenset[Pinned] = frozenset()
-    """Which of the above a person chose: it goes before what the file says, and the outcome
-    says so. What a model chose only fills what the file leaves open."""
+    """The options above that a person chose. They override the agent's file, and the outcome has a note about it. The
+    options that a model chose apply only if the file does not set them."""
     budget: Budget | None = None
-    """What the run and all below it may spend, beside what its file and the settings say: the
-    tightest counts."""
+    """A budget of the run with its descendants. Its file and the settings may set others: the tightest one applies."""
     schema: Mapping[str, Any] | None = None
     accept: Callable[[Any], object] | None = None
-    """Called with a result that matches the schema; raises ValueError with what is wrong with it all the same. Holds in
-    this process only: the log keeps the schema."""
+    """A further check of a result that matches the schema. It raises ValueError with the reason. It applies in this
+    process only: the log keeps the schema."""
     permission_mode: PermissionMode | None = None
     parent_id: str | None = None
     root_id: str | None = None
@@ -263,8 +263,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     context: Literal["fresh", "inherit"] = "fresh"
     isolation: Literal["worktree"] | None = None
     placement: ClusterPlacement | None = None
-    """The workers that may serve it; None: it works in this process."""
+    """The workers that may serve it; None: it executes in this process."""
     ceiling: Ceiling = NO_CEILING
-    """What the runs above it do not let it have."""
+    """The rights that the runs above it deny it."""
     asked: Mapping[str, str] = {}
-    """Who asked for the run (`by`), where a remote front end did, and what else it wants to find again."""
+    """Who asked for the run (`by`), if it came from a remote front end, and further data of that front end."""

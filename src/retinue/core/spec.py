@@ -1,7 +1,7 @@
-"""An agent definition after translation: frozen, hashed, with its origin.
+"""The definition of an agent after translation: frozen, hashed, with its origin.
 
-Tri-state fields (`bool | None`) keep "not said" apart from "no": only what a file says locks
-out the caller. A value the file got wrong is None here and a problem in the report.
+A field of type `bool | None` is None if the file does not set it: a caller can only set what the file leaves open. A
+wrong value in the file is None here and a problem in the report.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
 
 
 class AgentIdentity(NamedTuple):
-    """What tells one agent from another: an agent of the same name from elsewhere, or with another content, is another
-    one."""
+    """The identity of an agent: one of the same name from another source, or with other content, is a different
+    agent."""
 
     name: str
     source: Source
@@ -37,7 +37,7 @@ Severity = Literal["error", "warning", "info"]
 
 
 def provenance_of(source: Source) -> Provenance:
-    """Return whose files a source holds."""
+    """Return the provenance of the files of a source."""
     match source:
         case "policy" | "flag" | "user" | "builtin":
             return "person"
@@ -48,7 +48,7 @@ def provenance_of(source: Source) -> Provenance:
 
 
 class Fate(Struct, frozen=True):
-    """What became of one key of a file. `to` names the field of the spec, `why` the reason."""
+    """How a key of a file was handled. `to` names the field of the spec, `why` the reason."""
 
     fate: FateKind
     to: str | None = None
@@ -56,7 +56,7 @@ class Fate(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """One thing to fix. `line` and `column` are 1-based and count in the file as it is."""
+    """A problem of a file. `line` and `column` begin at 1."""
 
     code: str
     severity: Severity
@@ -70,7 +70,7 @@ class Problem(Struct, frozen=True):
 
 
 class PermissionRule(Struct, frozen=True):
-    """What a file says about calls of a tool that match `pattern`; `*` is every tool, every call."""
+    """A rule of a file about calls of a tool that match `pattern`. `*` is every tool or every call."""
 
     tool: str
     pattern: str
@@ -78,8 +78,8 @@ class PermissionRule(Struct, frozen=True):
 
 
 class ToolPolicy(Struct, frozen=True):
-    """`allow` None means every tool the run may have; an empty tuple means none at all.
-    Names stay as written: aliases are resolved where the tools are."""
+    """The tools of an agent. `allow` None means every tool that the run may have, an empty tuple means none. Names are
+    as written in the file: aliases are resolved later."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -87,11 +87,11 @@ class ToolPolicy(Struct, frozen=True):
     extensions: bool | tuple[str, ...] | None = None
     exclude_extensions: tuple[str, ...] = ()
     rules: tuple[PermissionRule, ...] = ()
-    """In the order of the file: of those that match a call, the last one counts."""
+    """In the order of the file: the last rule that matches a call is applied."""
 
 
 class ModelPolicy(Struct, frozen=True):
-    """`name` None inherits the parent's model. `fallbacks` are tried in order."""
+    """The model of an agent. `name` None means that of its parent. `fallbacks` are tried in order."""
 
     name: str | None = None
     fallbacks: tuple[str, ...] = ()
@@ -100,14 +100,14 @@ class ModelPolicy(Struct, frozen=True):
 
 
 class ServerRef(Struct, frozen=True):
-    """An MCP server: shared by `name`, or with `config` for this run only."""
+    """An MCP server: the shared one called `name`, or one with `config` for this run only."""
 
     name: str
     config: Mapping[str, Any] | None = None
 
 
 class HookSpec(Struct, frozen=True):
-    """One handler of one event, whichever of the two shapes the file used."""
+    """A handler of one event."""
 
     event: str
     handler: Mapping[str, Any]
@@ -116,6 +116,8 @@ class HookSpec(Struct, frozen=True):
 
 
 class SessionPolicy(Struct, frozen=True):
+    """What is kept of the runs of an agent, and where."""
+
     persist: bool | None = None
     directory: str | None = None
     transcript: bool | None = None
@@ -129,26 +131,26 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     color: str | None = None
     enabled: bool = True
     offered: bool = True
-    """Whether other agents are told of it; people can start it in any case."""
+    """Whether it is listed for other agents. People can always start it."""
     tools: ToolPolicy = ToolPolicy()
     model: ModelPolicy = ModelPolicy()
     max_turns: int | None = None
-    """0 means explicitly unlimited, None means not said."""
+    """0 means explicitly unlimited, None that the file does not set it."""
     timeout_seconds: float | None = None
     budget: Budget | None = None
-    """What a run of it and all below it may spend."""
+    """The budget of a run with all its descendants."""
     prompt_mode: Literal["replace", "append"] = "replace"
     initial_prompt: str | None = None
     inherit_context: bool | None = None
     omit_instructions: bool | None = None
-    """As a sub-agent it is not told what AGENTS.md, CLAUDE.md and their like say."""
+    """As a sub-agent it does not get the instructions of AGENTS.md, CLAUDE.md and similar files."""
     compact_at_tokens: int | None = None
-    """Its conversation is shortened at this size; it only lowers what holds anyway."""
+    """Its conversation is shortened at this size, if the usual limit is not lower."""
     background: bool | None = None
     isolated: bool | None = None
     isolation: Literal["worktree", "off"] | None = None
     placement: str | None = None
-    """Where its runs work: local, cluster, or cluster:LABEL,LABEL."""
+    """Where its runs execute: local, cluster, or cluster:LABEL,LABEL."""
     memory: MemoryScope | None = None
     skills: bool | tuple[str, ...] | None = None
     """None: as the dialect does; a bool: inherit all or none; names: preload exactly these."""
@@ -158,23 +160,23 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     permission_mode: PermissionMode | None = None
     readonly: bool | None = None
     rollback: Literal["on-failure"] | None = None
-    """Files it changed go back to how they were when it does not succeed."""
+    """The files that it changed are restored if it does not succeed."""
     subagents: bool | tuple[str, ...] | None = None
-    """Which agents it may start: any, none, these; None leaves it to its tools."""
+    """The agents it may start: any, none, or these. None: its tools decide."""
     output_schema: Mapping[str, Any] | None = None
     session: SessionPolicy = SessionPolicy()
     extra: Mapping[str, Any] = {}
-    """Keys without effect, kept so that converting and writing back lose nothing."""
+    """Keys without effect, kept so that conversion loses nothing."""
 
     source: Source = "project"
     path: str | None = None
     dialect: DialectName = "retinue"
     fates: Mapping[str, Fate] = {}
     problems: tuple[Problem, ...] = ()
-    """What reading its file found wrong; said at every run."""
+    """The problems of its file, which every run reports."""
     hash: str = ""
     foreign: bool | UnsetType = UNSET
-    """It was read from a record that other machines write, whatever `source` says of the file there."""
+    """It comes from a record that other machines write, whatever its `source` is there."""
 
     @property
     def provenance(self) -> Provenance:
@@ -184,5 +186,5 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> Problem | None:
-        """Why the agent must not be started: a key that restricts it could not be read."""
+        """The reason why the agent must not be started: a restricting key could not be read."""
         return next((problem for problem in self.problems if problem.refuses), None)

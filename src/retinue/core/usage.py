@@ -17,7 +17,7 @@ _MAX_AMOUNT = 10**15
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """None: not limited. 0: nothing may be spent."""
+    """The most that a tree of runs may spend. None: not limited. 0: nothing may be spent."""
 
     tokens: int | None = None
     usd: float | None = None
@@ -28,17 +28,17 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, raw: Any, where: str = "budget") -> Budget:
-        """Read a budget from a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
-        else: a budget that is misread must not become no budget."""
-        known = set(cls.__struct_fields__)
-        # As people write them in files and on the command line.
-        names = ", ".join(sorted(known)).replace("tool_calls", "toolCalls")
+        """Read a budget from a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for an invalid one: it
+        must not become no budget."""
+        fields = cls.__struct_fields__
+        # In the spelling of files and of the command line.
+        names = ", ".join(sorted(fields)).replace("tool_calls", "toolCalls")
         if not isinstance(raw, Mapping):
             raise UsageError(f"`{where}` must be a mapping.", remedy=f"It may have: {names}.")
         values: dict[str, Any] = {}
         for key, value in raw.items():
             name = "tool_calls" if key == "toolCalls" else key
-            if name not in known:
+            if name not in fields:
                 raise UsageError(f"`{where}.{key}` is unknown.", remedy=f"Known: {names}.")
             values[name] = None if value is None else _amount(value, f"{where}.{key}", name in ("usd", "seconds"))
         return cls(**values)
@@ -74,7 +74,7 @@ LimitName = Literal["turns", "time", "idle", "tool_time", "tool_calls", "repeate
 
 
 class Limits(Struct, frozen=True):
-    """None means unlimited everywhere; a 0 of a file or flag is turned into None at the border.
+    """The limits of one run. None means unlimited; a 0 in a file or option is turned into None when it is read.
 
     `max_turns` asks once for a wrap-up; `grace_turns` later the run is aborted.
     `idle_seconds` counts from the last sign of life of model or tool.
@@ -134,9 +134,9 @@ class Usage(Struct, frozen=True):
 NOTHING = Usage()
 
 
-def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:
-    """Return `total` if it includes what was counted; else `counted` and `more`. A run that was resumed may report only
-    what it has spent since: the sum over its life must never shrink."""
+def larger(counted: Usage, total: Usage, turn: Usage | None = None) -> Usage:
+    """Return `total` if it includes what was counted so far; else `counted` with the usage of the turn. A resumed run
+    may only report its usage since then, and the sum over its life must not shrink."""
     if total.input >= counted.input and total.output >= counted.output:
         return total
-    return counted + more if more is not None else counted
+    return counted + turn if turn is not None else counted
