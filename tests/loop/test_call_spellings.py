@@ -20,7 +20,7 @@ SEVEN = ("read", "write", "edit", "bash", "grep", "find", "ls")
 PATCHED = "one TWO three\n"
 
 
-class Companion:
+class RunDialogue:
     """Keeps what todo writes."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ def workspace(tmp_path: Path) -> Path:
 
 async def say(root: Path, *calls: Call, tools: Any = None) -> list[Any]:
     """The results of calls, one turn each, by the seven tools."""
-    companion = Companion()
+    companion = RunDialogue()
     context = ToolContext("run-1", (root,), root.parent / "outputs", clearance="person")
-    context.companion = companion  # type: ignore[assignment]
+    context.dialogue = companion  # type: ignore[assignment]
     bench = ToolBench(root)
     offered = tools or [bench.tool(name) for name in (*SEVEN, "todo")]
     model = ScriptedModel(*[Turn(call) for call in calls], "ok")

@@ -21,9 +21,9 @@ class Above:
 
 
 async def ask(bench, reply, **arguments):
-    bench.context.companion = Above(reply)
+    bench.context.dialogue = Above(reply)
     output = await bench.tool("ask_parent").run("c", arguments, bench.context)
-    return output, bench.context.companion.asked
+    return output, bench.context.dialogue.asked
 
 
 async def test_the_answer_is_the_result(bench):

@@ -30,7 +30,7 @@ SPECS = {
 def test_the_spec_is_what_was_agreed(name):
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
     spec = SPECS[name]
-    text = json.dumps(to_builtins(replace(spec, spellings=None), order="sorted"), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(to_builtins(replace(spec, aliases=None), order="sorted"), indent=2, sort_keys=True) + "\n"
     path = Path(__file__).with_name("snapshots") / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         path.write_text(text)

@@ -21,7 +21,7 @@ DONE = {"status": "completed", "text": "Found it in a.py.", "duration_ms": 12_30
 
 async def call(delegate, context, live=Live, **arguments):
     tool = AgentTool(delegate, Wording(schedules=True), live=live)
-    assert problem(arguments, tool.spec.spellings.schema) is None
+    assert problem(arguments, tool.spec.aliases.schema) is None
     return await tool.run("call-7", arguments, context)
 
 

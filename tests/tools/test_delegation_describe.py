@@ -103,7 +103,7 @@ def test_the_description_is_what_was_agreed(builtins, mode):
 def test_the_specs_are_what_was_agreed(vocabulary):
     wording = Wording(types=(TypeLine("Explore", "Finds things."),))
     for name, tool in delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=wording).items():
-        spec = to_builtins(replace(tool.spec, spellings=None), order="sorted")
+        spec = to_builtins(replace(tool.spec, aliases=None), order="sorted")
         agreed(f"{name}.json", json.dumps(spec, indent=2, sort_keys=True) + "\n")
 
 

@@ -45,7 +45,7 @@ def test_subagent_has_exactly_two_parameters():
     parameters = spec.parameters
     assert set(parameters["properties"]) == {"agent", "task"}
     assert parameters["required"] == ["agent", "task"]
-    assert spec.spellings is not None and spec.spellings.schema["additionalProperties"] is False
+    assert spec.aliases is not None and spec.aliases.schema["additionalProperties"] is False
     assert all(each["minLength"] == 1 for each in parameters["properties"].values())
 
 

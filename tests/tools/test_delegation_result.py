@@ -26,7 +26,7 @@ from retinue.tools.delegation.views import Peek, peek_text
 async def read(supervisor, context, agent_id, live=Live, **arguments):
     tool = GetSubagentResultTool(supervisor, live=live)
     arguments = {"agent_id": agent_id, **arguments}
-    assert problem(arguments, tool.spec.spellings.schema) is None
+    assert problem(arguments, tool.spec.aliases.schema) is None
     return await tool.run("call-1", arguments, context)
 
 

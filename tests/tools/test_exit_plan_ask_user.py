@@ -26,7 +26,7 @@ class Person:
 async def asked(folder, person: Person, **arguments: Any) -> str:
     """What the model reads after a call of AskUserQuestion."""
     context = ToolContext("run-1", (folder,), folder)
-    context.companion = person  # type: ignore[assignment]
+    context.dialogue = person  # type: ignore[assignment]
     model = ScriptedModel(Turn(Call("AskUserQuestion", arguments)), "ok")
     run = await drive(model, tools=[ToolBench(folder).tool("ask_user")], context=context)
     return run.messages[2].results[0].text

@@ -30,7 +30,7 @@ def test_the_spec_is_what_was_agreed(name):
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
     spec = (
         json.dumps(
-            to_builtins(replace(builtin_tools()[name].spec, spellings=None), order="sorted"), indent=2, sort_keys=True
+            to_builtins(replace(builtin_tools()[name].spec, aliases=None), order="sorted"), indent=2, sort_keys=True
         )
         + "\n"
     )
@@ -51,7 +51,7 @@ def test_every_parameter_is_described_and_every_effect_is_the_agreed_one(name):
     assert (own is None) == (name in TOOLS)
     assert spec.effects == (TOOLS[name] if own is None else own)
     assert spec.exclusive == bool(spec.effects & {"write", "execute"})
-    assert spec.spellings is not None and spec.spellings.schema["additionalProperties"] is False
+    assert spec.aliases is not None and spec.aliases.schema["additionalProperties"] is False
     assert is_described(spec.parameters)
 
 

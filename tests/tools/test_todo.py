@@ -22,9 +22,9 @@ class Notebook:
 
 
 async def call(bench, **arguments):
-    bench.context.companion = Notebook()
+    bench.context.dialogue = Notebook()
     output = await bench.tool("todo").run("c", arguments, bench.context)
-    return output, bench.context.companion.todos
+    return output, bench.context.dialogue.todos
 
 
 async def test_the_whole_list_is_written_and_the_answer_says_how_it_stands(bench):

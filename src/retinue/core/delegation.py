@@ -1,15 +1,15 @@
-"""How a run starts and manages other runs: the contract between delegation tools and the supervisor.
+"""How a run starts and manages other runs: the interface between delegation tools and the supervisor.
 
-The tools know only this file. The supervisor implements `Delegation` once per parent run, so that
-depth, ownership, budget and rights of that run apply to every call, from any tool or front end.
+The tools know only this file. The supervisor implements `Delegation` for each parent run, so that depth, ownership,
+budget and rights of that run apply to every call, from any tool or front end.
 
 The states of a run and all legal moves between them are one table here:
 
     queued → starting → running ⇄ waiting → ended
     interrupted: a run whose process died, as it is found later; it leads to running or ended
 
-`starting` is not written to the log, because nothing happens in it that could be lost. The tests of
-`runs` check every move they see against this table (`tests/runs/run_scene.py`).
+`starting` is not written to the log, because nothing happens in it that could be lost. The tests of `runs` check every
+change of state against this table (`tests/runs/run_scene.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 def new_run_id() -> str:
     """Return the first 17 characters of a random UUID, as the pi family prints it."""
-    # Made by hand: importing `uuid` takes as long as a dozen of our modules.
+    # Importing `uuid` would take as long as a dozen of our modules.
     digits = os.urandom(7).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[12:]}"
 
 
 def short_id(run_id: str) -> str:
-    """The eight characters people type; unambiguous in practice, checked where it is used."""
+    """Return the eight characters by which people name a run. Callers check that they are unambiguous."""
     return run_id[:8]
 
 
@@ -74,7 +74,7 @@ LIVE_STATUSES: frozenset[Status] = frozenset({"queued", "starting", "running", "
 
 
 class SpawnCall(Struct, frozen=True, kw_only=True):
-    """What a caller asks for. None means "not said": the agent's file, then settings decide."""
+    """A call that starts a run. For a value of None the agent's file decides, and then the settings."""
 
     prompt: str
     description: str = ""
@@ -91,16 +91,16 @@ class SpawnCall(Struct, frozen=True, kw_only=True):
     schedule: str | None = None
     name: str | None = None
     retry: str | None = None
-    """A retry handle: the stored call is made again, with the fields given here replaced."""
+    """A retry handle: the stored call is repeated, with the fields of this call replaced."""
     join: JoinMode | None = None
     call_id: str | None = None
-    """The tool call that asked, if a tool did."""
+    """The tool call, if a tool made the request."""
     vocabulary: Vocabulary = "claude"
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """No run was started, steered or read. `code` is stable, `message` says what to do; `retry`
-    is a handle under which the call is kept."""
+    """No run was started, steered or read. `code` is stable, `message` tells what to do, and `retry` is a handle of the
+    stored call."""
 
     code: str
     message: str
@@ -108,7 +108,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Scheduled(Struct, frozen=True, kw_only=True):
-    """No run was started yet: a job will start it. `next_run` is when, as text."""
+    """A job that will start a run. `next_run` is the time, as text."""
 
     id: str
     name: str
@@ -121,52 +121,52 @@ WaitEnd = Literal["completed", "timeout", "aborted", "pending_message"]
 
 
 class Waited(Struct, frozen=True, kw_only=True):
-    """What a wait ended with. Only `completed` consumes the result."""
+    """The result of a wait. Only `completed` consumes the result of the run."""
 
     run: ActiveRun
     end: WaitEnd
 
 
 class Delegation(Protocol):
-    """One parent's way to other runs. Nothing here raises for what a model can get wrong: the
-    answer is a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles. The states of runs
-    that are returned are copies, which do not change any more."""
+    """The access of one parent to other runs. A mistake of a model does not raise an exception but returns a Refusal.
+    Ids are exact ids, unique beginnings of at least 4 characters, or handles. The states that are returned are copies,
+    which do not change."""
 
     async def spawn(self, call: SpawnCall) -> ActiveRun | Refusal:
-        """Start or resume. Return when the run is in the log; a foreground run when it has
-        ended. Cancelling it stops a foreground child and leaves a background one alone."""
+        """Start or resume a run. Return when it is in the log, or for a foreground run when it has ended. Cancelling
+        the call stops a foreground child, but not a background one."""
         ...
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
-        """Make a job of a call that has a `schedule`; everything about it is checked now."""
+        """Make a job of a call that has a `schedule`. The whole call is checked now."""
         ...
 
     def view(self, agent_id: str) -> ActiveRun | Refusal: ...
 
     async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
-        """Wait for the end, through the queue, at most `seconds`; return early when a steering
-        message for the parent is pending. Cancelling ends only the wait. `call_id` is the tool
-        call that waits: its own time limit stands still meanwhile."""
+        """Wait at most `seconds` for the end of a run, which may still be queued. Return early if a steering message
+        for the parent is pending. Cancelling the call only ends the wait. The time limit of the tool call `call_id` is
+        suspended meanwhile."""
         ...
 
     def consume(self, agent_id: str, call_id: str | None = None) -> None:
-        """Note that the call `call_id` carries the result of an ended run: its notification is not needed."""
+        """Record that the call `call_id` returns the result of an ended run, so that no notification is sent."""
         ...
 
     def steer(self, agent_id: str, message: str) -> ActiveRun | Refusal: ...
 
     def children(self) -> tuple[ActiveRun, ...]:
-        """The parent's own children, newest first."""
+        """Return the parent's own children, newest first."""
         ...
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
-        """Forget ended children (their log stays). Return the ids that were cleared."""
+        """Forget ended children, whose logs stay. Return their ids."""
         ...
 
     def transcript_lines(self, agent_id: str) -> list[str]:
-        """Return what the run has said and read so far, as plain lines."""
+        """Return the texts and results of a run so far, as plain lines."""
         ...
 
     def conversation(self, agent_id: str) -> str:
-        """The whole conversation as text, tool results shortened, for `verbose`."""
+        """Return the complete conversation as text, with shortened tool results."""
         ...

@@ -1,7 +1,7 @@
-"""Who decides about a tool call: its effects, the guard's decision, people through the inbox, and hooks.
+"""Decisions about tool calls: effects, the decision of the guard, the inbox, and hooks.
 
-Policy works on effects, never on tool names. An inbox item (approval, question or quote) is answered
-exactly once. Hooks are users' own programs that are asked about events of a run.
+Decisions depend on effects, and not on the names of tools. An inbox item (approval, question or quote) is answered
+exactly once. Hooks are programs of the user that are called at events of a run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from retinue.core.spec import PermissionMode
 from retinue.core.value import Tagged
 
 EffectKind = Literal["read", "write", "execute", "network", "spawn", "ask"]
-"""read: files of the workspace. write: changes files. execute: runs programs (may do anything
-the sandbox lets it). network: talks to other hosts. spawn: starts runs. ask: needs a person."""
+"""read: reads files of the workspace. write: changes files. execute: runs programs, with all effects that the sandbox
+allows. network: connects to other hosts. spawn: starts runs. ask: needs a person."""
 
 READ_ONLY: frozenset[EffectKind] = frozenset({"read", "network", "ask"})
 
@@ -25,7 +25,7 @@ EffectStatus = Literal["started", "finished", "failed", "unknown"]
 
 
 class TouchedPath(Struct, frozen=True):
-    """`before` and `after` are content hashes (sha256, hex); None where there was no file."""
+    """A file that a call changed. `before` and `after` are content hashes (sha256, hex); None if there was no file."""
 
     path: str
     before: str | None = None
@@ -33,8 +33,8 @@ class TouchedPath(Struct, frozen=True):
 
 
 class ToolEffect(Tagged, frozen=True, tag="effect"):
-    """`unknown` is what recovery records for a call that started and never reported back.
-    `denied` says why a guard refused the call; then nothing of it ran."""
+    """The effects of a call. Recovery records `unknown` for a call that started and has no result. `denied` is the
+    reason of a refused call, which did not run."""
 
     status: EffectStatus = "finished"
     reads: tuple[str, ...] = ()
@@ -44,19 +44,19 @@ class ToolEffect(Tagged, frozen=True, tag="effect"):
     hosts: tuple[str, ...] = ()
     denied: str | None = None
     allowed: str | None = None
-    """Who let it happen and why: a mode, a rule with its file, a hook, a person."""
+    """Who allowed the call, and why: a mode, a rule with its file, a hook, a person."""
     provider: str | None = None
-    """Which of several services did it: a search engine, a language server."""
+    """The service that was used, such as a search engine or a language server."""
     code: str | None = None
-    """Why it failed, as a stable word."""
+    """The reason of a failure, as a stable word."""
     stopped: str | None = None
-    """What the sandbox kept a command from doing."""
+    """The action of a command that the sandbox prevented."""
 
 
 Verdict = Literal["allow", "ask", "deny"]
 Ruling = Literal["allow", "confine", "ask", "deny"]
-"""`confine`: nobody approved the call, and it may run inside a sandbox where it can change nothing. That is no
-permission: a caller that builds no sandbox must not run it."""
+"""`confine`: nobody approved the call, and it may only run inside a sandbox where it can change nothing. A caller
+without a sandbox must not run it."""
 Risk = Literal["low", "medium", "high"]
 Judge = Literal[
     "mode", "rule", "protected", "critical", "unparsed", "walls", "hook", "classifier", "taint", "person", "policy"
@@ -65,25 +65,24 @@ Judge = Literal[
 
 
 class ToolUse(Struct, frozen=True):
-    """One call as the guard judges it. `tool` is the canonical name, `arguments` what the model
-    sent, `effects` what the tool declares it may do."""
+    """A call for the guard. `tool` is the canonical name of the tool, `effects` are those that it declares."""
 
     tool: str
     arguments: Mapping[str, Any]
     effects: frozenset[EffectKind] = frozenset()
     call_id: str = ""
     confined: bool = False
-    """It runs in a sandbox of the operating system that lets it change nothing and gives it no network."""
+    """Whether it runs in a sandbox of the operating system without a right to change anything and without network."""
     stopped: str = ""
-    """What it wanted when the sandbox stopped it: a person is now asked to run it outside."""
+    """The action that the sandbox prevented: a person is now asked whether it may run outside of it."""
     paths: tuple[str, ...] | None = None
-    """The parameters that the tool declares to be paths; None where it declares none."""
+    """The parameters that the tool declares to be paths; None if it declares none."""
 
 
 class Decision(Struct, frozen=True):
-    """`reason` is a sentence for people and for the model. `source` names the file, setting or
-    hook behind it. `rule` is the narrowest rule that would allow this call in future: what the
-    answer "always" writes down; None where no rule may."""
+    """A decision about a call. `reason` is a sentence for people and for the model. `source` names its file, setting or
+    hook. `rule` is the narrowest rule that would allow this call in future, which the answer "always" adds; None if no
+    rule may allow it."""
 
     verdict: Ruling
     reason: str
@@ -92,21 +91,22 @@ class Decision(Struct, frozen=True):
     risk: Risk = "low"
     rule: str | None = None
     facts: Mapping[str, Any] = {}
-    """Facts found while judging, for the inbox item: the parts of a command, resolved paths."""
+    """Facts for the inbox item, such as the parts of a command and resolved paths."""
 
 
 class Permissions(Protocol):
-    """The rules of one run. Forked for a child: grants flow down, never up or sideways."""
+    """The rules of one run. A child gets a copy: grants apply to later children, but not to parents or siblings."""
 
     @property
     def mode(self) -> PermissionMode: ...
 
     def decide(self, use: ToolUse) -> Decision:
-        """Deny on doubt, ask on what cannot be parsed. Never raises for any input."""
+        """Return the decision about a call. It denies in doubt, and asks about commands that it cannot parse. It never
+        raises."""
         ...
 
     def grant(self, rule: str) -> None:
-        """Allow what `rule` matches for this run, and for children forked from now on."""
+        """Allow the calls that `rule` matches, for this run and for its later children."""
         ...
 
 
@@ -114,12 +114,12 @@ InboxKind = Literal["approval", "question", "quote"]
 InboxState = Literal["waiting", "answered", "expired", "withdrawn"]
 
 APPROVALS = ("allow", "allow-run", "allow-agent", "always", "deny")
-"""Once; for this run and its children; for every run of this agent; as a rule in the settings; no."""
+"""The answers: once; for this run and its children; for every run of this agent; as a rule in the settings; no."""
 
 
 class InboxAnswer(Struct, frozen=True):
-    """`choice` is one of the item's options, or free text for a question. `message` reaches the
-    agent with a denial. `by` is who answered: a front end, `policy`, or `expiry`."""
+    """An answer. `choice` is one of the item's options, or a free text for a question. The agent gets `message` with a
+    denial. `by` is who answered: a front end, `policy`, or `expiry`."""
 
     choice: str
     message: str = ""
@@ -128,8 +128,8 @@ class InboxAnswer(Struct, frozen=True):
 
 
 class InboxItem(Struct, frozen=True, kw_only=True):
-    """`payload` is the exact call (tool, arguments) or question; `detail` is for people, a diff
-    for edits. When `expires_at` passes unanswered, `default` is the answer."""
+    """A question that waits for a person. `payload` is the exact call (tool, arguments) or question; `detail` is a text
+    for people, such as a diff. If it is not answered before `expires_at`, `default` is the answer."""
 
     id: str
     kind: InboxKind
@@ -138,7 +138,7 @@ class InboxItem(Struct, frozen=True, kw_only=True):
     agent: str
     title: str
     description: str = ""
-    """What the agent works on, in a few words: it tells two runs of one agent apart."""
+    """The task of the agent in a few words, by which two runs of one agent can be distinguished."""
     detail: str = ""
     payload: Mapping[str, Any] = {}
     risk: Risk = "medium"
@@ -153,14 +153,14 @@ class InboxItem(Struct, frozen=True, kw_only=True):
 
 
 class InboxRow(Struct, frozen=True):
-    """An item as people see it. `run_state` is that of its run, as seen now."""
+    """An inbox item with the current state of its run."""
 
     item: InboxItem
     run_state: State | None
 
     @property
     def interrupted(self) -> bool:
-        """Whether no process waits for the answer now; the run takes it when it is resumed."""
+        """Whether no process waits for the answer now. The run gets it when it is resumed."""
         return self.item.state == "waiting" and self.run_state not in LIVE
 
 
@@ -190,28 +190,27 @@ HookEvent = Literal[
     "TurnStart",
     "TurnEnd",
 ]
-"""Claude Code's names; SubagentSpawn (may veto), ModelRequest, ModelResponse, TurnStart and
-TurnEnd are CodingCode's points that have no counterpart there."""
+"""The names of Claude Code. SubagentSpawn (may veto), ModelRequest, ModelResponse, TurnStart and TurnEnd are points of
+CodingCode without a counterpart there."""
 
 
 class HookResult(Struct, frozen=True):
-    """All handlers of one event together: deny goes before ask, ask before allow; None is no
-    opinion. `failures` name handlers that broke; where they guard something, the verdict is
-    deny already."""
+    """The combined result of all handlers of one event: deny has precedence over ask, and ask over allow; None is no
+    opinion. `failures` names handlers that failed; if they guard something, the verdict is deny."""
 
     verdict: Verdict | None = None
     reason: str = ""
     updated_input: Mapping[str, Any] | None = None
     updated_output: str | None = None
     context: str = ""
-    """Text for the model, beside the result or before the prompt; for Stop and SubagentStop the
-    instruction to go on with."""
+    """A text for the model, with the result or before the prompt; for Stop and SubagentStop the instruction with which
+    the run continues."""
     stop: str | None = None
-    """A handler wants everything stopped, for this reason."""
+    """The reason why a handler stops the run."""
     messages: tuple[str, ...] = ()
     """For people."""
     output: str = ""
-    """Plain standard output of the last handler (WorktreeCreate: the path)."""
+    """The standard output of the last handler (WorktreeCreate: the path)."""
     failures: tuple[str, ...] = ()
     handlers: tuple[str, ...] = field(default=())
     """The handlers that answered, for the audit."""
@@ -221,27 +220,27 @@ NO_OPINION = HookResult()
 
 
 class Hooks(Protocol):
-    """The hooks of one run: those of the settings and, while it runs, its file's own. `guard_sources` are the files
-    that bring those which can refuse what the run does; those of a program have none, and count as an empty name."""
+    """The hooks of one run: those of the settings, and those of its agent's file. `guard_sources` are the files of
+    hooks that can refuse a call; the hooks of a program have an empty name."""
 
     guard_sources: frozenset[str]
 
     def listens(self, event: HookEvent) -> bool:
-        """Whether any handler would be called. Cheap: asked before a payload is built."""
+        """Return whether any handler would be called. It is cheap, and called before a payload is built."""
         ...
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
-        """`subject` is what matchers look at: the tool's or the agent's name, the source of a
-        session. Never raises for what a handler does."""
+        """Call the handlers of an event. Matchers are applied to `subject`: the name of the tool or agent, or the
+        source of a session. It never raises for an error of a handler."""
         ...
 
     async def close(self) -> list[str]:
-        """Call no hook any more, and end what hooks started. Return what the outcome should say, once."""
+        """Disable the hooks, and end the programs that they started. Return notes for the outcome, once."""
         ...
 
 
 class NoHooks:
-    """The hooks of a run that nobody listens to."""
+    """The hooks of a run without handlers."""
 
     guard_sources: frozenset[str] = frozenset()
 

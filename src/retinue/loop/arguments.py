@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import StopReason, ToolCall
 from retinue.core.permission import READ_ONLY
-from retinue.core.tool import Spellings, ToolSpec
+from retinue.core.tool import ArgumentAliases, ToolSpec
 from retinue.core.tool_names import canonical, fold_name
 from retinue.loop.schema_check import LEFT_TO_THE_TOOL, MAX_DEPTH, fits, join, problem
 
@@ -51,7 +51,7 @@ def refusal_reason(
 
 def schema_of(spec: ToolSpec) -> Mapping[str, Any]:
     """Return the schema of everything that a tool accepts, which may be more than the model sees."""
-    return spec.parameters if spec.spellings is None else spec.spellings.schema
+    return spec.parameters if spec.aliases is None else spec.aliases.schema
 
 
 def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:
@@ -187,21 +187,21 @@ def normalise(arguments: Mapping[str, Any], spec: ToolSpec, notes: list[str]) ->
     For a tool with spellings, unknown names are dropped with a note. For other tools only the types of values are
     corrected.
     """
-    spellings = spec.spellings
+    aliases = spec.aliases
     schema: Any = spec.parameters
-    if spellings is not None:
-        schema = spellings.schema
-        if spellings.rewrite is not None:
-            arguments = spellings.rewrite(dict(arguments))
-    return _ArgumentReader(spec, spellings, notes).object(arguments, schema, "", 0)
+    if aliases is not None:
+        schema = aliases.schema
+        if aliases.rewrite is not None:
+            arguments = aliases.rewrite(dict(arguments))
+    return _ArgumentReader(spec, aliases, notes).object(arguments, schema, "", 0)
 
 
 class _ArgumentReader:
     """Converts the arguments of one call to the form of its tool."""
 
-    def __init__(self, spec: ToolSpec, spellings: Spellings | None, notes: list[str]) -> None:
+    def __init__(self, spec: ToolSpec, aliases: ArgumentAliases | None, notes: list[str]) -> None:
         self._spec = spec
-        self._spellings = spellings
+        self._aliases = aliases
         self._notes = notes
 
     def object(self, value: Mapping[str, Any], schema: Any, position: str, depth: int) -> dict[str, Any]:
@@ -227,13 +227,13 @@ class _ArgumentReader:
 
     @property
     def _ignored(self) -> frozenset[str]:
-        return self._spellings.ignored if self._spellings is not None else frozenset()
+        return self._aliases.ignored if self._aliases is not None else frozenset()
 
     def _name(self, key: str, properties: Mapping[str, Any], position: str) -> str:
         """Return the parameter that `key` stands for, or `key`."""
-        if key in properties or self._spellings is None:
+        if key in properties or self._aliases is None:
             return key
-        names = self._spellings.names
+        names = self._aliases.names
         parameter = names.get(join(position, key)) or names.get(join(position, fold_name(key)))
         if parameter is not None:
             return parameter.rpartition(".")[2]
@@ -241,7 +241,7 @@ class _ArgumentReader:
 
     def _keeps(self, key: str, item: Any, schema: Mapping[str, Any]) -> bool:
         """Return whether an unknown name stays: for the tool to use, or for the check to refuse."""
-        if self._spellings is None or schema.get("additionalProperties") is not False:
+        if self._aliases is None or schema.get("additionalProperties") is not False:
             return True
         # It stays, so that the check can report why it is unavailable.
         if key in self._spec.unavailable and item:
@@ -255,7 +255,7 @@ class _ArgumentReader:
             return value
         if not fits(value, schema):
             value = _coerced(value, schema)
-            if self._spellings is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+            if self._aliases is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
                 value = str(value) if fits("", schema) else value
         value = self._word(value, schema, position)
         if isinstance(value, Mapping):
@@ -270,7 +270,7 @@ class _ArgumentReader:
         options = schema.get("enum")
         if not isinstance(value, str) or not isinstance(options, (list, tuple)) or value in options:
             return value
-        words = self._spellings.words.get(position, {}) if self._spellings is not None else {}
+        words = self._aliases.words.get(position, {}) if self._aliases is not None else {}
         plain = value.strip().casefold().replace(" ", "_")
         if plain in words:
             return words[plain]

@@ -345,8 +345,8 @@ class _RunAnswers:
 
     def reminder(self) -> str:
         """Return what the model must be told again after its conversation was shortened."""
-        companion = self._run.companion
-        todos = companion.reminder() if companion is not None else ""
+        dialogue = self._run.dialogue
+        todos = dialogue.reminder() if dialogue is not None else ""
         return "\n\n".join(filter(None, (roster(self._run), todos)))
 
     def why_absent(self, tool: str) -> str:
@@ -403,7 +403,7 @@ def _context(node: Run, parts: Iterable[RunPart], answers: _RunAnswers) -> ToolC
         environment=project.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
-        companion=node.companion,
+        dialogue=node.dialogue,
         transcripts=answers.child_transcripts,
         withheld=answers.withheld,
         takes_documents=answers.takes_documents,

@@ -71,7 +71,7 @@ class PlanMode:
         self.tools: tuple[Tool, ...] = ()
         """What the run has got since its mode was changed, behind its gate."""
 
-    async def hand_in(self, plan: str, call_id: str) -> Reply:
+    async def submit_plan(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
         node, guard = self._node, self._project.part(RunGuards).get(self._node.id)
         if node.mode != "plan":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.core.messages import Image
     from retinue.core.permission import Hooks
     from retinue.core.spec import PermissionMode
-    from retinue.core.tool import Companion, Reply
+    from retinue.core.tool import Reply, RunDialogue
     from retinue.log.replay import Conversation
     from retinue.runs.budget import Account
     from retinue.runs.launch import Launch
@@ -64,7 +64,7 @@ class SlotQueue(Protocol):
 class PlanReceiver(Protocol):
     """What a run in plan mode hands its plan in to, and what changes its mode."""
 
-    async def hand_in(self, plan: str, call_id: str) -> Reply: ...
+    async def submit_plan(self, plan: str, call_id: str) -> Reply: ...
     async def change(self, mode: PermissionMode) -> None: ...
 
 
@@ -120,7 +120,7 @@ class Run(Generic[Value]):
         """Who is told what it does."""
         self.plan_mode: PlanReceiver | None = None
         """Where a main run hands in its plan, and where a person changes its mode."""
-        self.companion: Companion | None = None
+        self.dialogue: RunDialogue | None = None
         """The to-do list and the questions of this attempt."""
         self.queue: SlotQueue | None = None
         """Where it has its slot, if it needs one."""
@@ -288,7 +288,7 @@ class Run(Generic[Value]):
     def release(self) -> None:
         """Nothing more will come of it: it goes with the last who holds it, and not only when the
         garbage collector comes by."""
-        self.parent = self.plan_mode = self.companion = None
+        self.parent = self.plan_mode = self.dialogue = None
         self.hooks, self._parts, self.children = NO_HOOKS, {}, []
 
     def descendants(self) -> list[Run]:

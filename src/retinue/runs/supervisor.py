@@ -236,7 +236,7 @@ class Supervisor:
 
     def steer(self, node: Run, text: str, images: Sequence[Image] = ()) -> bool:
         """Say something to a run, for after its current tool calls. False once it has ended."""
-        answers = node.companion is not None and node.companion.hear(text)
+        answers = node.dialogue is not None and node.dialogue.answer_question(text)
         if not answers and not node.controls.steer(text, images=images):
             return False
         if "bridge" in self.__dict__:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from retinue.core.permission import EffectKind
-from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed
+from retinue.core.tool import ArgumentAliases, Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.tool_names import PATHS, TOOLS, fold_name
 
 _REASONS = {
@@ -173,7 +173,7 @@ class BuiltinTool(ABC):
             effects=self.declared_effects(),
             exclusive=self.exclusive,
             confinable=self.confinable,
-            spellings=self.spellings(parameters),
+            aliases=self.argument_aliases(parameters),
             paths=self.paths if self.paths is not None else PATHS.get(self.name),
         )
 
@@ -183,13 +183,13 @@ class BuiltinTool(ABC):
         return cls.effects if cls.effects is not None else TOOLS[cls.name]
 
     @classmethod
-    def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:
+    def argument_aliases(cls, parameters: Mapping[str, Any]) -> ArgumentAliases:
         """Return what the tool accepts besides `parameters`, which are shown to models."""
         properties = {**cls.hidden, **parameters["properties"]}
         schema = {"required": [], **parameters, "properties": properties, "additionalProperties": False}
         if cls.asked_for is not None:
             schema["required"] = list(cls.asked_for)
-        return Spellings(schema, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite)
+        return ArgumentAliases(schema, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite)
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -41,12 +41,12 @@ class AskParentTool(BuiltinTool):
             raise ToolError(
                 f"{self.name}: the question is too long. Ask in at most {MAX_QUESTION_CHARACTERS} characters."
             )
-        if context.companion is None:
+        if context.dialogue is None:
             raise ToolError(f"{self.name} is not available here. Go on, and say what you assumed.")
         options = _options(given)
         several = given.flag("several") if self.name == "ask_user" else False
         question = Question(text, tuple(options), tuple(options.values()), several=several and bool(options))
-        return await context.companion.ask(question, call_id)
+        return await context.dialogue.ask(question, call_id)
 
     def _told(self, reply: Reply) -> ToolOutput:
         match reply.kind:
@@ -161,9 +161,9 @@ class ExitPlanTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         plan = _plan(given)
-        if context.companion is None:
+        if context.dialogue is None:
             raise ToolError("exit_plan is not available here. End your turn with the plan as your answer.")
-        reply = await context.companion.hand_in(plan, call_id)
+        reply = await context.dialogue.submit_plan(plan, call_id)
         if reply.kind == "nobody":
             return ok(_UNASKED)
         return ok(f"{reply.text} ({reply.by})") if reply.by else ok(reply.text)
@@ -252,11 +252,11 @@ class TodoTool(BuiltinTool):
             raise ToolError(
                 f"todo: {len(entries)} entries are too many. Keep at most {MAX_TODOS}: put several into one."
             )
-        if context.companion is None:
+        if context.dialogue is None:
             raise ToolError("todo is not available here.")
         # All entries are checked before any is kept: the list is replaced as a whole.
         todos = tuple(starmap(_todo, enumerate(entries, 1)))
-        context.companion.write_todos(todos)
+        context.dialogue.write_todos(todos)
         return ok(_summary(todos))
 
 

@@ -33,7 +33,7 @@ async def asking(scene, main, question="Which port?", task="child", **arguments)
     """A child in the background whose question is out."""
     child = await scene.child(main, task)
     scene.model(task).call("ask_parent", question=question, **arguments)
-    await until(lambda: child.companion is not None and child.companion._open)
+    await until(lambda: child.dialogue is not None and child.dialogue._open)
     return child
 
 
@@ -220,7 +220,7 @@ async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_
         assert scene.supervisor.steer(child, "80 it is.")
         scene.model("child").call("ls")
         assert (await scene.model("child").asked()).messages[-1].text == "80 it is."
-        await until(lambda: not child.companion._open)
+        await until(lambda: not child.dialogue._open)
         scene.model("child").say("Done.")
         assert not [note for note in (await child.wait()).notes if not note.startswith("Record: ")]
 
@@ -281,6 +281,6 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
     async with scene.again():
         again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.model("main").asked()
-        assert again.companion.reminder().endswith("[x] Read\n[>] Write")
+        assert again.dialogue.reminder().endswith("[x] Read\n[>] Write")
         scene.model("main").say("Done again.")
         await again.wait()

@@ -193,7 +193,7 @@ async def test_the_oldest_answers_go_first(bounded_browser: BoundedBrowser, visi
 def test_the_specs_are_what_was_agreed_small_and_described(name: str, browser: Browser) -> None:
     """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
     spec = browser.bench.spec(name)
-    pinned = json.dumps(to_builtins(replace(spec, spellings=None), order="sorted"), indent=2, sort_keys=True) + "\n"
+    pinned = json.dumps(to_builtins(replace(spec, aliases=None), order="sorted"), indent=2, sort_keys=True) + "\n"
     path = Path(__file__).parent / "snapshots" / f"{name}.json"
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         path.parent.mkdir(exist_ok=True)

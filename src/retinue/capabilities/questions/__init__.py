@@ -16,19 +16,19 @@ else:
 
 
 class QuestionsCapability(Capability):
-    """The companion of a run, through which its tools ask and note what is to be done."""
+    """The dialogue of a run, through which its tools ask and note what is to be done."""
 
     async def running(self, node: Run, *, resumed: bool) -> RunPart:
-        node.companion = _attach.RunCompanion(node, resumed=resumed)
-        return RunPart(close=_close_companion)
+        node.dialogue = _attach.SupervisedDialogue(node, resumed=resumed)
+        return RunPart(close=_close_dialogue)
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
-        if node.companion is not None and isinstance(node.companion, _attach.RunCompanion):
-            await node.companion.close()
-            node.end_notes += node.companion.notes
+        if node.dialogue is not None and isinstance(node.dialogue, _attach.SupervisedDialogue):
+            await node.dialogue.close()
+            node.end_notes += node.dialogue.notes
         return outcome
 
 
-async def _close_companion(node: Run) -> None:
-    if node.companion is not None and isinstance(node.companion, _attach.RunCompanion):
-        await node.companion.close()
+async def _close_dialogue(node: Run) -> None:
+    if node.dialogue is not None and isinstance(node.dialogue, _attach.SupervisedDialogue):
+        await node.dialogue.close()

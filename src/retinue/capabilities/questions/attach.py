@@ -49,7 +49,7 @@ class _Question(Struct, eq=False):
     task: asyncio.Task[None] | None = None
 
 
-class RunCompanion:
+class SupervisedDialogue:
     """The list and the questions of one run, for one attempt."""
 
     def __init__(self, node: Run, *, resumed: bool) -> None:
@@ -70,9 +70,9 @@ class RunCompanion:
         head = "Your list of what is to be done (todo). Update it if it is behind your work:"
         return "\n".join([head, *map(todo_line, self.todos)]) if self.todos else ""
 
-    async def hand_in(self, plan: str, call_id: str) -> Reply:
+    async def submit_plan(self, plan: str, call_id: str) -> Reply:
         mode = self._node.plan_mode
-        return Reply("nobody") if mode is None else await mode.hand_in(plan, call_id)
+        return Reply("nobody") if mode is None else await mode.submit_plan(plan, call_id)
 
     # Questions
 
@@ -106,7 +106,7 @@ class RunCompanion:
         asked.task = asyncio.create_task(self._later(asked, above), name=f"question {asked.id}")
         return Reply("passed-on")
 
-    def hear(self, text: str) -> bool:
+    def answer_question(self, text: str) -> bool:
         """Take a message from above as the answer to the oldest open question. Return True if a call waits for it:
         then it must not be delivered as a message as well."""
         for asked in self._open:

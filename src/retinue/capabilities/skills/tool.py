@@ -9,7 +9,7 @@ from typing import Any
 from retinue.capabilities.skills.library import Library
 from retinue.capabilities.skills.parse import Skill
 from retinue.core.permission import ToolEffect
-from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.tool import ArgumentAliases, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.tool_names import PATHS, TOOLS
 from retinue.tools.base import Aliases, Arguments, ToolError, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
@@ -45,7 +45,7 @@ class SkillTool:
             parameters=parameters,
             effects=effects,
             paths=PATHS[NAME],
-            spellings=Spellings(parameters, names_of(_ALIASES)),
+            aliases=ArgumentAliases(parameters, names_of(_ALIASES)),
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:

@@ -58,9 +58,9 @@ def make_spec(
 ) -> ToolSpec:
     """`unavailable` are parameters that are not offered here, and why."""
     parameters = parameters_of(properties, tool.required)
-    spellings = tool.spellings(parameters)
+    aliases = tool.argument_aliases(parameters)
     return ToolSpec(
-        tool.name, description, parameters, TOOLS[tool.name], spellings=spellings, unavailable=unavailable or {}
+        tool.name, description, parameters, TOOLS[tool.name], aliases=aliases, unavailable=unavailable or {}
     )
 
 
