@@ -11,7 +11,7 @@ SOURCE = Path(retinue.__file__).parent
 FORBIDDEN = frozenset(
     {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "jsonpickle", "joblib", "marshal", "shelve"}
 )
-OWN_PLAN = {"guard/sandbox/box.py", "guard/sandbox/inside/launcher.py"}
+OWN_PLAN = {"guard/sandbox/box.py"}
 """The launcher's plan is a file of this process in a private folder, and `marshal` needs no import there."""
 UNBOUNDED = frozenset(
     {"zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress", "shutil.unpack_archive"}

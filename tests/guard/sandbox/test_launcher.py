@@ -16,22 +16,34 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy, namespaces_work
-from retinue.guard.sandbox.view import INSIDE, in_python
-
-LAUNCHER = in_python("launcher")
+from retinue.guard.sandbox.view import INSIDE, launcher, module_code
 
 
 def launch(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*LAUNCHER, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run([*launcher(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def test_without_a_plan_nothing_is_started(tmp_path: Path):
     done = launch(str(tmp_path / "missing"), "/", "/bin/echo", "started")
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr == f"retinue sandbox: No such file or directory: {tmp_path / 'missing'}\n"
+    assert done.stderr == (
+        "retinue sandbox: the plan of the command cannot be used "
+        f"([Errno 2] No such file or directory: '{tmp_path / 'missing'}')\n"
+    )
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", marshal.dumps({}), marshal.dumps({"calls": {}, "proxy": None})])
+MODULES = [module_code("namespaces"), module_code("launcher")]
+BROKEN = {
+    "empty": b"",
+    "no values": b"nonsense",
+    "no modules": marshal.dumps({}),
+    "one module": marshal.dumps((MODULES[1:], {})),
+    "no plan": marshal.dumps((MODULES, {})),
+    "no calls": marshal.dumps((MODULES, {"calls": {}, "proxy": None})),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=list(BROKEN))
 def test_with_a_broken_plan_nothing_is_started(tmp_path: Path, content: bytes):
     (tmp_path / "plan").write_bytes(content)
     done = launch(str(tmp_path / "plan"), "/", "/bin/echo", "started")

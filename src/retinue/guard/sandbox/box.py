@@ -19,7 +19,7 @@ from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
 from retinue.guard.sandbox.inside.watch import disarm
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import Scratch, is_current, make_plan
+from retinue.guard.sandbox.plan import Scratch, is_current, launcher_modules, make_plan
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,
     bubblewrap_works,
@@ -28,7 +28,7 @@ from retinue.guard.sandbox.policy import (
     masking_arguments,
     restriction,
 )
-from retinue.guard.sandbox.view import in_python
+from retinue.guard.sandbox.view import in_python, launcher, module_code
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Box:
         if groups is not None:
             groups.prepare_join()
         folder = os.path.realpath(cwd)
-        launched = [*in_python("launcher"), str(self._plan_file), folder, *argv]
+        launched = [*launcher(), str(self._plan_file), folder, *argv]
         if self._plan["namespaces"] == "bubblewrap":
             arguments = masking_arguments if self.policy.change == "all" else confining_arguments
             return [*arguments(self._plan), *launched]
@@ -184,4 +184,5 @@ class Box:
     def _plan_file(self) -> Path:
         # marshal, because the launcher can read it without importing anything. The folder is private.
         self._plans += 1
-        return self._scratch.keep(f"plan-{self._plans}", marshal.dumps(self._plan))
+        modules = [module_code(name) for name in launcher_modules(self._plan)]
+        return self._scratch.keep(f"plan-{self._plans}", marshal.dumps((modules, self._plan)))

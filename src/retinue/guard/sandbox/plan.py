@@ -270,6 +270,7 @@ def make_plan(
     plan["watched"] = [] if policy.namespaces == "never" else list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
     plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
+    plan["identities"] = _identities(plan)
     plan["needed"] = policy.change == "listed" or bool(plan["mounts"]) or isolated or bool(plan["scope"])
     return plan
 
@@ -326,19 +327,43 @@ def _group(policy: SandboxPolicy, scratch: str, *, in_memory: bool) -> GroupWord
     return groups.group_for(scratch, most + ((policy.limits.scratch_bytes or 0) if in_memory else 0))
 
 
+def launcher_modules(plan: dict[str, Any]) -> list[str]:
+    """Return the modules of `inside/` that the launcher needs for a plan, in the order in which they are imported."""
+    modules = ["namespaces"]
+    if plan["watched"]:
+        modules.append("keeper")
+    if plan["memory_bytes"] or plan["scratch_bytes"]:
+        modules.append("bounds")
+    if plan["workspaces"]:
+        modules.append("watch")
+    return [*modules, "launcher"]
+
+
 def is_current(plan: dict[str, Any]) -> bool:
     """Return whether the paths of a plan still lead where they led when it was made."""
     if plan["top_changed"] not in (None, os.stat("/").st_mtime_ns):  # noqa: PTH116 - quick
         return False
-    if any(map(os.path.lexists, plan["absent"])):
+    # Unlike os.path.lexists, this raises nothing inside.
+    if any(os.access(path, os.F_OK, follow_symlinks=False) for path in plan["absent"]):
         return False
     if plan["group"] is not None and not os.path.isdir(plan["group"][0]):  # noqa: PTH112 - quick
         return False
-    identities = chain(
-        ((target, identity) for target, _, identity, _ in plan["mounts"]),
-        ((path, identity) for rules in plan.get("landlock", {}).values() for path, _, identity in rules["rules"]),
-    )
-    return all(identity is None or identity_of(path) == identity for path, identity in identities)
+    try:
+        for path, identity in plan["identities"]:
+            status = os.lstat(path)
+            if (status.st_dev, status.st_ino) != identity:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def _identities(plan: dict[str, Any]) -> list[tuple[str, Identity]]:
+    """Return the paths that the launcher compares."""
+    rules = chain.from_iterable(rules["rules"] for rules in plan.get("landlock", {}).values())
+    identities = {target: identity for target, _, identity, _ in plan["mounts"]}
+    identities.update((path, identity) for path, _, identity in rules if identity is not None)
+    return [(path, identity) for path, identity in identities.items() if identity is not None]
 
 
 def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | None]]:

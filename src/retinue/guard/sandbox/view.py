@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from retinue.guard.sandbox.environment import foreign_tops, repository_of, system_roots, tool_roots
 from retinue.guard.sandbox.policy import DEVICES, SandboxPolicy, secret_places
@@ -24,10 +26,40 @@ def in_python(module: str) -> list[str]:
     """Return the words that start a module of `inside/`. The interpreter is the one below a virtual
     environment, if there is one: that saves looking for it."""
     start = f"import sys;sys.path.append({str(INSIDE.parent)!r});import inside.{module}"
-    return [interpreter(), "-I", "-S", "-c", start]
+    return [_interpreter(), "-I", "-S", "-c", start]
 
 
-def interpreter() -> str:
+_LAUNCH = """import marshal, posix, sys
+try:
+    file = posix.open(sys.argv[1], posix.O_RDONLY | posix.O_CLOEXEC)
+    modules, plan = marshal.loads(posix.read(file, posix.fstat(file).st_size))
+    for name, code in modules:
+        sys.modules[name] = module = type(sys)(name)
+        module.__package__ = "inside"
+        exec(code, module.__dict__)
+except BaseException as error:
+    posix.write(2, f"retinue sandbox: the plan of the command cannot be used ({error})\\n".encode("utf-8", "replace"))
+    posix._exit(125)
+module.main(plan, sys.argv[2], sys.argv[3:])
+"""
+
+
+def launcher() -> list[str]:
+    """Return the words that start the launcher of a plan file. Its code comes with the plan: looking for the files of
+    modules would take a tenth of the start of a command."""
+    return [_interpreter(), "-I", "-S", "-c", _LAUNCH]
+
+
+@cache
+def module_code(name: str) -> tuple[str, CodeType]:
+    """Return the full name of a module of `inside/`, and its code."""
+    full_name = f"inside.{name}"
+    code = SourceFileLoader(full_name, str(INSIDE / f"{name}.py")).get_code(full_name)
+    assert code is not None
+    return full_name, code
+
+
+def _interpreter() -> str:
     return getattr(sys, "_base_executable", "") or sys.executable
 
 
@@ -37,7 +69,7 @@ Identity = tuple[int, int]
 """Device and inode number of a path when the plan was made."""
 Mount = tuple[str, str, Identity | None, str]
 """Target, kind, identity of the target, and what is attached there instead of itself: the name of a
-stand-in, or the options of a file system in memory (`inside/namespaces.py`)."""
+stand-in, or the size of a file system in memory (`inside/namespaces.py`)."""
 
 
 class View:
@@ -74,9 +106,9 @@ class View:
             # Links to tools are shown as links.
             self.given += self._tools
             self._tools = _real(map(Path, self._tools))
-            # The launcher starts inside, and must see itself and its plan.
+            # The launcher starts inside, and must see its plan.
             if policy.namespaces == "bubblewrap":
-                self._own = [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
+                self._own = [os.path.realpath(void.parent)]
             self.hidden += [top for top in foreign_tops() if top not in self.hidden]
 
     @cached_property

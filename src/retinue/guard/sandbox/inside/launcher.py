@@ -1,6 +1,6 @@
 """The program that puts up the walls of a plan and then becomes another program.
 
-    launcher PLAN FOLDER PROGRAM ARGUMENT…
+    PLAN FOLDER PROGRAM ARGUMENT…
 
 `plan.py` decides, this only does it: namespaces, mounts, limits, Landlock, seccomp, in this
 order, because each of them takes away what the ones before needed. If a wall that the plan wants
@@ -12,9 +12,7 @@ stay: this one, which waits; the first of a process namespace, with which everyt
 ends; and the program.
 """
 
-import marshal
 import posix
-import sys
 from time import time_ns
 
 from .namespaces import (
@@ -60,10 +58,8 @@ _NO_RULES = "Landlock does not take the rules of this sandbox"
 _MAP_IDS, _DONE, _FAILED = b"i", b"x", b"-"
 
 
-def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
+def main(plan: "dict[str, Any]", folder: str, argv: "list[str]") -> "NoReturn":
     try:
-        file = posix.open(plan_file, posix.O_RDONLY | posix.O_CLOEXEC)
-        plan = marshal.loads(posix.read(file, posix.fstat(file).st_size))  # noqa: S302 - ours, from a private folder
         numbers.update(plan["calls"])
         call("close_range", HAND + 1 if plan["proxy"] else HAND, 0xFFFFFFFF, 0)
         if plan["change"] == "all":
@@ -135,9 +131,7 @@ def end_with_parent() -> None:
 
 class Watcher:
     """Stays outside while a program runs: keeps masks in their places and the program within its bounds, and puts
-    out of the way what it has left for git to run.
-
-    Modules are imported when it is made, because inside the walls their files may be out of sight."""
+    out of the way what it has left for git to run."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         self._plan = plan
@@ -149,23 +143,21 @@ class Watcher:
         """The open folder of stand-ins, where this process may mount."""
         self.alone = False
         """Whether everything that the program starts ends with the child."""
-        self._keeper = self._bounds = self._group = None
+        self._keeper = self._watch_bounds = self._group = None
         if plan["watched"]:
             from .keeper import MaskKeeper
 
             self._keeper = MaskKeeper(plan)
         if plan["memory_bytes"] or counted_scratch(plan):
-            from . import bounds
+            from .bounds import Group, watch
 
-            self._bounds = bounds
-        if plan["group"]:
-            self._group = bounds.Group(plan)
-        if plan["workspaces"]:
-            from . import watch  # noqa: F401
+            self._watch_bounds = watch
+            if plan["group"]:
+                self._group = Group(plan)
 
     @property
     def needed(self) -> bool:
-        return bool(self._keeper or self._bounds or self._plan["workspaces"])
+        return bool(self._keeper or self._watch_bounds or self._plan["workspaces"])
 
     def join(self) -> None:
         """Called in the child, before it does anything else."""
@@ -179,9 +171,9 @@ class Watcher:
         if not self.alone:
             # So that whatever the program leaves running becomes a child of this process.
             call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        if self._bounds is not None:
+        if self._watch_bounds is not None:
             taken = plan["scratch"], counted_scratch(plan), plan["memory_bytes"]
-            self._bounds.watch(*taken, self.alone, self._group, self.stop)
+            self._watch_bounds(*taken, self.alone, self._group, self.stop)
         if self._keeper is not None:
             self._keeper.begin(self.void, self.stop)
 
@@ -408,7 +400,3 @@ def is_in_bounds(capability: int) -> bool:
     except OSError:
         # The kernel does not know it.
         return False
-
-
-if __name__ == "inside.launcher":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -238,9 +238,12 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
     """From the outside in. A device may be missing, and so may a path that was to be shown. Return
     what programs may write, open: the rules of Landlock are made for the same places."""
     opened: dict[str, int] = {}
+    covers = Covers(void)
     for target, kind, identity, instead in plan["mounts"]:
         try:
-            if kind == "memory":
+            if kind == "cover":
+                covers.attach(target, identity, instead)
+            elif kind == "memory":
                 size = f",size={instead}" if instead else ""
                 options = f"mode=1777{size}".encode()
                 call("mount", b"tmpfs", encode(target), b"tmpfs", NOSUID | NODEV, options)
@@ -258,7 +261,39 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
         except OSError as error:
             if kind != "early device":
                 raise WallError(f"{target} cannot be put in its place") from error
+    covers.close()
     return opened
+
+
+class Covers:
+    """Puts stand-ins in front of paths. Hundreds of paths can be in few folders, and follow each other by folder, so
+    a folder is opened once. A file that is replaced after the comparison is covered under its name."""
+
+    def __init__(self, void: int) -> None:
+        self._void = void
+        self._path: str | None = None
+        self._folder = -1
+
+    def attach(self, target: str, identity: "tuple[int, int]", stand_in: str) -> None:
+        path, _, name = target.rpartition("/")
+        if path != self._path:
+            self.close()
+            self._folder, self._path = open_exactly(path or "/"), path
+        status = posix.stat(name, dir_fd=self._folder, follow_symlinks=False)
+        if (status.st_dev, status.st_ino) != identity:
+            raise WallError(f"{target} was replaced while the command was starting. Run it again")
+        # Stand-ins are copied from what is read-only.
+        tree = call("open_tree", self._void, encode(stand_in), _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
+        try:
+            # A link would be covered, not followed.
+            call("move_mount", tree, b"", self._folder, encode(name), _FROM_EMPTY_PATH)
+        finally:
+            posix.close(tree)
+
+    def close(self) -> None:
+        if self._path is not None:
+            posix.close(self._folder)
+            self._path = None
 
 
 def attributes(plan: "dict[str, Any]", kind: str) -> int:
