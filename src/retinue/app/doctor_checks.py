@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -75,6 +76,9 @@ _MEANING = {
 }
 
 
+_MEANS_OF_MACOS = "Retinue's sandbox for macOS was not run on a Mac. Please report this."
+
+
 class Installation:
     """The installation as seen from one folder."""
 
@@ -88,6 +92,13 @@ class Installation:
 
 
 def layers(installation: Installation) -> Iterator[Row]:
+    if sys.platform == "darwin":
+        problem = why_not()
+        if problem is not None:
+            yield "warning", "Seatbelt", problem, _MEANS_OF_MACOS
+        else:
+            yield "ok", "Seatbelt", "a confined program tried to get out and failed. Not run on a Mac by its authors"
+        return
     abi = landlock_abi()
     if abi == 0:
         yield "warning", "Landlock", "not available", f"{_KERNEL} In a container, allow the landlock system calls."

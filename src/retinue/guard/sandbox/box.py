@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import marshal
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -18,8 +19,8 @@ from retinue.guard.sandbox.environment import confined_environment, find_hidden_
 from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
 from retinue.guard.sandbox.inside.watch import disarm
-from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import Scratch, is_current, launcher_modules, make_plan
+from retinue.guard.sandbox.kernel import Machine, machine
+from retinue.guard.sandbox.plan import Scratch, find_workspaces, is_current, launcher_modules, make_plan
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,
     bubblewrap_works,
@@ -41,7 +42,7 @@ class Box:
 
     def __init__(self, policy: SandboxPolicy, run_id: str = "none") -> None:
         here = machine()
-        if here is None:
+        if here is None and sys.platform != "darwin":
             raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
         # Nothing would be left to confine.
         if policy.change == "listed" and any(os.path.realpath(path) == "/" for path in policy.writable):
@@ -108,6 +109,10 @@ class Box:
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         """Return the words that start a program inside the policy: the same ones if there is
         nothing to confine. A wall that cannot be put up ends them with the exit code 125."""
+        if self._machine is None:
+            from retinue.guard.sandbox.seatbelt import in_seatbelt
+
+            return in_seatbelt(self.policy, self.scratch, argv)
         if not is_current(self._plan) or (self._holder is not None and self._holder.lost):
             self._forget_plan()
         if not self._plan["needed"]:
@@ -149,9 +154,11 @@ class Box:
     def _check_workspaces(self) -> None:
         """Look again at what commands left for git: one that was killed has taken its launcher with
         it, which looks after each command."""
-        plan = self.__dict__.get("_plan")
-        for root, known_files, hook_folders in (plan or {}).get("workspaces", ()):
-            for sentence in disarm(root, known_files, self._began, hook_folders):
+        if "_scratch" not in self.__dict__:
+            return
+        writable = [os.path.realpath(path) for path in self.policy.writable]
+        for folder in find_workspaces(writable, self.policy.readonly):
+            for sentence in disarm(folder.root, folder.known_files, self._began, folder.hook_folders):
                 _log.warning("%s", sentence)
 
     @cached_property
@@ -160,6 +167,7 @@ class Box:
 
     @cached_property
     def _plan(self) -> dict[str, Any]:
+        assert self._machine is not None
         policy = self.policy
         for folder in policy.shown:
             if not folder.exists():
@@ -168,16 +176,21 @@ class Box:
         if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
             policy = replace(policy, namespaces="bubblewrap")
         return make_plan(
-            policy, self._machine, self.scratch, self._scratch.void, proxy=proxy, holder=self._hold(policy)
+            policy,
+            self._machine,
+            self.scratch,
+            self._scratch.void,
+            proxy=proxy,
+            holder=self._hold(policy, self._machine),
         )
 
-    def _hold(self, policy: SandboxPolicy) -> ScratchHolder | None:
+    def _hold(self, policy: SandboxPolicy, machine: Machine) -> ScratchHolder | None:
         """Start what holds the scratch folder in memory, if it is to be there and nothing does."""
         if self._holder is not None and self._holder.lost:
             self._holder.close()
             self._holder = None
         if self._holder is None and fits_in_memory(policy):
-            self._holder = ScratchHolder(self._machine, self.scratch, policy.limits.scratch_bytes or 0)
+            self._holder = ScratchHolder(machine, self.scratch, policy.limits.scratch_bytes or 0)
         return self._holder
 
     @cached_property

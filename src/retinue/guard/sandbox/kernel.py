@@ -153,8 +153,12 @@ _TRUNCATION = 3
 def why_not() -> str | None:
     """Return why programs cannot be kept from writing here; None if they can. A start that then fails
     anyway starts nothing: the launcher does not let a program run half confined."""
+    if sys.platform == "darwin":
+        from retinue.guard.sandbox.seatbelt import why_no_seatbelt
+
+        return why_no_seatbelt()
     if machine() is None:
-        return "only Linux on x86-64 and ARM64 can confine programs"
+        return "only Linux on x86-64 and ARM64, and macOS, can confine programs"
     if not has_seccomp():
         return "the kernel has no seccomp"
     abi = landlock_abi()

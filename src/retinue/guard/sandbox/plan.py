@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from retinue.core.files import read_text
 from retinue.core.programs import start_of
@@ -51,10 +52,10 @@ _OUR_SETTINGS = (
 
 
 class WritableFolder(Struct, frozen=True):
-    """A writable folder, with what git acted on in it when it was first looked at."""
+    """A writable folder, the files that git acted on in it when it was first looked at, and its folders of hooks."""
 
     root: str
-    known: frozenset[str]
+    known_files: frozenset[str]
     hook_folders: tuple[str, ...]
 
 
@@ -71,13 +72,13 @@ def repository_files(root: Path) -> list[str]:
     """Return what in a folder decides which programs git starts, as far as it exists. The settings
     of its own repository are always among them, so that a policy shows that it keeps them."""
     top = os.path.realpath(root)
-    folder_files = workspace(top)
+    known_files = workspace(top).known_files
     derived: set[str] = set()
-    for path in folder_files.known:
+    for path in known_files:
         if path.endswith("/config"):
             folder = path.removesuffix("/config")
             derived |= {f"{folder}/hooks", f"{folder}/info/attributes"}
-    return [f"{top}/.git/config", *sorted(folder_files.known), *sorted(derived)]
+    return [f"{top}/.git/config", *sorted(known_files), *sorted(derived)]
 
 
 def protected_places(root: Path) -> tuple[Path, ...]:
@@ -88,8 +89,8 @@ def protected_places(root: Path) -> tuple[Path, ...]:
     return (*map(Path, repository_files(root)), *ours)
 
 
-def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[WritableFolder]:
-    """Return the writable folders whose repositories a policy keeps as they are."""
+def find_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[WritableFolder]:
+    """Return the writable folders whose repositories a policy protects."""
     configs = {os.path.realpath(path) for path in readonly if path.name == "config"}
     return [workspace(root) for root in writable if f"{root}/.git/config" in configs]
 
@@ -310,10 +311,7 @@ def _confinement(
         "memory_bytes": policy.limits.memory_bytes,
         "group": _group(policy, scratch_name, in_memory=space is not None),
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
-        "workspaces": [
-            (folder.root, folder.known, folder.hook_folders)
-            for folder in kept_workspaces(view.writable, policy.readonly)
-        ],
+        "workspaces": [astuple(folder) for folder in find_workspaces(view.writable, policy.readonly)],
     }
 
 

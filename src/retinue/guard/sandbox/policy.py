@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field, structs
 
 from retinue.core.programs import TimeoutExpired, prepare, run
-from retinue.guard.sandbox.kernel import can_sandbox, machine, why_not
+from retinue.guard.sandbox.kernel import can_confine, can_sandbox, machine, why_not
 
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
@@ -253,7 +254,7 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
 @cache
 def namespaces_work() -> bool:
     """Return whether a program can have namespaces of its own. Takes some milliseconds, once."""
-    return run_inside(SandboxPolicy(namespaces="must"), "exit 0")[0] == 0
+    return machine() is not None and run_inside(SandboxPolicy(namespaces="must"), "exit 0")[0] == 0
 
 
 @cache
@@ -261,14 +262,21 @@ def masks_work() -> bool:
     """Return whether files can be hidden from a program that is free otherwise. Start one, once."""
     import tempfile
 
-    if machine() is None:
+    if not can_confine():
         return False
     with tempfile.NamedTemporaryFile(prefix="retinue-probe-") as file:
         file.write(b"seen")
         file.flush()
         policy = SandboxPolicy(change="all", network="on", hidden=(Path(file.name),))
-        code, output = run_inside(policy, 'cat "$1"', file.name)
-    return code == 0 and output == ""
+        # An empty file or, in the sandbox of macOS, an error.
+        code, output = run_inside(policy, 'cat "$1" 2>/dev/null; echo started', file.name)
+    return code == 0 and output == "started\n"
+
+
+_UNCOVERED_ON_MACOS = (
+    "Retinue's sandbox for macOS was not run on a Mac by its authors. Memory, the scratch folder and the number of "
+    "processes have no bound, other processes and names of files can be seen, and single hosts cannot be allowed."
+)
 
 
 def uncovered(policy: SandboxPolicy) -> str:
@@ -283,6 +291,8 @@ def uncovered(policy: SandboxPolicy) -> str:
         return ""
     if problem is not None:
         return f"Nothing of this can be enforced here: {problem}."
+    if sys.platform == "darwin":
+        return _UNCOVERED_ON_MACOS
     if namespaces_available():
         return ""
     sentences = ["Without namespaces, the names of hidden files and the number of processes can be seen."]
