@@ -105,5 +105,5 @@ def test_a_sandbox_that_cannot_be_made_starts_nothing(tmp_path: Path) -> None:
 
 def test_a_cleared_program_runs(tmp_path: Path) -> None:
     program = prepare(["/bin/sh", "-c", "cat; pwd"], clearance="person", environment={}, cwd=tmp_path)
-    done = run(program, given=b"in\n")
+    done = run(program, stdin_bytes=b"in\n")
     assert (done.returncode, done.stdout.decode().split()) == (0, ["in", str(tmp_path)])

@@ -33,7 +33,7 @@ from retinue.agents.dialects.translate import build, translate
 from retinue.agents.folders import MAX_DEPTH, Folder, by_place, refine
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, decode, read, split
 from retinue.agents.yaml_reader import Item, YamlError, load_mapping
-from retinue.core.files import MAX_FILE_BYTES, FileRefusedError, read_with_status
+from retinue.core.files import MAX_PROJECT_FILE_BYTES, FileRefusedError, read_with_status
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 
 _NOT_HASHED = frozenset({"source", "path", "fates", "problems", "hash", "foreign"})
@@ -79,7 +79,7 @@ def parse_at_home(
     """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like,
     and without the hash of the spec: see `seal_parsed`."""
     table = DIALECTS[dialect or refine(home, ())]
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > MAX_PROJECT_FILE_BYTES:
         return unusable(path, too_large(len(data)), table.name)
     if table.nested_under is not None:
         return _parse_whole(data, path, table, source)
@@ -109,7 +109,7 @@ def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> P
 
 
 def too_large(size: int) -> Problem:
-    text = f"The file has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read."
+    text = f"The file has {size:,} bytes; at most {MAX_PROJECT_FILE_BYTES:,} are read."
     return Problem("too-large", "error", text, "An agent is a prompt: keep it short.")
 
 
@@ -234,7 +234,7 @@ def is_skill(path: str) -> bool:
 
 def parse_skill(data: bytes, *, path: str) -> Parsed:
     """Pure, and never raises. A skill without a name is called after its folder."""
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > MAX_PROJECT_FILE_BYTES:
         return unusable(path, too_large(len(data)), "generic")
     parts = split(data)
     matter = Frontmatter() if parts.block is None else read(parts.block, SKILL.knows)

@@ -13,14 +13,14 @@ _VISIBLE_FORMATS = frozenset(
     {0x200C, 0x200D, *range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
 )
 _ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_SHORT = {0x0D: "\\r"}
+_SHORT_ESCAPE_TABLE = {0x0D: "\\r"}
 
 
 class _EscapeTable(dict[int, "int | str"]):
     """For `str.translate`. It decides on a character when it first meets it."""
 
-    def __init__(self, kept: range = range(0)) -> None:
-        super().__init__((code, code) for code in kept)
+    def __init__(self, safe: range = range(0)) -> None:
+        super().__init__((code, code) for code in safe)
 
     def __missing__(self, code: int) -> int | str:
         shown = self[code] = code if _is_safe(code) else _escape(code)
@@ -39,14 +39,14 @@ def _is_safe(code: int) -> bool:
 def _escape(code: int) -> str:
     """Return `\\x1b` for a C0 character, which JSON never holds unescaped, and JSON's own escape for the others."""
     if code < 0x20:
-        return _SHORT.get(code, f"\\x{code:02x}")
+        return _SHORT_ESCAPE_TABLE.get(code, f"\\x{code:02x}")
     if code < 0x10000:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
-_ESCAPES = _EscapeTable()
+_ESCAPE_TABLE = _EscapeTable()
 _ESCAPES_KEEPING_BYTES = _EscapeTable(range(0xDC80, 0xDD00))
 
 
@@ -56,7 +56,7 @@ def escape_controls(text: str, *, keep_bytes: bool = False) -> str:
     characters to its reader. `keep_bytes`: leave the bytes of a file name that are no characters (surrogateescape)."""
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return text.replace("\r\n", "\n").translate(_ESCAPES_KEEPING_BYTES if keep_bytes else _ESCAPES)
+    return text.replace("\r\n", "\n").translate(_ESCAPES_KEEPING_BYTES if keep_bytes else _ESCAPE_TABLE)
 
 
 def visible(text: str) -> str:

@@ -1,8 +1,7 @@
-"""Event bodies to JSON and back, fast where it can be and never refusing.
+"""Event bodies as JSON. Any value can be encoded.
 
-What a model or a tool wrote can hold anything: half a character, numbers beyond 64 bits, keys
-that are not text. It is written anyway, with what JSON cannot express replaced.
-"""
+The output of a model or a tool can hold half a surrogate pair, numbers beyond 64 bits, or keys that are not text.
+Values that JSON cannot express are replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def dump(value: Any) -> bytes:
-    """Return any domain value as JSON."""
+    """Return any value as JSON."""
     try:
         return _encode(value)
     except (TypeError, ValueError):
@@ -31,8 +30,8 @@ def dump(value: Any) -> bytes:
 
 
 def encode(body: Body) -> tuple[Body, bytes]:
-    """Return a body as JSON, and the body that this JSON means: the same object, unless it held
-    something that JSON cannot express."""
+    """Return a body as JSON, with the body that this JSON means: the same object, unless it holds a value that JSON
+    cannot express."""
     try:
         return body, _encode(body)
     except (TypeError, ValueError):
@@ -41,8 +40,8 @@ def encode(body: Body) -> tuple[Body, bytes]:
 
 
 def decode(text: str | bytes) -> Body:
-    """Read a body back. An event of a type this version does not know becomes a warning that
-    says so, so that an older program can still show the rest. Raise ValueError for garbage."""
+    """Return the body of JSON. An event of a type that this version does not know becomes a warning, so that an older
+    program can still show the other events. Raise ValueError for invalid JSON."""
     try:
         return _decoder().decode(text)
     except msgspec.ValidationError:
@@ -54,7 +53,7 @@ def decode(text: str | bytes) -> Body:
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Body]:
-    # Made for the first event that is read: it resolves the annotations of all bodies, and a plain run reads none.
+    # Made for the first event: it resolves the annotations of all bodies, and most runs read none.
     return msgspec.json.Decoder(Body)
 
 
@@ -69,9 +68,9 @@ def _known_types() -> frozenset[object]:
 
 
 def plain(value: Any) -> Any:
-    """Return the nearest value that JSON can hold."""
+    """Return the nearest value that JSON can express."""
     if isinstance(value, str):
-        return whole(value)
+        return replace_surrogates(value)
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -85,13 +84,13 @@ def plain(value: Any) -> Any:
         tag = {config.tag_field: config.tag} if config.tag_field is not None else {}
         return plain(tag | {key: item for key, item in fields.items() if item is not msgspec.UNSET})
     if isinstance(value, Mapping):
-        return {whole(str(key)): plain(item) for key, item in value.items()}
+        return {replace_surrogates(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    return whole(str(value))
+    return replace_surrogates(str(value))
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return `text` with halves of characters (lone surrogates) replaced."""
     try:
         text.encode()
@@ -113,16 +112,16 @@ def outcome_to_json(event: Event, outcome: Outcome) -> bytes:
 
 def flat_json(kind: str, event: EventPlace, body: bytes) -> bytes:
     """Return the JSON of a body of type `kind` with the place of its event in it, on one line."""
-    # Every body begins with `{"type":"…",`: the place of the event goes behind it.
+    # Every body begins with `{"type":"…",`: the fields of the event follow it.
     head = len(kind) + 10
-    place = b',"run_id":%b,"parent_id":%b,"root_id":%b,"seq":%d,"at":%b' % (
+    fields = b',"run_id":%b,"parent_id":%b,"root_id":%b,"seq":%d,"at":%b' % (
         dump(event.run_id),
         dump(event.parent_id),
         dump(event.root_id),
         event.seq,
         repr(event.at).encode(),
     )
-    line = body[:head] + place + body[head:]
+    line = body[:head] + fields + body[head:]
     for end, escaped in _LINE_ENDS:
         if end in line:
             line = line.replace(end, escaped)

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Literal
 
-MAX_FILE_BYTES = 10 * 1024 * 1024
+MAX_PROJECT_FILE_BYTES = 10 * 1024 * 1024
 NO_LIMIT = sys.maxsize
 MAX_READ_SECONDS = 10.0
 _CHUNK_BYTES = 1024 * 1024
@@ -36,7 +36,7 @@ class FileRefusedError(OSError):
         self.reason = reason
 
 
-def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_PROJECT_FILE_BYTES) -> bytes:
     """Return the content of a regular file. Raise OSError; FileRefusedError for anything but a regular file, and for
     one of more than `max_bytes`."""
     return read_with_status(path, max_bytes)[0]
@@ -51,14 +51,16 @@ def read_head(path: str | os.PathLike[str], count: int) -> bytes:
         os.close(descriptor)
 
 
-def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, errors: str = "strict") -> str:
+def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_PROJECT_FILE_BYTES, errors: str = "strict") -> str:
     """Return a regular file as UTF-8 text with plain line ends. Raise OSError as `read_file` does, and
     UnicodeDecodeError."""
     text = read_file(path, max_bytes).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_with_status(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
+def read_with_status(
+    path: str | os.PathLike[str], max_bytes: int = MAX_PROJECT_FILE_BYTES
+) -> tuple[bytes, os.stat_result]:
     """Return the content of a regular file with its status from before it was read. Raise OSError as `read_file`."""
     descriptor, status = _open(path)
     try:
@@ -92,22 +94,22 @@ def _is_null(status: os.stat_result) -> bool:
 
 
 def _read(descriptor: int, status: os.stat_result, count: int, path: str) -> bytes:
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     unread = count
     deadline = time.monotonic() + MAX_READ_SECONDS
     # Files have their size and no more, in almost every case.
     size = min(unread, status.st_size + 1)
-    while unread > 0 and (part := os.read(descriptor, size)):
-        parts.append(part)
-        unread -= len(part)
+    while unread > 0 and (chunk := os.read(descriptor, size)):
+        chunks.append(chunk)
+        unread -= len(chunk)
         size = min(unread, _CHUNK_BYTES)
         if time.monotonic() > deadline:
             text = f"it took longer than {MAX_READ_SECONDS:.0f} seconds to read"
             raise TimeoutError(errno.ETIMEDOUT, text, path)
-        if len(part) == status.st_size:
+        if len(chunk) == status.st_size:
             # As nearly always: that was all of it.
             break
-    if parts and status.st_size == 0 and os.fstat(descriptor).st_size == 0:
+    if chunks and status.st_size == 0 and os.fstat(descriptor).st_size == 0:
         # Files of the kernel have no size; some tell secrets of this process, and some never end.
         raise FileRefusedError("not-a-file", "it is a file of the kernel, not a regular file", path)
-    return b"".join(parts)
+    return b"".join(chunks)

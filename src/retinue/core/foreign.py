@@ -1,8 +1,8 @@
-"""Values from outside: checked types for what is decoded, and where a value came from.
+"""Values from outside: types that are checked when they are decoded, and the provenance of definitions.
 
-Values: a value of one of the types below is checked where it is decoded (`decode_json`, `decode_row`, `check`), so that
-later code can use it in a path, a git ref or an SQL identifier. Constructing a struct checks nothing: values of this
-process are its own.
+Values: a value of one of the types below is checked when it is decoded (`decode_json`, `decode_row`, `check`), so that
+later code can use it in a path, a git ref or an SQL identifier. Constructing a struct checks nothing, because it holds
+values of this process.
 
 Provenance: definitions of agents, MCP servers, hooks, plugins, settings, skills and test files. Their reader records
 the provenance, and `requirement` is the only place that turns a provenance into a decision.
@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from retinue.errors import StateError
 
-T = TypeVar("T")
+Decoded = TypeVar("Decoded")
 
 RunId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
 ProjectName = Annotated[str, Meta(pattern=r"\A[a-z0-9_][a-z0-9_-]{0,47}\Z")]
@@ -50,7 +50,7 @@ class UnreadableValueError(StateError):
     """A value of a database is not of the type that its column has."""
 
 
-def decode_json(text: object, kind: type[T], where: str, max_characters: int = MAX_JSON_CHARACTERS) -> T:
+def decode_json(text: object, kind: type[Decoded], where: str, max_characters: int = MAX_JSON_CHARACTERS) -> Decoded:
     """Return the JSON value of a column. Raise UnreadableValueError."""
     if not isinstance(text, str) or len(text) > max_characters:
         raise UnreadableValueError(f"{where} cannot be read: it is no text, or too long.")
@@ -60,7 +60,7 @@ def decode_json(text: object, kind: type[T], where: str, max_characters: int = M
         raise UnreadableValueError(f"{where} cannot be read: {error}.") from None
 
 
-def decode_row(values: Mapping[str, object], kind: type[T], where: str) -> T:
+def decode_row(values: Mapping[str, object], kind: type[Decoded], where: str) -> Decoded:
     """Return a row as a struct whose fields have the names of its columns. Raise UnreadableValueError."""
     try:
         return msgspec.convert(values, kind)
@@ -98,11 +98,12 @@ Requirement = Literal["none", "consent", "operator", "never"]
 this worker allows senders the right (`retinue worker --allow`). `never`: it has no effect."""
 
 OPERATOR_RIGHTS: tuple[Right, ...] = ("hooks", "servers", "extensions", "permissions", "shell")
-"""What the operator of a worker may allow senders. The rest would give away files, keys or the worker's settings."""
+"""The rights that the operator of a worker may allow senders. The others would expose files, keys or settings of the
+worker."""
 
 
 def requirement(provenance: Provenance, right: Right) -> Requirement:
-    """Return what it takes before a value of this provenance gives `right`."""
+    """Return the requirement for a value of this provenance to give `right`."""
     match provenance:
         case "person":
             return "none"

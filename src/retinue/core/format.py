@@ -70,8 +70,8 @@ def format_cost(dollars: float | None) -> str:
         return "<$0.0001"
     if dollars >= 1:
         return f"~${dollars:.2f}"
-    whole, _, digits = f"{dollars:.4f}".partition(".")
-    return f"~${whole}.{digits[:2]}{digits[2:].rstrip('0')}"
+    units, _, digits = f"{dollars:.4f}".partition(".")
+    return f"~${units}.{digits[:2]}{digits[2:].rstrip('0')}"
 
 
 def as_sentence(text: str) -> str:
@@ -110,14 +110,14 @@ def _units(seconds: int) -> str:
     return f"{hours}h {minutes}m" if minutes else f"{hours}h"
 
 
-def retry_text(problem: str, delay: float, attempt: int, most: int = 0) -> str:
-    """Say that a request is made again, after how long, and how often at most; with attempt 0, of another model.
-    What a provider says need not end as a sentence does."""
+def retry_text(problem: str, delay: float, attempt: int, max_attempts: int = 0) -> str:
+    """Return the sentence about a retry, with its delay and the number of attempts; attempt 0 is another model. The
+    message of a provider need not end with a full stop."""
     text = problem.rstrip()
     end = "" if text.endswith((".", "!", "?", "…")) else "."
     if attempt == 0:
         return f"{text}{end} Another model is asked."
-    limit = f" of {most}" if most else ""
+    limit = f" of {max_attempts}" if max_attempts else ""
     when = "now" if delay < 0.05 else f"in {delay:.1f} s"
     return f"{text}{end} Trying again {when} (attempt {attempt}{limit})."
 

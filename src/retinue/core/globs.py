@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import re
 
-_END = r"(?=/|\Z)"
+_COMPONENT_END = r"(?=/|\Z)"
 
 
-def component_regex(part: str) -> str:
+def component_regex(component: str) -> str:
     """Return the expression for one component, which contains no slash."""
     # The chunks are the pieces between the stars, each of fixed length.
     chunks, index = [""], 0
-    while index < len(part):
-        character = part[index]
+    while index < len(component):
+        character = component[index]
         index += 1
         if character == "*":
             chunks.append("")
         elif character == "?":
             chunks[-1] += "[^/]"
-        elif character == "[" and (end := _class_end(part, index)) > 0:
-            chunks[-1] += _class(part[index:end])
+        elif character == "[" and (end := _class_end(component, index)) > 0:
+            chunks[-1] += _class(component[index:end])
             index = end + 1
         elif character == "\\":
-            chunks[-1] += re.escape(part[index : index + 1])
+            chunks[-1] += re.escape(component[index : index + 1])
             index += 1
         else:
             chunks[-1] += re.escape(character)
@@ -38,21 +38,21 @@ def component_regex(part: str) -> str:
 
 
 def gitignore_regex(pattern: str) -> str | None:
-    """Return the expression for a line of a gitignore file: it matches, from the start, what the line names and
-    everything below. None for a line that names nothing. Comments and exceptions are not known here."""
+    """Return the expression for a line of a gitignore file. It matches, from the start, the paths that the line names
+    and everything below them. Return None for a line without a name. Comments and exceptions are not supported."""
     if not pattern.endswith("\\ "):
         pattern = pattern.rstrip()
     if pattern in ("", "/"):
         return None
-    parts = _normalise(pattern.split("/"))
-    inside = parts[-1] == "**"
+    components = _normalise(pattern.split("/"))
+    inside = components[-1] == "**"
     runs: list[list[str]] = [[]]
-    for part in parts[:-1] if inside else parts:
-        if part == "**":
+    for component in components[:-1] if inside else components:
+        if component == "**":
             runs.append([])
         else:
-            runs[-1].append("[^/]+" if part == "*" else component_regex(part))
-    ends = [_END] * (len(runs) - 1) + ["(?=/)" if inside else _END]
+            runs[-1].append("[^/]+" if component == "*" else component_regex(component))
+    ends = [_COMPONENT_END] * (len(runs) - 1) + ["(?=/)" if inside else _COMPONENT_END]
     text = "/".join(runs[0]) + ends[0] if runs[0] else ""
     for run, end in zip(runs[1:], ends[1:], strict=True):
         slash = "/" if text else ""
@@ -62,21 +62,25 @@ def gitignore_regex(pattern: str) -> str | None:
     return ".*/" if pattern.endswith("/") else ".*"
 
 
-def _normalise(parts: list[str]) -> list[str]:
+def _normalise(components: list[str]) -> list[str]:
     """Return the components with `**` for what a leading, missing or closing slash means, and none twice in a row."""
-    if not parts[0]:
-        parts = parts[1:]
-    elif len(parts) == 1 or parts[1:] == [""]:
-        parts = ["**", *parts]
-    if not parts[-1]:
-        parts = [*parts[:-1], "**"]
-    return [part for index, part in enumerate(parts) if part != "**" or parts[index - 1 : index] != ["**"]]
+    if not components[0]:
+        components = components[1:]
+    elif len(components) == 1 or components[1:] == [""]:
+        components = ["**", *components]
+    if not components[-1]:
+        components = [*components[:-1], "**"]
+    merged: list[str] = []
+    for component in components:
+        if component != "**" or merged[-1:] != ["**"]:
+            merged.append(component)
+    return merged
 
 
-def _class_end(part: str, index: int) -> int:
+def _class_end(component: str, index: int) -> int:
     """Return where the class that starts at `index` closes; a `]` that comes first is a member."""
-    skip = 1 + (part[index : index + 1] in ("!", "^"))
-    return part.find("]", index + skip)
+    skip = 1 + (component[index : index + 1] in ("!", "^"))
+    return component.find("]", index + skip)
 
 
 def _class(body: str) -> str:

@@ -34,16 +34,16 @@ POINTS: Mapping[str, tuple[HookEvent, ...]] = {
     "agent.subagent.complete": ("SubagentStop",),
     "plan.ready": (),
 }
-"""CodingCode's points. There is no plan here to be ready, so nobody hears of that."""
+"""CodingCode's points. There is no such plan here, so `plan.ready` never happens."""
 
 
-ELSEWHERE = frozenset(
+CLAUDE_ONLY_EVENTS = frozenset(
     {
         *("ConfigChange", "CwdChanged", "Elicitation", "ElicitationResult", "FileChanged", "InstructionsLoaded"),
         *("PostToolBatch", "Setup", "TaskCompleted", "TaskCreated", "TeammateIdle", "UserPromptExpansion"),
     }
 )
-"""Claude Code's events that never happen here: nothing goes unguarded without their handlers."""
+"""Events of Claude Code that never happen here, so that their handlers guard nothing."""
 
 TOOL_EVENTS: frozenset[HookEvent] = frozenset(
     {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "PermissionDenied"}
@@ -52,16 +52,16 @@ TOOL_EVENTS: frozenset[HookEvent] = frozenset(
 
 
 def meant_event(name: str) -> str | None:
-    """Return the event or point that a name which is none of them was probably meant to be."""
+    """Return the event or point that is most similar to an unknown name."""
     from difflib import get_close_matches
 
-    known = {each.lower(): each for each in (*EVENTS, *POINTS)}
+    events = {event.lower(): event for event in (*EVENTS, *POINTS)}
     lowered = name.strip().lower()
-    for spelling, event in known.items():
+    for spelling, event in events.items():
         if lowered == spelling or off_by_one(lowered, spelling):
             return event
-    near = get_close_matches(lowered, known, n=1, cutoff=0.8)
-    return known[near[0]] if near else None
+    near = get_close_matches(lowered, events, n=1, cutoff=0.8)
+    return events[near[0]] if near else None
 
 
 _EXPRESSION = frozenset(".*+?^$()[]{}\\")
@@ -70,7 +70,7 @@ _EXCEPT = "(?!"
 
 
 def is_plain(matcher: str) -> bool:
-    """Return whether a matcher is meant as names, whatever stands between them, and not as an expression."""
+    """Return whether a matcher is a list of names, and not an expression."""
     return _EXPRESSION.isdisjoint(matcher)
 
 
@@ -80,21 +80,21 @@ def matched_names(matcher: str) -> tuple[str, ...]:
 
 
 def matcher_problem(matcher: str) -> EntryProblem | None:
-    """Return why a matcher of tools cannot be understood: the handler would never hear of the tools it is meant for."""
+    """Return why a matcher of tools cannot be understood: its handler would not be called for the intended tools."""
     if matcher.strip() in ("", "*"):
         return None
     if is_plain(matcher):
         return next(filter(None, map(entry_problem, matched_names(matcher))), None)
     try:
-        # A bracket inside of brackets, as in `[[]`, is meant as it is.
+        # A bracket inside of brackets, as in `[[]`, is literal.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             expression = re.compile(matcher, re.IGNORECASE)
     except re.error:
-        return None  # the handler hears everything then
+        return None  # the handler is then called for every tool
     if _EXCEPT in matcher:
         return None
     for word in _WORD.findall(matcher):
-        # Every word in it that is a tool, or almost one, is meant to be heard.
+        # Every word that is a tool, or almost one, is meant to match.
         meant = word if canonical(word) else misspelt_tool(word)
         if meant is not None and not expression.search(meant):
             return EntryProblem(f"never matches '{meant}'", "Write 'Bash|Write', or a regular expression.")

@@ -1,6 +1,6 @@
-"""What a person says, on its way to the main agent: the words, and the blocks that they stand for.
+"""A prompt of a person to the main agent: the typed words, followed by the blocks that they refer to.
 
-`/name` of a command or a skill, `@file`, the output of `!command` and what is piped in become blocks behind the words:
+`/name` of a command or a skill, `@file`, the output of `!command` and standard input become blocks after the words:
 
     /fix-issue 12
 
@@ -8,8 +8,8 @@
     …
     </command>
 
-Models read all of it. People are shown the words, and one line for each block (`describe_blocks`). Text inside a block
-cannot end it or begin another one.
+Models read all of it. People see the words, and one line for each block (`describe_blocks`). Text inside a block cannot
+end it or begin another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Tag = Literal[
     "command", "skill", "attached_file", "attached_folder", "attached_image", "command_output", "standard_input"
 ]
-LABELS: Mapping[str, str] = {
+BLOCK_LABELS: Mapping[str, str] = {
     "command": "command",
     "skill": "skill",
     "attached_file": "file",
@@ -40,33 +40,33 @@ LABELS: Mapping[str, str] = {
     "standard_input": "standard input",
 }
 IMAGE_NOTE = "It is a part of this message. If you cannot see it here, look at it with read before you answer."
-"""What a block says of an image. The image can be missing: a run that was cut off before it heard its task only has the
-task's text."""
-_TAG_PATTERN = "|".join(LABELS)
+"""The text of the block of an image. The image can be missing: a run that was cut off before its first turn only has
+the text of the task."""
+_TAG_PATTERN = "|".join(BLOCK_LABELS)
 _TAG_SIGN = re.compile(rf"<(?=/?(?:{_TAG_PATTERN})\b)")
 _BLOCK = re.compile(rf'^<({_TAG_PATTERN}) name="([^"\n]*)">\n(.*?)\n</\1>$', re.MULTILINE | re.DOTALL)
 _FIRST_BLOCK = re.compile(rf'\n\n<(?:{_TAG_PATTERN}) name="[^"\n]*">\n')
 
 Consent = Callable[[str, str], Awaitable[bool]]
-"""Asks a person whether a command may run: the command, and why it is asked about."""
+"""Asks a person whether a command may run. It takes the command and the reason for the question."""
 
 
 class PromptBlock(Struct, frozen=True):
-    """One part behind the words. `name` says what it is of: a path, the name of a command, a command line."""
+    """A block after the words. `name` is its origin: a path, the name of a command, or a command line."""
 
     tag: Tag
     name: str
     text: str
 
     def render(self) -> str:
-        # A space behind the sign, so that text in the block cannot end it.
+        # A space after `<`, so that text in the block cannot end it.
         safe = _TAG_SIGN.sub("< ", self.text.strip("\n"))
         name = self.name.replace('"', "'").replace("\n", " ")
         return f'<{self.tag} name="{name}">\n{safe}\n</{self.tag}>'
 
 
 class PromptCommand(Struct, frozen=True):
-    """A `/name` that a person can say: a command's file or a skill. `origin` is shown in the menu."""
+    """A `/name` that a person can type: the file of a command, or a skill. `origin` is shown in the menu."""
 
     name: str
     description: str = ""
@@ -76,52 +76,52 @@ class PromptCommand(Struct, frozen=True):
 
 
 class PersonPrompt(Struct):
-    """What a person said. Capabilities add blocks to it."""
+    """A prompt of a person. Capabilities add blocks to it."""
 
     words: str
     ask: Consent | None = None
-    """None where nobody can be asked."""
+    """None if nobody can be asked."""
     mode: PermissionMode | None = None
     blocks: list[PromptBlock] = []
     model: str | None = None
-    """The model that a command's file wants for its turn."""
+    """The model that the file of a command sets for its turn."""
     grants: list[str] = []
-    """Rules that a command's file allows for the rest of the run."""
+    """Rules that the file of a command allows from now on in the run."""
     images: list[Image] = []
-    """The pictures behind the blocks, for models that see images."""
+    """The images of the blocks, for models that see images."""
     notes: list[str] = []
-    """What the person should know: why a file was not attached, for example."""
+    """Notes for the person, such as why a file was not attached."""
 
     def add(self, tag: Tag, name: str, text: str) -> None:
         self.blocks.append(PromptBlock(tag, name, text))
 
     def add_image(self, name: str, about: str, image: Image) -> None:
-        """Attach a picture: as an image, and as a block that names it where the image itself does not arrive."""
+        """Attach an image, and a block that names it in case the image itself is missing."""
         self.add("attached_image", name, f"{about}\n{IMAGE_NOTE}")
         self.images.append(image)
 
     def render(self) -> str:
-        """Return what the model reads."""
+        """Return the text for the model."""
         return "\n\n".join([self.words, *(block.render() for block in self.blocks)])
 
     def called(self) -> tuple[str, str] | None:
-        """Return the name and the arguments of `/name arguments`; None for words that call nothing."""
+        """Return the name and the arguments of `/name arguments`; None for words without a call."""
         return parse_call(self.words)
 
 
 def parse_call(text: str) -> tuple[str, str] | None:
-    """Return `/fix-issue 12` as (`fix-issue`, `12`); None for what calls nothing, such as a path."""
+    """Return `/fix-issue 12` as (`fix-issue`, `12`); None for a text without a call, such as a path."""
     match = re.match(r"/([A-Za-z0-9][\w.:-]*)(?=\s|$)", text)
     return None if match is None else (match[1], text[match.end() :].strip())
 
 
 def explain_unknown(name: str, commands: Mapping[str, PromptCommand], others: Iterable[str] = ()) -> str | None:
-    """Return why `/name` cannot be called, with the nearest name there is; None where it can, and for a path, which is
-    no command. `others` are names of further commands."""
-    known = {name.lower() for command in commands.values() for name in (command.name, *command.aliases)}
-    if name.lower() in known or Path(f"/{name}").exists():
+    """Return why `/name` cannot be called, with the most similar name. Return None if it can be called, and for a path.
+    `others` are names of further commands."""
+    names = {name.lower() for command in commands.values() for name in (command.name, *command.aliases)}
+    if name.lower() in names or Path(f"/{name}").exists():
         return None
-    near = get_close_matches(name.lower(), [*known, *others], n=1, cutoff=0.6)
+    near = get_close_matches(name.lower(), [*names, *others], n=1, cutoff=0.6)
     if near:
         return f"There is no command /{name}. Did you mean /{near[0]}?"
     return f"There is no command /{name}."
@@ -151,5 +151,5 @@ def describe_blocks(text: str) -> list[str]:
         size = f" · {count:,} lines"
         if count == 1 or block.tag == "attached_image":
             size = ""
-        lines.append(f"{LABELS[block.tag]} {block.name}{size}")
+        lines.append(f"{BLOCK_LABELS[block.tag]} {block.name}{size}")
     return lines

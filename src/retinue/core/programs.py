@@ -1,11 +1,11 @@
-"""The one place that starts programs, and which process this is.
+"""The only place that starts programs, and the identity of processes.
 
-`prepare` takes a clearance, which names who let the program start, and asks the caller's sandbox for the confinement
-that follows from it. Everything else here starts a prepared program. No other module may start a program
-(`tests/test_programs.py`), so a program without a clearance does not exist.
+`prepare` takes a clearance, which names who approved the start of the program, and gets the sandbox for it from the
+caller. The other functions start a prepared program. No other module may start a program (`tests/test_programs.py`), so
+no program starts without a clearance.
 
-A process id alone does not identify a process: ids are reused within minutes on a busy machine. An owner is the process
-id with its start time, on a boot of a host, in one namespace of process ids. If its process table cannot be seen
+A process id alone does not identify a process: ids are reused within minutes on a busy machine. An owner is a process
+id with its start time, the boot of its host, and its namespace of process ids. If its process table cannot be read
 (another host, another container), its heartbeat decides. `lock_file` locks between processes.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 Clearance = Literal["own", "person", "consent", "rule", "mode", "inside"]
-"""Who let a program start, which decides what it can reach.
+"""Who approved the start of a program. The clearance decides what the program can access.
 
 `own`: Retinue itself: a program and arguments that no project chooses, with settings that start nothing of a project.
 `person`: this user typed or approved the command, or wrote it into a setting of their own.
@@ -44,11 +44,11 @@ class Confinement(Protocol):
     """A sandbox that programs start in."""
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
-        """The same program, started by a launcher that confines it before it runs."""
+        """Return the words that start the program inside the sandbox."""
         ...
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What such a program may know: no secrets, a scratch folder for what it must write."""
+        """Return the variables for such a program: without secrets, and with a scratch folder for temporary files."""
         ...
 
     @property
@@ -57,28 +57,28 @@ class Confinement(Protocol):
         ...
 
     def explain(self, shown: str, code: int | None) -> str:
-        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
+        """Return the action that the sandbox prevented, judged by the output of the program; "" if there was none."""
         ...
 
     def close(self) -> None:
-        """Remove the scratch folder, when no program of the run lives any more."""
+        """Remove the scratch folder. No program of the run is running any more."""
         ...
 
 
 Confine = Callable[[Clearance], Confinement | None]
-"""Returns the sandbox for a clearance; None where a program of that clearance needs none."""
+"""Returns the sandbox for a clearance; None if a program of that clearance needs none."""
 
 
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 90.0
-"""An owner on another host that was silent for this long is gone."""
+"""An owner on another host without a heartbeat for this long is gone."""
 SHARED_HEARTBEAT_SECONDS = 0.75
 SHARED_SILENCE_SECONDS = 3.0
-"""The same in a log on a database server, where others wait to go on with its runs."""
+"""The same in a log on a database server, where other machines wait to continue its runs."""
 
 
 class Owner(Struct, frozen=True):
-    """`started` and `boot` are opaque: they are only ever compared."""
+    """A process that owns runs. `started` and `boot` are opaque and only compared."""
 
     id: str
     pid: int
@@ -88,11 +88,11 @@ class Owner(Struct, frozen=True):
     space: str
     heartbeat: float
     shared: bool = False
-    """Whether several machines know this owner by its heartbeat only: then silence means that it is gone, even where
-    its process can be seen, because the others have judged so."""
+    """Whether several machines know this owner by its heartbeat only. Without a heartbeat it is gone, even if its
+    process can be seen here, because the other machines have already decided so."""
 
     def alive(self, here: Owner, now: float | None = None) -> bool:
-        """Whether this owner's process still exists, as seen from the process `here`."""
+        """Return whether the process of this owner still exists, as seen from the process `here`."""
         if self.id == here.id:
             return True
         if now is None:
@@ -108,7 +108,7 @@ class Owner(Struct, frozen=True):
 
 
 def this_process() -> Owner:
-    """A new owner for the calling process; one per opened log."""
+    """Return a new owner for this process. Each opened log has one."""
     return Owner(
         id=os.urandom(12).hex(),
         pid=os.getpid(),
@@ -121,8 +121,8 @@ def this_process() -> Owner:
 
 
 def start_of(pid: int) -> str | None:
-    """When process `pid` started, in a form of this system; None when it is not running. A
-    process that died and was not yet collected by its parent is not running."""
+    """Return when process `pid` started, in a format of this system; None if it is not running. A zombie is not
+    running."""
     if sys.platform == "linux":
         try:
             line = Path(f"/proc/{pid}/stat").read_bytes()
@@ -136,7 +136,6 @@ def start_of(pid: int) -> str | None:
 
 
 def _start_by_ps(pid: int) -> str | None:
-
     words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
     try:
         listing = run(prepare(words, clearance="own", environment={"LC_ALL": "C"}), seconds=5)
@@ -225,14 +224,14 @@ Popen = subprocess.Popen
 
 
 class NotConfinedError(OSError):
-    """The program did not start, because the sandbox that its clearance asks for could not be made."""
+    """The program did not start, because the sandbox that its clearance requires could not be made."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPERM, text)
 
 
 class PreparedProgram(Struct, frozen=True):
-    """A program that may start. Made by `prepare` only."""
+    """A program that may start. Only `prepare` makes one."""
 
     argv: tuple[str, ...]
     cwd: Path | None
@@ -248,8 +247,8 @@ def prepare(
     cwd: Path | None = None,
     confine: Confine | None = None,
 ) -> PreparedProgram:
-    """Return the program inside the sandbox that follows from its clearance. Blocks while a sandbox is made. Raise
-    NotConfinedError where it cannot be made, and for `inside` where there is none."""
+    """Return the program inside the sandbox for its clearance. Blocks while a sandbox is made. Raise NotConfinedError
+    if it cannot be made, and for the clearance `inside` if there is no sandbox."""
     try:
         sandbox = confine(clearance) if confine is not None else None
         if sandbox is not None:
@@ -265,20 +264,20 @@ def prepare(
 def run(
     program: PreparedProgram,
     *,
-    given: bytes | None = None,
+    stdin_bytes: bytes | None = None,
     seconds: float | None = None,
     output: Literal["separate", "merged", "inherited"] = "separate",
 ) -> CompletedProcess[bytes]:
     """Run a program to its end. `inherited` leaves the terminal to it. Raise OSError, and TimeoutExpired after
     `seconds`, when it has been killed."""
     captured = None if output == "inherited" else PIPE
-    stdin = None if output == "inherited" or given is not None else DEVNULL
+    stdin = None if output == "inherited" or stdin_bytes is not None else DEVNULL
     return subprocess.run(  # noqa: S603 - cleared by `prepare`
         program.argv,
         cwd=program.cwd,
         env=program.environment,
         stdin=stdin,
-        input=given,
+        input=stdin_bytes,
         stdout=captured,
         stderr=STDOUT if output == "merged" else captured,
         timeout=seconds,
@@ -289,7 +288,7 @@ def run(
 def open_program(
     program: PreparedProgram, *, stdin: int = DEVNULL, stdout: int | IO[bytes] = PIPE, stderr: int | None = None
 ) -> Popen[bytes]:
-    """Start a program in a session of its own. Whoever calls this ends it."""
+    """Start a program in a new session. The caller must end it."""
     return subprocess.Popen(  # noqa: S603 - cleared by `prepare`
         program.argv,
         cwd=program.cwd,
@@ -304,8 +303,8 @@ def open_program(
 async def spawn(
     program: PreparedProgram, *, launcher: Sequence[str] = (), stdin: int = PIPE, descriptors: Sequence[int] = ()
 ) -> Process:
-    """Start a program with pipes, in a session of its own. `launcher` are words of Retinue's own that start it, outside
-    of its sandbox; `descriptors` are files that they get open."""
+    """Start a program with pipes, in a new session. `launcher` are words of Retinue itself that start it, outside of
+    its sandbox; `descriptors` are open files that they get."""
     return await asyncio.create_subprocess_exec(
         *launcher,
         *program.argv,
@@ -327,7 +326,7 @@ async def attach(
     merge: bool = True,
     descriptors: Sequence[int] = (),
 ) -> asyncio.SubprocessTransport:
-    """Start a program in a session of its own and pass its output to `protocol`."""
+    """Start a program in a new session and pass its output to `protocol`."""
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
         lambda: protocol,
         *program.argv,

@@ -1,7 +1,6 @@
-"""The state of a run: the sum of its events.
+"""The state of a run, computed from its events.
 
-One machine over the events serves the row in the log, the run in memory, the card in the app and the documents of
-`--json` and the HTTP API.
+The row in the log, the run in memory, the card in the app, and the documents of `--json` and the HTTP API all use it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _MAX_TEXT_CHARACTERS = 200
 MOVING = frozenset(
     {RunCreated, RunStarted, RunResumed, RunEnded, InboxOpened, InboxClosed, MovedToBackground},
 )
-"""The events that change more than the counts."""
+"""The events that change more than counts."""
 COUNTED = MOVING | {TurnStarted, ToolStarted, ToolEnded, TurnEnded, AssistantEnded, Compacted}
-"""All others change at most the text that `ActiveRun` shows."""
+"""All other events change at most the text of an `ActiveRun`."""
 
 
 class RunPlace(Struct, frozen=True):
@@ -58,9 +57,9 @@ class RunPlace(Struct, frozen=True):
 
 
 class RunState(Struct):
-    """One run. `state` is as seen now: `interrupted` means that its process is gone. `ended` says how it ended, `error`
-    is the kind of its failure. `task` is the beginning of the task. `pid` is the process that runs it. Times are Unix
-    seconds."""
+    """One run. `state` is the current one: `interrupted` means that its process is gone. `ended` is how it ended, and
+    `error` the kind of its failure. `task` is the beginning of the task, `pid` the process that executes it. Times are
+    Unix seconds."""
 
     id: str
     parent_id: str | None = None
@@ -73,13 +72,13 @@ class RunState(Struct):
     description: str = ""
     color: str | None = None
     tags: tuple[str, ...] = ()
-    """How it was asked for, where that is worth a word."""
+    """Options of the run in words, such as `worktree`."""
     call_id: str | None = None
     """The call of its parent that started it."""
     background: bool = False
-    """Whether its parent goes on meanwhile, instead of waiting for it."""
+    """Whether its parent does not wait for it."""
     doing: str = ""
-    """What a live run is doing, in a few words, where that was looked up."""
+    """The current activity of a live run in a few words, if it was looked up."""
     task: str = ""
     cwd: str = ""
     model: str = ""
@@ -107,7 +106,7 @@ class RunState(Struct):
 
     @property
     def status(self) -> Status:
-        """How it ended, or its state."""
+        """The way in which it ended, or else its state."""
         return self.ended or "interrupted" if self.state == "ended" else self.state
 
     @property
@@ -116,27 +115,27 @@ class RunState(Struct):
 
 
 class ActiveRun(RunState):
-    """A run that is followed event by event. No value in it is changed in place, so a copy stays as it is."""
+    """A run that is followed event by event. No value in it is changed in place, so a copy never changes."""
 
     began: float | None = None
     """When its current attempt began."""
     turn: int = 0
     turn_seq: int = 0
-    """The turn that is going on, and the number of the event with which it began."""
+    """The current turn, and the number of the event with which it began."""
     max_turns: float | None = None
     inherits_prompt: bool = False
-    """Whether its prompt is its parent's, with its own behind it."""
+    """Whether its prompt is that of its parent, followed by its own."""
     context_tokens: int = 0
     tools: Mapping[str, str] = {}
-    """The tools at work now, by the ids of the calls."""
+    """The tools that are running, by the ids of the calls."""
     last_tool: str = ""
     """The tool that was called last in the current turn."""
     asks: Mapping[str, str] = {}
-    """Titles of what waits for a person, by id."""
+    """The titles of open inbox items, by id."""
     answer: str = ""
     """The last answer of a person."""
     text: str = ""
-    """The beginning of the answer that the model is writing."""
+    """The beginning of the answer that the model writes."""
     has_saved_text: bool = False
     """Whether the log holds text of an answer that is not complete."""
     outcome: Outcome | None = None
@@ -145,21 +144,21 @@ class ActiveRun(RunState):
     window: int = 0
     """The context window of its model; this and what follows is known only to its parent."""
     queue_position: int | None = None
-    """Its place in the line for a slot of this process; None for a run that waits for none, or for another machine."""
+    """Its position in the queue for a slot of this process; None for a run that is not queued here."""
     consumed: bool = False
-    """Whether its parent has read the result: no notification is due any more."""
+    """Whether its parent has read the result, so that no notification is due."""
     notes: tuple[str, ...] = ()
 
     @property
     def result(self) -> str:
-        """Return the result, or what a run that did not complete had said before."""
+        """Return the result, or the last text of a run that did not complete."""
         if self.outcome is not None:
             return self.outcome.text
         return "" if self.live else self.text
 
     @property
     def failure_text(self) -> str:
-        """Return why it failed and what to do; empty for a run that did not."""
+        """Return the reason and the remedy of a failure; empty for a run that did not fail."""
         if self.outcome is not None and self.outcome.failure is not None:
             failure = self.outcome.failure
             return f"{failure.message} {failure.remedy}".strip()
@@ -172,7 +171,7 @@ class ActiveRun(RunState):
         return round(max((self.ended_at or self.updated_at) - self.began, 0.0) * 1000) if self.began else 0
 
     def apply(self, event: Event) -> bool:
-        """Take in the next event of the run. Return whether what the log keeps in its row has changed."""
+        """Apply the next event of the run. Return whether its row in the log has changed."""
         body = event.body
         match body:
             case TextDelta(text):

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 
 
 def fold(word: str) -> str:
-    """Case and separators do not count: `Max-Turns`, `max_turns` and `maxTurns` are one."""
+    """Return a word without case and separators: `Max-Turns`, `max_turns` and `maxTurns` are equal."""
     return "".join(char for char in word.casefold() if char.isalnum())
 
 
-def distance(left: str, right: str, limit: int = 2) -> int:
-    """Insertions, deletions, replacements and swaps of neighbours; `limit` + 1 means "more"."""
-    if abs(len(left) - len(right)) > limit:
+def distance(word: str, other: str, limit: int = 2) -> int:
+    """Return the number of insertions, deletions, replacements and swaps of neighbours; at most `limit` + 1."""
+    if abs(len(word) - len(other)) > limit:
         return limit + 1
     before: list[int] = []
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, 1):
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(word, 1):
         older, before, row = before, row, [i]
-        for j, b in enumerate(right, 1):
+        for j, b in enumerate(other, 1):
             cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+            if i > 1 and j > 1 and a == other[j - 2] and word[i - 2] == b:
                 cost = min(cost, older[j - 2] + 1)
             row.append(cost)
         if min(row) > limit:

@@ -11,8 +11,8 @@
     note       every other event that a person should know of
     ended      RunEnded
 
-All frontends, reports and recordings read runs through here, so an event means the same everywhere and every note has
-one text. A `Story` remembers only the open entries of one run; whoever needs the others keeps them.
+All front ends, reports and recordings use this, so an event means the same everywhere and every note has one text. A
+`Story` only keeps the open entries of one run. A caller that needs the others keeps them itself.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ Topic = Literal[
     "undone",
     "warning",
 ]
-"""The subject of a note. `failed`: the provider gave up; `mode` and `plan`: the permission mode changed, because a
-person chose it or approved a plan."""
+"""The subject of a note. `failed`: all attempts of a request failed. `mode` and `plan`: the permission mode changed,
+because a person chose it or approved a plan."""
 CallState = Literal["pending", "running", "finished", "failed", "denied", "cut"]
-"""`cut`: the run went on or ended without a result."""
+"""`cut`: the run continued or ended without a result of the call."""
 Change = Literal["added", "grew", "began", "asked", "answered", "ended", "void"]
-"""What an event did to an entry: a call began, asked a person, was answered or ended; text is complete (`ended`; that
-alone if it was not streamed), or was taken back because the request is made again (`void`)."""
+"""The change of an entry by an event. A call `began`, `asked` a person, was `answered` or `ended`. A text `ended` when
+it is complete (with no earlier change if it was not streamed), and is `void` if the request is sent again."""
 
 
 class Entry(Struct, eq=False):
-    """One part of the story. `seq` and `at` are those of the event it began with, `turn` the turn it belongs to.
+    """One entry of the story. `seq` and `at` are those of its first event, `turn` is its turn.
 
     `detail` is a second text: the description of a task, the withdrawn text of a retry, the remedy of a failure, the
     prompt of a resumption, the code of a warning, the inbox item of a question. `cut_off`: the answer ended at the
-    output limit; `continues` is such an answer, of which this one is the rest. `asks` is the question that a call waits
-    with, `approval` the last answer to it."""
+    output limit; `continues` is such an answer that this one continues. `asks` is the open question of a call,
+    `approval` the last answer to it."""
 
     kind: EntryKind
     seq: int = 0
@@ -100,7 +100,7 @@ class Entry(Struct, eq=False):
     """The agent of a task."""
     message: UserMessage | None = None
     mode: PermissionMode | None = None
-    """The permission mode that begins, of such a note."""
+    """The new permission mode, in a note about it."""
     cut_off: bool = False
     continues: Entry | None = None
     call: ToolCall | None = None
@@ -122,8 +122,8 @@ class Entry(Struct, eq=False):
 
 
 class Step(Struct, frozen=True, gc=False):
-    """One change of one entry. `piece` is the text by which it grew, and that of a tool at work is kept nowhere else;
-    when a text is complete, the rest for readers that cannot take back what they were given."""
+    """One change of one entry. `piece` is the text by which it grew; the output of a running tool is kept nowhere else.
+    When a text is complete, `piece` is the remaining text for readers that cannot replace earlier pieces."""
 
     entry: Entry
     change: Change
@@ -131,21 +131,21 @@ class Step(Struct, frozen=True, gc=False):
 
 
 class Story:
-    """Takes the events of one run in order. It may begin anywhere, and events may be left out."""
+    """Turns the events of one run, in order, into entries. It may begin at any event, and events may be missing."""
 
     def __init__(self) -> None:
         self.turn = 0
         self.writing: list[Entry] = []
-        """The thoughts and texts of the answer that is being written."""
+        """The thoughts and texts of the unfinished answer."""
         self.calls: list[Entry] = []
         """The calls of the last answer that have not ended."""
         self._cut_off: Entry | None = None
         self._continued: Entry | None = None
         self._place: tuple[int, float, int] = (0, 0.0, 0)
-        """Number, time and turn of the event that is being taken."""
+        """Number, time and turn of the current event."""
 
     def take(self, body: Body, seq: int = 0, at: float = 0.0) -> list[Step]:
-        """Return what an event changes."""
+        """Return the changes that an event makes."""
         self._place = seq, at, self.turn
         # The most frequent events come first.
         if isinstance(body, (TextDelta, ThinkingDelta)):
@@ -171,7 +171,7 @@ class Story:
                 return self._note(body)
 
     def count_written(self, delta: type[TextDelta] | type[ThinkingDelta]) -> int:
-        """Return the characters that such events have brought of the answer that is being written."""
+        """Return the number of characters of the unfinished answer that came in events of this type."""
         kind = "answer" if delta is TextDelta else "thinking"
         return sum(len(entry.text) for entry in self.writing if entry.kind == kind)
 
@@ -183,24 +183,24 @@ class Story:
         return [Step(entry, "added"), Step(entry, "grew", piece)]
 
     def _end_answer(self, body: AssistantEnded) -> list[Step]:
-        """Settle what was streamed with what the message says. Neighbours of one kind are one entry."""
+        """Replace the streamed entries by those of the complete message. Adjacent blocks of one kind are one entry."""
         steps: list[Step] = []
         message, self.turn, self.calls = body.message, body.turn, []
         self._place = (*self._place[:2], self.turn)
         answer: Entry | None = None
-        for kind, parts in groupby(message.content, type):
+        for kind, blocks in groupby(message.content, type):
             if kind is ToolCall:
-                for call in parts:
+                for call in blocks:
                     assert isinstance(call, ToolCall)
                     self.calls.append(Entry("call", *self._place, call=call))
                     steps.append(Step(self.calls[-1], "added"))
                 continue
-            text = "\n".join(part.text for part in parts if isinstance(part, (Text, Thinking)) and part.text)
+            text = "\n".join(block.text for block in blocks if isinstance(block, (Text, Thinking)) and block.text)
             if text.strip():
                 entry = self._settle("answer" if kind is Text else "thinking", text, steps)
                 answer = entry if entry.kind == "answer" else answer
         for entry in self.writing:
-            # Providers need not repeat thoughts in the message; a text that is not in it was not said.
+            # Providers need not repeat thoughts in the message, but a text that is not in it is void.
             steps.insert(0, Step(entry, "ended" if entry.kind == "thinking" else "void"))
         self.writing, self._continued = [], None
         self._cut_off = None
@@ -212,7 +212,7 @@ class Story:
         return steps
 
     def _settle(self, kind: Literal["answer", "thinking"], text: str, steps: list[Step]) -> Entry:
-        """Complete the first open entry of a kind, or make one."""
+        """Complete the first open entry of a kind, or add one."""
         entry = next((entry for entry in self.writing if entry.kind == kind), None)
         if entry is None:
             entry = Entry(kind, *self._place)
@@ -221,12 +221,12 @@ class Story:
         else:
             self.writing.remove(entry)
         written, entry.pieces = entry.text, [text]
-        rest = text[len(written) :] if text.startswith(written) else f"\n\n{text}"
-        steps.append(Step(entry, "ended", rest))
+        unwritten = text[len(written) :] if text.startswith(written) else f"\n\n{text}"
+        steps.append(Step(entry, "ended", unwritten))
         return entry
 
     def _call(self, call_id: str | None) -> Entry | None:
-        """Return the first call of that id: some servers use one id for several calls of a message."""
+        """Return the first call with that id: some servers use one id for several calls of a message."""
         return next((entry for entry in self.calls if entry.call is not None and entry.call.id == call_id), None)
 
     def _begin_call(self, call: ToolCall) -> list[Step]:
@@ -235,7 +235,7 @@ class Story:
             if entry.state == "pending" and entry.call is not None and entry.call.id == call.id:
                 break
         else:
-            # The answer with the call was not read.
+            # The event with the answer is missing.
             entry = Entry("call", *self._place, call=call)
             self.calls.append(entry)
             steps.append(Step(entry, "added"))
@@ -259,14 +259,14 @@ class Story:
         return [*steps, Step(entry, "ended")]
 
     def _cut_calls(self) -> list[Step]:
-        """End the calls that will never report."""
+        """End the calls that will have no result."""
         calls, self.calls = self.calls, []
         for entry in calls:
             entry.state, entry.asks = "cut", ""
         return [Step(entry, "ended") for entry in calls]
 
     def _stop_writing(self, change: Literal["ended", "void"]) -> list[Step]:
-        """Settle what was streamed of an answer that never became whole."""
+        """End the streamed entries of an answer that was not completed."""
         writing, self.writing = self.writing, []
         return [Step(entry, change) for entry in writing]
 
@@ -274,7 +274,7 @@ class Story:
         return [Step(Entry("note", *self._place, [text], topic, detail), "added")]
 
     def _note(self, body: Body) -> list[Step]:
-        """Take an event that neither the model nor a tool makes."""
+        """Return the changes of an event that comes neither from the model nor from a tool."""
         match body:
             case MessageAdded(message):
                 self._continued = self._cut_off if message.origin == "correction" else None

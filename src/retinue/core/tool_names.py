@@ -28,7 +28,7 @@ from retinue.core.spelling import distance
 _READ: frozenset[EffectKind] = frozenset({"read"})
 _WRITE: frozenset[EffectKind] = frozenset({"read", "write"})
 _NETWORK: frozenset[EffectKind] = frozenset({"network"})
-_ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
+_ALL_EFFECTS: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
 _SPAWN: frozenset[EffectKind] = frozenset({"spawn"})
 _ASK: frozenset[EffectKind] = frozenset({"ask"})
 _NONE: frozenset[EffectKind] = frozenset()
@@ -42,7 +42,7 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "write": _WRITE,
     "edit": _WRITE,
     "apply_patch": _NONE,
-    "bash": _ANYTHING,
+    "bash": _ALL_EFFECTS,
     "bash_output": _NONE,
     "web_search": _NETWORK,
     "fetch_content": _NETWORK,
@@ -94,7 +94,7 @@ SUBJECTS: Mapping[str, EffectKind] = {
 
 BUILT_IN_SEVEN: tuple[str, ...] = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
-_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+_TOOL_ALIASES: Mapping[str, tuple[str, ...]] = {
     "read": (
         "read_file",
         "readfile",
@@ -193,7 +193,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     **{name.lower(): (name,) for name in TOOLS},
-    **{alias: (name,) for name, aliases in _OTHER_NAMES.items() for alias in aliases},
+    **{alias: (name,) for name, aliases in _TOOL_ALIASES.items() for alias in aliases},
     **_GROUPS,
 }
 """Lower-case alias to canonical names."""
@@ -202,8 +202,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 def base_name(name: str) -> str:
     """`Bash(git:*)` and `kimi_cli.tools.shell:Shell` without what surrounds the tool's name."""
     name = name.partition("(")[0].strip()
-    module, colon, rest = name.rpartition(":")
-    return rest if colon and "." in module else name
+    module, colon, tool = name.rpartition(":")
+    return tool if colon and "." in module else name
 
 
 @lru_cache(maxsize=1024)
@@ -231,11 +231,11 @@ def is_read_only(name: str) -> bool | None:
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_MAX_NAME_CHARACTERS = 64
+_MAX_TOOL_NAME_CHARACTERS = 64
 """The longest name of a tool that every provider takes."""
 
 
-LONGEST_SERVER = 48
+MAX_SERVER_CHARACTERS = 48
 """Characters of a server's name that are whole in the names of its tools, however long those are."""
 
 
@@ -246,28 +246,30 @@ def served_word(name: str) -> str:
 
 
 def is_telling(server: str) -> bool:
-    """Return whether rules can tell this server from every other: where its part of `mcp__server__tool` ends must be
-    plain, or a tool `b__get` of the server `a` would be `get` of the server `a__b`."""
+    """Return whether rules can distinguish this server from all others. The end of its name in `mcp__server__tool` must
+    be clear, or the tool `b__get` of the server `a` would be `get` of the server `a__b`."""
     word = served_word(server)
-    return "__" not in word and not word.startswith("_") and not word.endswith("_") and len(word) <= LONGEST_SERVER
+    return (
+        "__" not in word and not word.startswith("_") and not word.endswith("_") and len(word) <= MAX_SERVER_CHARACTERS
+    )
 
 
 def served_name(server: str, tool: str) -> str:
     """`mcp__server__tool`, as a model calls a tool of an MCP server. A name that is too long is cut and told apart by
     a digest."""
     name = f"mcp__{served_word(server)}__{served_word(tool)}"
-    if len(name) <= _MAX_NAME_CHARACTERS:
+    if len(name) <= _MAX_TOOL_NAME_CHARACTERS:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
-    return f"{name[: _MAX_NAME_CHARACTERS - 9]}_{digest}"
+    return f"{name[: _MAX_TOOL_NAME_CHARACTERS - 9]}_{digest}"
 
 
 def served_alias(name: str) -> str | None:
     """`server:tool` and `server/tool` (also with `*`) as the pattern they stand for; None if
     the name has neither form."""
     for mark in (":", "/"):
-        server, found, tool = name.partition(mark)
-        if found and server and tool and not tool.startswith(mark):
+        server, separator, tool = name.partition(mark)
+        if separator and server and tool and not tool.startswith(mark):
             return f"mcp__{served_word(server)}__{served_word(tool) if tool != '*' else tool}"
     return None
 
@@ -314,13 +316,13 @@ def split_entries(text: str, *, blanks: bool = False) -> tuple[str, ...]:
 
 def split_entry(entry: str) -> tuple[str, str | None]:
     """Return `Bash(git *)` as `Bash` and `git *`; None for the latter without parentheses."""
-    name, bracket, rest = entry.strip().partition("(")
+    name, bracket, specifier = entry.strip().partition("(")
     name = name.strip()
     if name[: len(SERVED)].lower() == SERVED:
         name = SERVED + name[len(SERVED) :]
     if not bracket:
         return name, None
-    return name, rest.rstrip().removesuffix(")").strip()
+    return name, specifier.rstrip().removesuffix(")").strip()
 
 
 def split_selector(selector: str) -> tuple[str, str]:
@@ -347,9 +349,9 @@ def entry_problem(entry: str) -> EntryProblem | None:
         return problem
     if _NO_NAME.fullmatch(name):
         return EntryProblem("is no name of a tool", "Write the names of tools.")
-    parts = [part for part in _JOINED.split(name) if part]
-    if len(parts) > 1 and not canonical(name) and all(map(_is_tool, parts)):
-        return EntryProblem("joins several tools", f"Write '{', '.join(parts)}'.")
+    words = [word for word in _JOINED.split(name) if word]
+    if len(words) > 1 and not canonical(name) and all(map(_is_tool, words)):
+        return EntryProblem("joins several tools", f"Write '{', '.join(words)}'.")
     inner = name.strip("_")
     if inner != name and not canonical(name) and _is_tool(inner):
         return EntryProblem("is no tool", f"Did you mean '{inner}'?")
@@ -377,10 +379,10 @@ def shape_problem(entry: str) -> EntryProblem | None:
     written = entry.strip()
     if not written or len(written) > MAX_ENTRY_CHARACTERS or not written.isprintable():
         return EntryProblem(f"is empty, longer than {MAX_ENTRY_CHARACTERS:,} characters or holds unprintable ones")
-    name, bracket, rest = written.partition("(")
-    if bracket and not rest.endswith(")"):
+    name, bracket, specifier = written.partition("(")
+    if bracket and not specifier.endswith(")"):
         return EntryProblem("does not end with a closing parenthesis", _COMMA)
-    if bracket and not rest[:-1].strip():
+    if bracket and not specifier[:-1].strip():
         return EntryProblem("has nothing in its parentheses; leave them out to mean every call")
     if not _TOOL_NAME.fullmatch(name.strip()):
         why = "has no tool's name before the parenthesis" if bracket else "is not the name of one tool"
@@ -401,9 +403,9 @@ def misspelt_tool(name: str) -> str | None:
     return None
 
 
-def off_by_one(left: str, right: str) -> bool:
+def off_by_one(word: str, other: str) -> bool:
     """Return whether one letter was added, dropped or changed, or two neighbours swapped."""
-    return distance(left, right, 1) == 1
+    return distance(word, other, 1) == 1
 
 
 def _is_tool(entry: str) -> bool:

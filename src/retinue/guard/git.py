@@ -276,7 +276,7 @@ class Git(Struct, frozen=True):
                 environment=environment,
                 cwd=self.folder,
             )
-            return run(program, given=given, seconds=seconds)
+            return run(program, stdin_bytes=given, seconds=seconds)
         except FileNotFoundError as error:
             missing = "git is not installed, or not in PATH" if self.folder.is_dir() else f"{self.folder} is gone"
             raise GitError(arguments, missing) from error

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.core.encode import whole
+from retinue.core.encode import replace_surrogates
 from retinue.core.events import STREAMED, AssistantEnded, Event, RunCreated, TextDelta
 from retinue.core.programs import Owner
 from retinue.core.run_state import COUNTED, MOVING, ActiveRun
@@ -112,7 +112,9 @@ class Changes(Struct):
         texts = []
         for run_id, pieces in self.texts.items():
             self._run(run_id).has_saved_text = True
-            texts += [(run_id, seq, kind, whole("".join(streamed))) for (seq, kind), streamed in pieces.items()]
+            texts += [
+                (run_id, seq, kind, replace_surrogates("".join(streamed))) for (seq, kind), streamed in pieces.items()
+            ]
         connection.insert("partials", _TEXT_COLUMNS, texts)
         if self.cut:
             # A run whose ending is in this transaction after all has ended.

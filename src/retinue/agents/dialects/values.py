@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_reader import too_deep
-from retinue.core.hook_events import ELSEWHERE, TOOL_EVENTS, events_of, matcher_problem, meant_event
+from retinue.core.hook_events import CLAUDE_ONLY_EVENTS, TOOL_EVENTS, events_of, matcher_problem, meant_event
 from retinue.core.request import ClusterPlacement
 from retinue.core.spec import HookSpec, ServerRef
 from retinue.core.tool_names import bare, off_by_one
@@ -368,7 +368,7 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
 def _check_event(event: str, entry: dict[str, Any]) -> None:
     """Raise BadValueError for a misspelt event, and for an unknown one whose handler decides about calls: these calls
     would go unguarded. Other programs have events of their own, which never happen here."""
-    if events_of(event) is not None or event in ELSEWHERE:
+    if events_of(event) is not None or event in CLAUDE_ONLY_EVENTS:
         return
     meant = meant_event(event)
     if meant is None and entry.get("type") != "decision":

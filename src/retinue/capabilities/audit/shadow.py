@@ -143,7 +143,7 @@ class Shadow:
         line = command_line(arguments, _CONFIG)
         try:
             program = prepare(line, clearance="own", environment=environment, cwd=root or self.folder)
-            done = run(program, given=given, seconds=self.limits.seconds)
+            done = run(program, stdin_bytes=given, seconds=self.limits.seconds)
         except TimeoutExpired as error:
             raise CheckpointError(f"the workspace could not be scanned in {self.limits.seconds:g} s") from error
         except OSError as error:

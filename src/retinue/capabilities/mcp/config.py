@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from retinue.agents.yaml_reader import YamlError, load_mapping
 from retinue.core.files import read_file
 from retinue.core.foreign import Provenance
-from retinue.core.tool_names import LONGEST_SERVER, is_telling, served_word
+from retinue.core.tool_names import MAX_SERVER_CHARACTERS, is_telling, served_word
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
 from retinue.settings.places import home, pi_home, repository_root
@@ -261,7 +261,7 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
     if not is_telling(base.name):
         raise _BadError(
             f"rules could not tell its tools (mcp__{served_word(base.name)}__…) from those of another server; give it "
-            f"a name of at most {LONGEST_SERVER} characters without two of '_', '.' or spaces in a row or at an end"
+            f"a name of at most {MAX_SERVER_CHARACTERS} letters without two of '_', '.' or spaces in a row or at an end"
         )
     fill = partial(_fill, environment)
     command, args = _command(raw, fill)

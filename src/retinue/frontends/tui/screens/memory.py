@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 from retinue.app.instructions import instruction_files, note_files
 from retinue.app.rich_text import one_line
 from retinue.app.text import plural
-from retinue.core.files import MAX_FILE_BYTES, read_head
+from retinue.core.files import MAX_PROJECT_FILE_BYTES, read_head
 from retinue.frontends.tui.screens.external_editor import NoEditorError, edit_file
 from retinue.frontends.tui.screens.sheet import ListPage
 
@@ -53,7 +53,7 @@ def memory_rows(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, s
     rows = []
     read = instruction_files(cwd, environment)
     for path in read:
-        lines = read_head(path, MAX_FILE_BYTES).count(b"\n")
+        lines = read_head(path, MAX_PROJECT_FILE_BYTES).count(b"\n")
         rows.append((path, f"read · {plural(lines, 'line')} · {path}"))
     for path, words in note_files(cwd, environment):
         if path not in read:
