@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.connection import PoolOptions
 from retinue.capabilities.mcp.pool import Server, ServerPool, loop_pool
-from retinue.capabilities.mcp.tool_list import ListingMemory
+from retinue.capabilities.mcp.tool_list import ListingCache
 
 HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ class Scene:
         self.starts = folder / "starts"
         self.roots = (folder,)
         self.options = PoolOptions(
-            folder, os.environ, folder / "logs", ListingMemory(folder / "cache"), start_seconds=60, linger_seconds=60
+            folder, os.environ, folder / "logs", ListingCache(folder / "cache"), start_seconds=60, linger_seconds=60
         )
 
     @property

@@ -1,12 +1,13 @@
-"""MCP servers: found, started once, shared by runs, and ended when no run needs them. And which of them an agent gets.
+"""MCP servers: started once, shared by runs, ended when no run needs them; and which of them an agent gets.
 
-Without a list of tools an agent has every server's; with one, those it names (`mcp__server`,
-`mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file defines
-itself (`mcpServers`) adds all its tools to the list, unless the list names some of them. pi: a
-list of tools is about built-in ones, and what the file says of extensions (`ExtensionScope`) is about
-servers, which together are the extension `mcp`. CodingCode: an agent has the servers that its
-file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file that names
-servers has no others, and an isolated agent has none.
+An agent without a list of tools gets the tools of every server. With a list it gets those that the list names
+(`mcp__server`, `mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file defines
+itself (`mcpServers`) adds all its tools, unless the list names some of them. A file that names servers gets no others,
+and an isolated agent gets none.
+
+In pi's files, a list of tools is about built-in ones; what the file says about extensions (`ExtensionScope`) applies to
+servers, which together are the extension `mcp`. An agent of CodingCode has only the servers that its file names, in
+`mcpServers` or in its list of tools.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ else:
     _config = LazyModule("retinue.capabilities.mcp.config")
     _servers = LazyModule("retinue.capabilities.mcp.servers")
 
-_EVERY = frozenset({"*", "all"})
-_SEARCH = "tool_search"
-_NAMES_SERVERS = frozenset({"codingcode"})
-"""Dialects in which an agent has no server that its file does not name."""
+_ALL_TOOLS_ENTRIES = frozenset({"*", "all"})
+_SEARCH_TOOL = "tool_search"
+_EXPLICIT_DIALECTS = frozenset({"codingcode"})
+"""Dialects in which an agent has only the servers that its file names."""
 
 
 class McpCapability(Capability):
-    """The tools of MCP servers: known ones at the launch, others when they appear or are searched for."""
+    """The tools of MCP servers: listed ones at the launch, others when a server reports them or a search loads them."""
 
     async def offer(self, plan: LaunchPlan) -> None:
-        # Most runs have no server, and load no more than this question needs.
+        # Most runs have no server, and need not load the rest of this package.
         if plan.late is not None or finds_servers(plan):
             await _attach.offer_servers(plan)
 
@@ -71,7 +72,7 @@ class ConfiguredServers(Servers):
 
 
 def finds_servers(plan: LaunchPlan) -> bool:
-    """Return whether the run can have servers, and anything names one. Costs little."""
+    """Return whether the run can have servers and any are configured. Cheap."""
     project, spec, settings = plan.project, plan.spec, plan.settings
     if not may_have_servers(spec):
         return False
@@ -89,16 +90,18 @@ def may_have_servers(spec: AgentSpec) -> bool:
     if spec.servers is not None:
         return False
     allow = spec.tools.allow
-    if allow is None and spec.dialect in _NAMES_SERVERS:
+    if allow is None and spec.dialect in _EXPLICIT_DIALECTS:
         return False
     extensions = ExtensionScope(spec)
     if allow is None or extensions.adds_to_list:
         return not extensions.off
-    return bool(_with_one_mark(spec)) or any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
+    return bool(_opencode_entries(spec)) or any(
+        _pattern(entry) is not None or entry in _ALL_TOOLS_ENTRIES for entry in allow
+    )
 
 
 class ServerScope:
-    """The servers of one run. `above` are the only configured ones that the runs above leave it; None for all."""
+    """Decides which servers a run has. `above` limits them to those of the runs above it; None for no limit."""
 
     def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
         self._spec = spec
@@ -107,7 +110,7 @@ class ServerScope:
         if spec.servers is not None:
             self._named = {server.name for server in spec.servers}
         allow = spec.tools.allow
-        self._listed = allow is not None and not any(entry.strip().lower() in _EVERY for entry in allow)
+        self._listed = allow is not None and not any(entry.strip().lower() in _ALL_TOOLS_ENTRIES for entry in allow)
         self._patterns = tuple(filter(None, map(_pattern, allow or ())))
         self._extensions = ExtensionScope(spec)
         self._adds_to_list = self._extensions.adds_to_list or self._named is not None
@@ -116,27 +119,27 @@ class ServerScope:
         """Return whether a configured server is one of the run's."""
         if self._above is not None and name not in self._above:
             return False
-        for pattern in map(_whole_server, self._spec.tools.deny):
+        for pattern in map(_denied_server, self._spec.tools.deny):
             if pattern and fnmatchcase(_prefix(name), pattern):
                 return False
         if self.requires(name):
             return True
         if self._named is None:
             names = _extension_names(name)
-            return self._extensions.loads(names) and self._extensions.selects(names) and self._reaches(name)
+            return self._extensions.loads(names) and self._extensions.selects(names) and self._is_listed(name)
         return name in self._named
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the required servers that are not among `names`."""
         lowered = [name.lower() for name in names]
         required = self._spec.required_servers
-        return tuple(each for each in required if not any(fnmatchcase(name, each.lower()) for name in lowered))
+        return tuple(pattern for pattern in required if not any(fnmatchcase(name, pattern.lower()) for name in lowered))
 
     def requires(self, name: str) -> bool:
-        return any(fnmatchcase(name.lower(), each.lower()) for each in self._spec.required_servers)
+        return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self._spec.required_servers)
 
     def selects(self, server: str, tool: str) -> bool:
-        """Return whether the `ext:` selectors, if there are any, leave this tool in."""
+        """Return whether the `ext:` selectors, if there are any, select this tool."""
         return self._extensions.selects(_extension_names(server), {tool, served_name(server, tool)})
 
     def denies(self, tool: str) -> bool:
@@ -145,53 +148,53 @@ class ServerScope:
             name, argument = split_entry(entry)
             if argument is not None:
                 continue
-            if name.lower() in _EVERY or tool in canonical(name) or fnmatchcase(tool, name):
+            if name.lower() in _ALL_TOOLS_ENTRIES or tool in canonical(name) or fnmatchcase(tool, name):
                 return True
         return False
 
     def names_exactly(self, tool: str) -> bool:
-        """Return whether the file asks for exactly this tool: then it is never deferred."""
+        """Return whether the file names exactly this tool, which is then never deferred."""
         return tool in self._patterns
 
     def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool], servers: Iterable[str]) -> ToolPolicy:
-        """Return the policy with the tools of servers that the file means without listing them, and without the
-        selectors that were about servers."""
+        """Return the policy with the tools of servers that the file includes without listing them, and without the
+        selectors for servers."""
         names = {SERVER_EXTENSION, *map(str.lower, servers)}
         others = [selector for selector in policy.selectors if split_selector(selector)[0] not in names]
         policy = replace(policy, selectors=tuple(others))
         if policy.allow is None:
             return policy
-        # The search is added where it is needed.
-        allow = [entry for entry in policy.allow if canonical(entry) != (_SEARCH,)]
+        # `tool_search` is added where it is needed.
+        allow = [entry for entry in policy.allow if canonical(entry) != (_SEARCH_TOOL,)]
         if self._listed and self._adds_to_list:
             narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
             allow += [tool for tool in tools if not tool.startswith(narrowed)]
         return replace(policy, allow=tuple(allow))
 
     def _lists_tools_of(self, server: str) -> bool:
-        """Return whether the list names tools of a server one by one: then it has no others."""
+        """Return whether the list names tools of a server one by one, and so excludes its others."""
         if self._extensions.lists_builtins:
             return False
-        return any(_touches(pattern, server) for pattern in self._patterns)
+        return any(_may_name_tool_of(pattern, server) for pattern in self._patterns)
 
-    def _reaches(self, name: str) -> bool:
-        """Return whether a list of tools, if it counts, has anything of the server."""
+    def _is_listed(self, name: str) -> bool:
+        """Return whether a list of tools, if it applies to servers, includes any tool of the server."""
         if self._adds_to_list:
             return True
-        if not self._listed and self._spec.dialect not in _NAMES_SERVERS:
+        if not self._listed and self._spec.dialect not in _EXPLICIT_DIALECTS:
             return True
-        if any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns):
+        if any(pattern == _prefix(name) or _may_name_tool_of(pattern, name) for pattern in self._patterns):
             return True
         prefix = _prefix(name).removeprefix("mcp__")
-        return any(entry.startswith(f"{prefix}_") for entry in _with_one_mark(self._spec))
+        return any(entry.startswith(f"{prefix}_") for entry in _opencode_entries(self._spec))
 
 
 def _extension_names(server: str) -> frozenset[str]:
-    """Return the names by which a file that speaks of extensions means a server."""
+    """Return the names that a server has as an extension."""
     return frozenset({server.lower(), SERVER_EXTENSION})
 
 
-def _with_one_mark(spec: AgentSpec) -> tuple[str, ...]:
+def _opencode_entries(spec: AgentSpec) -> tuple[str, ...]:
     """Return the entries of an opencode list that may be tools of servers: `server_tool`, `server_*`."""
     if spec.dialect != "opencode":
         return ()
@@ -203,7 +206,7 @@ def _prefix(server: str) -> str:
 
 
 def _pattern(entry: str) -> str | None:
-    """Return what an entry of a list says about tools of servers; None if nothing."""
+    """Return an entry of a list as a pattern for tools of servers; None if it is not about servers."""
     name = split_entry(entry)[0]
     if name.startswith("mcp__"):
         return None if name.startswith("mcp__*") else name
@@ -212,23 +215,23 @@ def _pattern(entry: str) -> str | None:
     return served_alias(name)
 
 
-def _whole_server(entry: str) -> str | None:
-    """Return a denial of everything a server has, as a pattern of `mcp__server`."""
+def _denied_server(entry: str) -> str | None:
+    """Return an entry that denies a whole server as a pattern of `mcp__server`; None for any other entry."""
     name, argument = split_entry(entry)
     if argument is not None:
         return None
-    if name.lower() in _EVERY or name == "mcp__*":
+    if name.lower() in _ALL_TOOLS_ENTRIES or name == "mcp__*":
         return "*"
     if not name.startswith("mcp__"):
         name = served_alias(name) or ""
     if name.endswith("__*"):
         return name.removesuffix("__*")
-    # It names nothing of a server, or only one of its tools.
+    # It is not about servers, or about one tool only.
     if not name or "__" in name.removeprefix("mcp__"):
         return None
     return name
 
 
-def _touches(pattern: str, server: str) -> bool:
+def _may_name_tool_of(pattern: str, server: str) -> bool:
     prefix = f"{_prefix(server)}__"
     return pattern.startswith(prefix) or ("*" in pattern and fnmatchcase(prefix, f"{pattern.split('*')[0]}*"))

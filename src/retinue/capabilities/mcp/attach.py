@@ -1,9 +1,8 @@
-"""The tools of MCP servers that one run has: which servers, which of their tools, and when.
+"""The tools of MCP servers in one run: which servers, which of their tools, and when.
 
-Servers are the configured ones, fewer if the agent's file names some, plus those its file brings
-inline; what a file above a child leaves out, the child does not have. All tools
-pass the same policy as built-in ones, at the launch and when they appear later. Above a threshold
-the model gets their names only, and loads them by `tool_search`.
+A run has the configured servers, limited by the agent's file, and those that the file defines inline. A child has no
+server that a file above it leaves out. All tools pass the same policy as built-in ones, at the launch and when they
+appear later. Above a threshold the model gets only their names, and loads them by `tool_search`.
 """
 
 from __future__ import annotations
@@ -38,19 +37,18 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 _owners = count(1)
-_REQUIRED_FACTOR = 3
-"""How many times longer a launch waits where the agent requires a server."""
+_REQUIRED_WAIT_FACTOR = 3
+"""The factor by which a launch waits longer if the agent requires a server."""
 _MAX_SHOWN_TOOLS = 40
-"""More tools of servers than this are loaded by search."""
+"""If servers have more tools than this, the model loads them by search."""
 _MAX_WINDOW_SHARE = 0.1
-"""Tools that take more than this share of the model's window are also loaded by search."""
+"""If the tools take more than this share of the model's window, the model loads them by search."""
 
 Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
 
 async def offer_servers(plan: LaunchPlan) -> None:
-    """Offer the tools that the run's servers are known to have. Raise LaunchError when a required server is
-    missing."""
+    """Offer the listed tools of the run's servers. Raise LaunchError when a required server is missing."""
     if plan.late is None:
         plan.late = await _serve(plan)
     if plan.late is not None:
@@ -60,7 +58,7 @@ async def offer_servers(plan: LaunchPlan) -> None:
 
 
 def served_by(late: LateTools) -> Served:
-    """Return the servers from which tools of a run come late."""
+    """Return the servers behind the late tools of a run."""
     assert isinstance(late, Served)
     return late
 
@@ -94,27 +92,27 @@ class Served:
         # A server that the agent's file brings is for its run alone.
         self.servers = [pool.server(config, self._roots, owner if config.inline else "") for config in configs]
         self.wrap: Wrap = tuple
-        """Puts the guard around tools that come late, as around those of the launch."""
+        """Wraps late tools in the guard, like those of the launch."""
         self.person: AskFor | None = None
-        """Asks the person behind the run; None where nobody can be asked."""
+        """Asks the person behind the run; None if no person can be asked."""
         self._versions: dict[int, int] = {}
-        """Of the list of each server that has been looked at."""
+        """The version of each server's list that was last read."""
         self.tools: dict[str, Tool] = {}
-        """Every tool that its servers are known to have and the run's file selects."""
+        """Every listed tool of the servers that the run's file selects."""
         self._admitted: dict[str, Tool] = {}
         self._late: dict[str, Tool] = {}
         self._wrapped: dict[str, Tool] = {}
         self.choose: Choose | None = None
-        """What the policy of the run makes of tools."""
+        """Selects tools by the policy of the run."""
         self._limit: frozenset[str] | None = None
         self._deferred: Deferred | None = None
 
     # At the launch
 
     async def start(self, notes: list[str]) -> None:
-        """Start what is not known yet, all at once, and wait as long as the settings say."""
+        """Start the servers without a remembered list, all at once, and wait for at most the configured time."""
         required = [server for server in self.servers if self._scope.requires(server.config.name)]
-        seconds = self._settings.mcp_start_timeout_seconds * (_REQUIRED_FACTOR if required else 1)
+        seconds = self._settings.mcp_start_timeout_seconds * (_REQUIRED_WAIT_FACTOR if required else 1)
         starts: dict[Server, asyncio.Future[Any]] = {}
         for server in self.servers:
             if server.listing is None or server in required:
@@ -140,20 +138,19 @@ class Served:
         for server in self.servers:
             if server.listing is not None:
                 notes += [f"MCP server '{server.config.name}': {problem}" for problem in server.listing.problems]
-        self._look()
+        self._read_listings()
 
     @property
     def names(self) -> frozenset[str]:
         """Every tool of a server that the run may use, loaded or not."""
-        self._look()
+        self._read_listings()
         return frozenset((*self._admitted, *self._late))
 
     def policy(self, policy: ToolPolicy) -> ToolPolicy:
         return self._scope.policy(policy, self.tools, [server.config.name for server in self.servers])
 
     def settle(self, plan: LaunchPlan) -> None:
-        """Decide which tools the run has from its first request on, once. A file that denies tool_search gets
-        all at once."""
+        """Decide once which tools the run has in its first request. A file that denies tool_search gets all tools."""
         if self.choose is not None:
             return
         self.choose = partial(select, plan)
@@ -183,9 +180,9 @@ class Served:
 
         def connect(tools: tuple[Tool, ...], wrap: Wrap) -> None:
             self.wrap = wrap
-            self.person = partial(_question, node)
+            self.person = partial(_ask_in_inbox, node)
             if resumed:
-                self._recall(node.project.log.reader, node.id)
+                self._reload_searched(node.project.log.reader, node.id)
 
         for server in self.servers:
             server.hold(self, self._roots)
@@ -196,8 +193,8 @@ class Served:
             server.release(self)
 
     def late(self) -> tuple[Tool, ...]:
-        """Return what the run has beyond the tools of its launch: found by search, or new."""
-        self._look()
+        """Return the tools that were added after the launch: loaded by search, or new on a server."""
+        self._read_listings()
         tools = list(self._late.values())
         if self._deferred is not None:
             tools[:0] = self._deferred.loaded
@@ -206,8 +203,8 @@ class Served:
             self._wrapped |= {tool.spec.name: tool for tool in self.wrap(new)}
         return tuple(self._wrapped.values())
 
-    def _look(self) -> None:
-        """Take notice of lists that have changed. New tools pass the policy of the launch."""
+    def _read_listings(self) -> None:
+        """Read the lists that have changed. New tools pass the policy of the launch."""
         new: dict[str, Tool] = {}
         for server in self.servers:
             if self._versions.get(id(server)) == server.version:
@@ -219,7 +216,7 @@ class Served:
                     if tool.spec.name not in self.tools:
                         new[tool.spec.name] = tool
         self.tools |= new
-        # Until the launch has decided, all are candidates.
+        # Before the launch has decided, all tools are candidates.
         if self.choose is None or not new:
             return
         chosen = self.choose({**self._admitted, **new}).tools
@@ -233,16 +230,16 @@ class Served:
     async def _ask(self, call_id: str, question: ElicitQuestion) -> str | None:
         return None if self.person is None else await self.person(call_id, question)
 
-    # Taken up again
+    # A resumed run
 
     def limit_to(self, names: frozenset[str]) -> None:
-        """Admit nothing but `names`: a resumed run whose parent is gone has what it had."""
+        """Admit only `names`. A resumed run whose parent is gone keeps the tools it had."""
         self._limit = names
         self._admitted = _only(self._admitted, names)
         if self._deferred is not None:
             self._deferred.keep(names)
 
-    def _recall(self, reader: LogReader, run_id: str) -> None:
+    def _reload_searched(self, reader: LogReader, run_id: str) -> None:
         """Load again what the run had loaded by search, as its log says."""
         if self._deferred is None:
             return
@@ -256,21 +253,21 @@ def _only(tools: Mapping[str, Tool], names: Container[str]) -> dict[str, Tool]:
     return {name: tool for name, tool in tools.items() if name in names}
 
 
-async def _question(node: Run, call_id: str, question: ElicitQuestion) -> str | None:
-    """Ask through the inbox, like everything people are asked."""
+async def _ask_in_inbox(node: Run, call_id: str, question: ElicitQuestion) -> str | None:
+    """Ask a person through the inbox."""
     project = node.project
     guard = project.part(RunGuards).get(node.id)
     if guard is None:
         return None
-    more: dict[str, Any] = {"decline": DECLINE}
+    options: dict[str, Any] = {"decline": DECLINE}
     if question.several:
-        more["several"] = True
+        options["several"] = True
     if question.skippable:
-        more["skip"] = SKIP
+        options["skip"] = SKIP
     answer = await project.inbox_service.question(
-        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail, hints=more
+        question.title, question.options, asker=guard.asker, call_id=call_id, detail=question.detail, hints=options
     )
-    # The policy or the expiry has answered, and no person.
+    # Then the policy or the expiry answered, not a person.
     if answer.by in ("policy", "expiry"):
         return None
     return answer.choice

@@ -1,13 +1,12 @@
-"""The MCP servers that are configured, each checked and with its variables filled in.
+"""The configured MCP servers, validated, with their variables filled in.
 
-Later sources replace earlier ones of the same name: Claude Code's user file, CodingCode's, plugins, the
-project's `.mcp.json`, then the settings. Files of other programs are read, never written. A file that cannot
-be read is a problem in the result and hides nothing else.
+A later source replaces servers of the same name in an earlier one: Claude Code's user file, CodingCode's, plugins, the
+project's `.mcp.json`, then the settings. Files of other programs are read, never written. A file that cannot be read is
+reported as a problem and does not affect the others.
 
-The forms of every system are accepted: `command` and `args` for a program, `url` for HTTP (`type`
-or `transport` names the kind), `${VAR}` and `${VAR:-default}` in any text. A badly configured server
-is a server with a `problem`, never an exception: the others still work, and an agent that needs this
-one is told why it is missing.
+The forms of all systems are accepted: `command` and `args` for a program, `url` for HTTP (`type` or `transport` names
+the kind), `${VAR}` and `${VAR:-default}` in any text. A server with a wrong configuration is returned with a `problem`:
+the others still work, and an agent that needs it is told why it is missing.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from retinue.settings.foreign import read_object
 from retinue.settings.places import home, pi_home, repository_root
 
 CODINGCODE_FILES = ("mcp.yaml", "mcp.yml")
-_MAX_FILE_BYTES = 1_000_000
+_MAX_CONFIG_BYTES = 1_000_000
 
 
 class Configured(Struct, frozen=True):
-    """`problems` name files that could not be read; bad entries are servers with a problem."""
+    """`problems` name files that could not be read; a wrong entry is a server with a `problem`."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -54,9 +53,9 @@ def configured_servers(
     extra: Iterable[tuple[str, Mapping[str, Any]]] = (),
     foreign_environment: Mapping[str, str] | None = None,
 ) -> Configured:
-    """Return every configured server. `settings` is the table of the settings files, `origin` returns the layer of
-    a name; `extra` are tables of plugins, each with what brought it. Variables in servers that no person of this
-    machine has configured are filled from `foreign_environment`, if there is one."""
+    """Return every configured server. `settings` is the table of the settings files, `origin` returns the layer of a
+    name, and `extra` are the tables of plugins with their sources. In servers that were not configured by a person of
+    this machine, variables are filled in from `foreign_environment`, if there is one."""
     problems: list[str] = []
     servers: dict[str, ServerConfig] = {}
 
@@ -66,7 +65,7 @@ def configured_servers(
             variables = foreign_environment
         for name, raw in table.items():
             server = read_server(str(name), raw, variables, origin=where, provenance=provenance)
-            # A nearer file may also switch a server off.
+            # A nearer file may disable a server.
             servers.pop(str(name), None)
             if server is not None:
                 servers[server.name] = server
@@ -95,7 +94,7 @@ def claude_file(environment: Mapping[str, str]) -> Path:
 
 
 def user_files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files of other systems than Claude Code that the user configured."""
+    """Yield the user's own files of systems other than Claude Code."""
     yield pi_home(environment) / "mcp.json"
     for name in CODINGCODE_FILES:
         yield home(environment) / ".codingcode" / name
@@ -127,14 +126,14 @@ def any_file(cwd: Path, environment: Mapping[str, str], *, claude: bool) -> bool
 
 
 def _tables_of(path: Path, problems: list[str]) -> Mapping[str, Any]:
-    """Return the servers of a file: of YAML, `servers` or `mcpServers`, which is an object or a list whose entries
-    carry their names."""
+    """Return the servers of a file. In YAML, `servers` or `mcpServers` is an object, or a list of entries with a
+    `name`."""
     if path.suffix == ".json":
         return _table(_json(path, problems), "mcpServers")
     if not path.is_file():
         return {}
     try:
-        data = {item.key: item.value for item in load_mapping(read_file(path, _MAX_FILE_BYTES).decode())}
+        data = {item.key: item.value for item in load_mapping(read_file(path, _MAX_CONFIG_BYTES).decode())}
     except (OSError, ValueError, YamlError) as error:
         problems.append(f"{path} cannot be read: {str(error).splitlines()[0]}")
         return {}
@@ -166,7 +165,7 @@ def _table(data: Any, key: str) -> Mapping[str, Any]:
 
 Transport = Literal["stdio", "http", "sse"]
 
-_TRANSPORTS: Mapping[str, Transport] = {
+_TRANSPORT_NAMES: Mapping[str, Transport] = {
     "stdio": "stdio",
     "local": "stdio",
     "http": "http",
@@ -176,14 +175,14 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "remote": "http",
     "sse": "sse",
 }
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_NAME_LENGTH = 64
-CONCURRENCY = 8
+_VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_MAX_SERVER_NAME_LENGTH = 64
+DEFAULT_CONCURRENCY = 8
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """`provenance` decides what it takes before the server starts. `trust_annotations` (a person's servers only)
-    believes a server that says a tool only reads. `origin` names the file or setting, for messages."""
+    """`provenance` decides whether the server needs consent to start. With `trust_annotations` (a person's servers
+    only) a tool that the server marks as read-only is treated so. `origin` names the file or setting in messages."""
 
     name: str
     provenance: Provenance
@@ -194,7 +193,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    concurrency: int = CONCURRENCY
+    concurrency: int = DEFAULT_CONCURRENCY
     start_seconds: float | None = None
     call_seconds: float | None = None
     restart: bool = True
@@ -206,14 +205,14 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Equal for configurations that may share one connection."""
-        told = (self.transport, self.command, self.args, sorted(self.env.items()), self.cwd, self.url)
-        rest = (sorted(self.headers.items()), self.concurrency, self.call_seconds, self.restart)
-        who = (self.name, self.trust_annotations)
-        return hashlib.sha256(orjson.dumps([told, rest, who])).hexdigest()[:24]
+        connection = (self.transport, self.command, self.args, sorted(self.env.items()), self.cwd, self.url)
+        options = (sorted(self.headers.items()), self.concurrency, self.call_seconds, self.restart)
+        identity = (self.name, self.trust_annotations)
+        return hashlib.sha256(orjson.dumps([connection, options, identity])).hexdigest()[:24]
 
     @property
     def target(self) -> str:
-        """What is started or called, for people: never with values of `env` or `headers`."""
+        """The command or address in messages, without values of `env` or `headers`."""
         return self.url.partition("?")[0] if self.url else " ".join((self.command, *self.args))
 
 
@@ -226,22 +225,22 @@ def read_server(
     provenance: Provenance,
     inline: bool = False,
 ) -> ServerConfig | None:
-    """Return the server of one entry; None when its file switches it off, or when it is Retinue itself: that entry is
-    for other programs, and an agent that used it would start runs without the limits of its own tree."""
+    """Return the server of one entry; None if it is disabled, or if it is Retinue itself. That entry is for other
+    programs: an agent that used it would start runs without the limits of its tree."""
     base = ServerConfig(name=name, provenance=provenance, origin=origin, inline=inline)
     if not isinstance(raw, Mapping):
         return replace(base, problem="its configuration is not an object")
     if raw.get("disabled") is True or raw.get("enabled") is False:
         return None
     for key, value in raw.items():
-        # A server that someone meant to switch off must not be started because of a slip.
+        # A server that was meant to be disabled must not be started because of a typo.
         is_switch = key in ("disabled", "enabled") and isinstance(value, bool)
         if not is_switch and str(key).lower() in ("disabled", "disable", "enabled", "enable"):
             return replace(base, problem=f"`{key}: {value}` is no switch; write `disabled: true` or `disabled: false`")
     try:
         server = _read(base, raw, environment)
-    except _BadError as bad:
-        return replace(base, problem=str(bad))
+    except _ServerConfigError as error:
+        return replace(base, problem=str(error))
     words = [os.path.basename(server.command), *server.args]  # noqa: PTH119 - a word, not a path that must exist
     is_retinue = (
         words[:2] == ["retinue", "mcp"]
@@ -251,15 +250,17 @@ def read_server(
     return None if is_retinue else server
 
 
-class _BadError(Exception):
+class _ServerConfigError(Exception):
     """Completes "the server cannot be used: …"."""
 
 
 def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, str]) -> ServerConfig:
-    if not base.name.strip() or not base.name.isprintable() or len(base.name) > _NAME_LENGTH:
-        raise _BadError(f"a server's name is one printable line of at most {_NAME_LENGTH} characters")
+    if not base.name.strip() or not base.name.isprintable() or len(base.name) > _MAX_SERVER_NAME_LENGTH:
+        raise _ServerConfigError(
+            f"a server's name is one printable line of at most {_MAX_SERVER_NAME_LENGTH} characters"
+        )
     if not is_telling(base.name):
-        raise _BadError(
+        raise _ServerConfigError(
             f"rules could not tell its tools (mcp__{served_word(base.name)}__…) from those of another server; give it "
             f"a name of at most {MAX_SERVER_CHARACTERS} letters without two of '_', '.' or spaces in a row or at an end"
         )
@@ -269,10 +270,10 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
     transport = _transport(raw, command, url)
     if transport == "stdio":
         if not command:
-            raise _BadError("it has neither `command` nor `url`")
+            raise _ServerConfigError("it has neither `command` nor `url`")
         url = ""
     elif not url.startswith(("http://", "https://")):
-        raise _BadError("`url` must start with http:// or https://")
+        raise _ServerConfigError("`url` must start with http:// or https://")
     else:
         command, args = "", ()
     return replace(
@@ -284,7 +285,7 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
         cwd=fill(_text(raw.get("cwd"), "cwd")) or None,
         url=url,
         headers=_texts(raw.get("headers"), "headers", fill),
-        concurrency=_whole(raw.get("concurrency"), "concurrency", CONCURRENCY),
+        concurrency=_concurrency_of(raw.get("concurrency"), "concurrency", DEFAULT_CONCURRENCY),
         start_seconds=_seconds(raw, "startTimeout", "start_timeout"),
         call_seconds=_seconds(raw, "timeout", "callTimeout"),
         restart=raw.get("autoReconnect") is not False,
@@ -292,34 +293,34 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
     )
 
 
-Fill = Callable[[str], str]
+FillVariables = Callable[[str], str]
 
 
 def _fill(environment: Mapping[str, str], text: str) -> str:
-    """Fill variables in. One that is neither set nor has a default makes the server unusable."""
+    """Fill in variables. Raise _ServerConfigError for one that is not set and has no default."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match.groups()
         # As in a shell, `:-` also replaces an empty value.
         value = environment.get(name) or default
         if value is None:
-            raise _BadError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
+            raise _ServerConfigError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
         return str(value)
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE_REFERENCE.sub(value, text)
 
 
-def _command(raw: Mapping[str, Any], fill: Fill) -> tuple[str, tuple[str, ...]]:
-    """Return the program and its arguments. `command` may hold both, as opencode writes it."""
+def _command(raw: Mapping[str, Any], fill: FillVariables) -> tuple[str, tuple[str, ...]]:
+    """Return the program and its arguments. In opencode's form `command` contains both."""
     command: Any = raw.get("command")
     args = raw.get("args") or []
     if isinstance(command, list) and isinstance(args, list):
         command, args = next(iter(command), None), [*command[1:], *args]
     if not isinstance(args, list) or not all(isinstance(word, (str, int, float)) for word in args):
-        raise _BadError("`args` must be a list of texts")
+        raise _ServerConfigError("`args` must be a list of texts")
     words = [fill(_text(command, "command")), *(fill(str(word)) for word in args)]
     if "\0" in "".join(words):
-        raise _BadError("`command` and `args` cannot hold a NUL character")
+        raise _ServerConfigError("`command` and `args` cannot contain a NUL character")
     return words[0].strip(), tuple(words[1:])
 
 
@@ -327,9 +328,9 @@ def _transport(raw: Mapping[str, Any], command: str, url: str) -> Transport:
     named = raw.get("type") or raw.get("transport")
     if named is None:
         return "http" if url and not command else "stdio"
-    transport = _TRANSPORTS.get(str(named).lower())
+    transport = _TRANSPORT_NAMES.get(str(named).lower())
     if transport is None:
-        raise _BadError(f"its transport '{named}' is not one of stdio, http, sse")
+        raise _ServerConfigError(f"its transport '{named}' is not one of stdio, http, sse")
     return transport
 
 
@@ -337,41 +338,41 @@ def _text(value: Any, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _BadError(f"`{key}` must be a text")
+        raise _ServerConfigError(f"`{key}` must be a text")
     return value
 
 
-def _texts(value: Any, key: str, fill: Fill) -> dict[str, str]:
+def _texts(value: Any, key: str, fill: FillVariables) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _BadError(f"`{key}` must be an object of texts")
+        raise _ServerConfigError(f"`{key}` must be an object of texts")
     texts: dict[str, str] = {}
     for name, raw in value.items():
         if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
-            raise _BadError(f"`{key}.{name}` must be a text")
+            raise _ServerConfigError(f"`{key}.{name}` must be a text")
         text = fill(str(raw))
         if "\0" in f"{name}{text}" or not str(name) or "=" in str(name):
-            raise _BadError(f"`{key}` has a name or value that cannot be passed on")
+            raise _ServerConfigError(f"`{key}` has a name or value that cannot be passed on")
         texts[str(name)] = text
     return texts
 
 
-def _whole(value: Any, key: str, default: int) -> int:
+def _concurrency_of(value: Any, key: str, default: int) -> int:
     if value is None:
         return default
     if type(value) is not int or not 1 <= value <= 1_000:
-        raise _BadError(f"`{key}` must be a whole number from 1 to 1000")
+        raise _ServerConfigError(f"`{key}` must be a whole number from 1 to 1000")
     return value
 
 
 def _seconds(raw: Mapping[str, Any], *keys: str) -> float | None:
-    """Return a number of seconds. Numbers from 1000 on are milliseconds, as other systems write them."""
+    """Return a number of seconds. Numbers from 1000 are milliseconds, which other systems use."""
     for key in keys:
         value = raw.get(key)
         if value is None:
             continue
         if type(value) not in (int, float) or not 0 < value <= 86_400_000:
-            raise _BadError(f"`{key}` must be a number of seconds, or of milliseconds from 1000 on")
+            raise _ServerConfigError(f"`{key}` must be a number of seconds, or of milliseconds from 1000 on")
         return value / 1000 if value >= 1000 else float(value)
     return None

@@ -1,9 +1,8 @@
 """One connection to one server, from the handshake to its end.
 
-The library's contexts must be left by the task that entered them, so a connection is a task of
-its own (`_keep`); calls come from any other task. The same lines run when the server dies, when it is
-told to stop and when the task itself is cancelled, and they end the process.
-"""
+The library's contexts must be left by the task that entered them, so each connection has its own task (`_keep_open`);
+calls come from any other task. The same code ends the process when the server dies, when it is stopped and when the
+task is cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.tool_list import Listing, ListingMemory, listing, repair_tools
+from retinue.capabilities.mcp.tool_list import Listing, ListingCache, listing, repair_tools
 from retinue.capabilities.mcp.transport import find_program, http_streams, program_streams, repaired, server_environment
 from retinue.core.programs import prepare
 from retinue.core.version import __version__
@@ -37,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class Patience:
-    """How long a call may go without a sign of life: TimeoutError is raised inside of `timeout` when that is over."""
+    """The time that a call waits for a sign of life. After that, TimeoutError is raised inside of `timeout`."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self.timeout = asyncio.timeout(seconds)
         self._pauses = 0
 
-    def again(self) -> None:
-        """Begin to wait anew: there was a sign of life."""
+    def restart(self) -> None:
+        """Restart the time, after a sign of life."""
         if self.seconds is not None and not self._pauses:
             self._reschedule(asyncio.get_running_loop().time() + self.seconds)
 
@@ -57,10 +56,10 @@ class Patience:
             yield
         finally:
             self._pauses -= 1
-            self.again()
+            self.restart()
 
     def _reschedule(self, when: float | None) -> None:
-        # The call may be over by now.
+        # The call may have ended already.
         with suppress(RuntimeError):
             self.timeout.reschedule(when)
 
@@ -73,8 +72,7 @@ Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
 
 
 class ServerGoneError(Exception):
-    """The connection ended during or before a call. `sent` says whether the server may have
-    begun to work on it."""
+    """The connection ended during or before a call. `sent`: the server may have received it."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -82,24 +80,24 @@ class ServerGoneError(Exception):
 
 
 class ServerError(Exception):
-    """The server answered with an error of the protocol."""
+    """The server answered with a protocol error."""
 
 
 class PoolOptions(Struct, frozen=True):
-    """Where a pool keeps things, and how long it waits."""
+    """The folders, environment and timeouts of a pool."""
 
     cwd: Path
     environment: Mapping[str, str]
     logs: Path
-    memory: ListingMemory
+    memory: ListingCache
     redact: Callable[[str], str] = str
     start_seconds: float = 10.0
     linger_seconds: float = 30.0
 
 
 class McpConnection:
-    """`open` it once. `listing` is always the newest list of its tools, and `changed` is called with each. `roots`
-    returns the folders that the server may be told of."""
+    """`open` it once. `listing` is the newest list of its tools, and `changed` is called with each new one. `roots`
+    returns the folders that the server may know."""
 
     def __init__(
         self,
@@ -115,16 +113,16 @@ class McpConnection:
         self._options = options
         self._log = log
         self._list_folders = roots
-        self._ask = elicit
+        self._ask_person = elicit
         self._changed = changed
         self._client: Client | None = None
         self._process: ServerProcess | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._asking = False
+        self._relist_planned = False
         self._left_out: list[str] = []
-        """What is to be said of tools that are not in the newest list."""
+        """The problems of tools that are not in the newest list."""
         self.uses_roots = False
         self.listing = Listing(())
 
@@ -137,14 +135,14 @@ class McpConnection:
         return self._process.pid if self._process is not None else None
 
     async def open(self, seconds: float) -> None:
-        """Raise CannotStartError when the server is not ready in time. Nothing is left then."""
-        self._task = asyncio.create_task(self._keep(), name=f"mcp {self.config.name}")
+        """Connect. Raise CannotStartError if the server is not ready in time; it is ended then."""
+        self._task = asyncio.create_task(self._keep_open(), name=f"mcp {self.config.name}")
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.shield(self._opened)
         except TimeoutError:
             await self.close()
-            raise CannotStartError(f"it did not answer within {seconds:g} s{self._said()}") from None
+            raise CannotStartError(f"it did not answer within {seconds:g} s{self._last_output()}") from None
         except BaseException:
             await self.close()
             raise
@@ -156,7 +154,7 @@ class McpConnection:
         if task is None or task.done():
             return
         if not self._opened.done():
-            # Still in the handshake: nobody there listens to `_over`.
+            # During the handshake `_over` is not awaited.
             task.cancel()
         done, _ = await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
         if not done:
@@ -165,7 +163,7 @@ class McpConnection:
             await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
 
     def cut(self) -> None:
-        """Let the launcher end the process, without our doing anything more."""
+        """Let the launcher end the process, without waiting."""
         self._over.set()
         if self._process is not None:
             self._process.cut()
@@ -183,7 +181,7 @@ class McpConnection:
             raise ServerGoneError(self._why_gone(), sent=False)
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            patience.again()
+            patience.restart()
             share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             tell(f"{share} {message or ''}".strip() + "\n")
 
@@ -195,7 +193,7 @@ class McpConnection:
             async with patience.timeout:
                 return await client.call_tool(name, dict(arguments), progress_callback=on_progress, meta=meta)
         except TimeoutError:
-            # Must not reach the clause for OSError below, of which it is a kind.
+            # A subclass of OSError, which is handled below.
             raise
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
@@ -214,8 +212,8 @@ class McpConnection:
             raise ServerGoneError(f"the connection failed: {error}") from error
 
     async def check(self) -> None:
-        """Ping the server after a call that took too long. One that does not answer is given up, so that the next
-        call gets a new one."""
+        """Ping the server after a call that took too long. If it does not answer, the connection is closed, and the
+        next call opens a new one."""
         from mcp_types import EmptyResult, PingRequest
 
         if self._client is None or self._client.session.initialize_result is None:
@@ -223,13 +221,13 @@ class McpConnection:
         try:
             async with asyncio.timeout(_PING_SECONDS):
                 await self._client.session.send_request(PingRequest(), EmptyResult)
-        except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+        except Exception:  # noqa: BLE001 - any failure means that it does not answer
             self._log.note("[retinue] it does not answer a ping: the connection is closed")
             await self.close()
 
     # The connection's own task
 
-    async def _keep(self) -> None:
+    async def _keep_open(self) -> None:
         try:
             async with AsyncExitStack() as stack:
                 client = await self._connect(stack)
@@ -243,7 +241,7 @@ class McpConnection:
             self._fail("it was given up")
             raise
         except BaseException as error:
-            self._fail(f"{_reason(error)}{self._said()}")
+            self._fail(f"{_reason(error)}{self._last_output()}")
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -254,11 +252,11 @@ class McpConnection:
         """Report a start that has failed, unless the connection was open already."""
         if not self._opened.done():
             self._opened.set_exception(CannotStartError(why))
-            # Nobody may be waiting any more; fetched here, asyncio does not report it as lost.
+            # If no caller waits, asyncio would report an exception that was never retrieved.
             self._opened.exception()
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
-        """Shake hands as every server can; then in the newest way, for a server that knows only that."""
+        """Use the handshake that every server knows; then the newest one, for a server that knows only that."""
         try:
             return await self._shake_hands(stack, "legacy")
         except Exception as error:
@@ -277,8 +275,8 @@ class McpConnection:
                 client_info=Implementation(name="retinue", version=__version__),
                 list_roots_callback=self._roots,
                 elicitation_callback=self._elicit,
-                logging_callback=self._logged,
-                message_handler=self._heard,
+                logging_callback=self._on_log_message,
+                message_handler=self._on_notification,
                 cache=None,
             )
             await stack.enter_async_context(client)
@@ -304,7 +302,7 @@ class McpConnection:
         return repaired(program_streams(self._process, self._log, self._over.set), repair)
 
     async def _list(self, client: Client) -> Listing:
-        """Return every page of its tools; none for a server that has no tools."""
+        """Return all pages of its tools; an empty list for a server without tools."""
         tools: list[Any] = []
         self._left_out.clear()
         if client.server_capabilities.tools is not None:
@@ -317,25 +315,25 @@ class McpConnection:
                     break
         return listing(tools, uses_roots=self.uses_roots, left_out=self._left_out)
 
-    # What the server asks and tells
+    # Requests and notifications of the server
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_notification(self, message: IncomingMessage) -> None:
         from mcp_types import ToolListChangedNotification
 
-        if isinstance(message, ToolListChangedNotification) and not self._asking:
-            self._asking = True
+        if isinstance(message, ToolListChangedNotification) and not self._relist_planned:
+            self._relist_planned = True
             asyncio.get_running_loop().call_later(0.05, self._relist)
 
     def _relist(self) -> None:
-        """List the tools again, once for a burst of notices, in a task of its own: the reader must not wait for it."""
-        self._asking = False
+        """List the tools again, once for several notifications, in a separate task: the reader must not wait."""
+        self._relist_planned = False
         if self.live:
             task = asyncio.create_task(self._list_again())
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _list_again(self) -> None:
         if self._client is not None:
-            # The old list stays good if the new one cannot be had.
+            # If the new list cannot be read, the old one stays valid.
             with suppress(Exception):
                 async with asyncio.timeout(30):
                     self.listing = await self._list(self._client)
@@ -346,25 +344,25 @@ class McpConnection:
 
         self.uses_roots = True
         folders = self._list_folders()
-        return ListRootsResult(roots=[Root(uri=each.as_uri(), name=each.name) for each in folders])  # type: ignore[arg-type]  # pydantic reads the text
+        return ListRootsResult(roots=[Root(uri=folder.as_uri(), name=folder.name) for folder in folders])  # type: ignore[arg-type]  # pydantic reads the text
 
     async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        return await self._ask(params)
+        return await self._ask_person(params)
 
-    async def _logged(self, params: Any) -> None:
+    async def _on_log_message(self, params: Any) -> None:
         self._log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
 
     def _why_gone(self) -> str:
         code = None if self._process is None else self._process.code
-        return f"it has ended{'' if code is None else f' (exit code {code})'}{self._said()}"
+        return f"it has ended{'' if code is None else f' (exit code {code})'}{self._last_output()}"
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         last = self._log.tail.strip().splitlines()[-3:]
         return f"; it last said: {' | '.join(last)[:400]}" if last else ""
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost cause of what a task group wrapped."""
+    """Return the message of the innermost exception of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(error).strip().splitlines()
@@ -372,7 +370,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _is_newer(error: BaseException) -> bool:
-    """Return whether a server has refused the handshake that it does not know. The SDK wraps what it raises."""
+    """Return whether a server refused a handshake that it does not know."""
     from mcp import MCPError
     from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 

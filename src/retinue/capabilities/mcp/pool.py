@@ -1,6 +1,4 @@
-"""One connection per server configuration, shared by every run of the process. How many calls it gets at once is
-bounded.
-"""
+"""One connection per server configuration, shared by all runs of the process, with a limit of concurrent calls."""
 
 from __future__ import annotations
 
@@ -27,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class Caller(Struct, eq=False):
-    """Who calls: their folders, how long they wait, and a way to the person behind them (None:
-    there is none)."""
+    """The run behind a call: its folders, its time limit, and `elicit`, which asks the person behind it (None without
+    one)."""
 
     roots: tuple[Path, ...]
     seconds: float | None = None
     elicit: Callable[[ElicitRequestParams], Coroutine[Any, Any, ElicitResult]] | None = None
     traceparent: str = ""
-    """The place in a trace that the call belongs to, where there is one."""
+    """The span that the call belongs to, in a trace."""
     patience: Patience | None = None
     questions: set[asyncio.Task[ElicitResult]] = field(default_factory=set)
 
 
 class Server(SharedServer[McpConnection]):
-    """One configured server as the runs of this process share it."""
+    """One configured server, shared by the runs of this process."""
 
     def __init__(self, config: ServerConfig, options: PoolOptions, roots: tuple[Path, ...]) -> None:
         super().__init__(options.linger_seconds)
@@ -50,11 +48,11 @@ class Server(SharedServer[McpConnection]):
         self._first_roots = roots
         self._slots = asyncio.Semaphore(config.concurrency)
         self._calls: list[Caller] = []
-        self._doubt: asyncio.Task[None] | None = None
+        self._health_check: asyncio.Task[None] | None = None
         self.listing: Listing | None = None
         self.problem: str | None = None
         self.version = 0
-        """Grows whenever the list of tools changes."""
+        """Incremented whenever the list of tools changes."""
 
     @property
     def pid(self) -> int | None:
@@ -62,13 +60,13 @@ class Server(SharedServer[McpConnection]):
 
     @property
     def log_path(self) -> Path:
-        """Where everything is that it says beside the protocol."""
+        """The file with all output that is not part of the protocol."""
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in self.config.name)[:60]
         return self._options.logs / f"{name or 'server'}.log"
 
     @property
     def idle(self) -> bool:
-        """Whether it has done its work: nobody holds it, and nothing of it runs."""
+        """Whether it was used, no run holds it, and it is not running."""
         return bool(self.starts) and not (self._holders or self.connection or self._starting)
 
     @property
@@ -78,14 +76,14 @@ class Server(SharedServer[McpConnection]):
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """What every run that holds it may touch."""
+        """The folders that every run which holds it may touch."""
         first, *others = list(self._holders.values()) or [self._first_roots]
         shared = set(first).intersection(*others)
         return tuple(root for root in first if root in shared)
 
     def release(self, holder: object) -> None:
         self._holders.pop(holder, None)
-        # No other run can ever hold a server that the file of an agent brings.
+        # A server from an agent's file is never used by another run.
         self._close_later(0.0 if self.config.inline else self._linger_seconds)
 
     async def _connect(self) -> McpConnection:
@@ -124,17 +122,17 @@ class Server(SharedServer[McpConnection]):
         self._options.memory.keep(self.config.digest, listing)
 
     async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
-        """Ask a person. The protocol does not say for which call a server asks: the newest is assumed."""
+        """Ask a person. The protocol does not name the call that a question belongs to: the newest call is assumed."""
         from mcp_types import ElicitResult
 
-        caller = next((each for each in reversed(self._calls) if each.elicit is not None), None)
+        caller = next((call for call in reversed(self._calls) if call.elicit is not None), None)
         if caller is None or caller.elicit is None:
             return ElicitResult(action="decline")
         question = asyncio.create_task(caller.elicit(params))
         caller.questions.add(question)
         try:
             paused = nullcontext() if caller.patience is None else caller.patience.paused()
-            # The time a person takes is not the server's.
+            # The time that the person takes does not count as the server's.
             with paused:
                 await asyncio.wait({question})
             if question.cancelled():
@@ -153,14 +151,14 @@ class Server(SharedServer[McpConnection]):
                     return await self._call(name, arguments, caller, tell)
                 finally:
                     self._calls.remove(caller)
-                    # Nobody waits for the answer any more.
+                    # The call has ended, so its questions are void.
                     for question in caller.questions:
                         question.cancel()
         finally:
             self.release(caller)
 
     async def _call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
-        """Make a call. One that is known not to have reached the server is made again, once."""
+        """Make a call. If it certainly did not reach the server, it is repeated once."""
         limit = caller.seconds if self.config.call_seconds is None else self.config.call_seconds
         for last in (False, True):
             connection = await self.ready()
@@ -171,7 +169,7 @@ class Server(SharedServer[McpConnection]):
                 if gone.sent or last:
                     raise
             except TimeoutError:
-                self._doubt = asyncio.create_task(connection.check())
+                self._health_check = asyncio.create_task(connection.check())
                 raise
         raise AssertionError
 
@@ -183,14 +181,14 @@ class ServerPool:
         self._servers: dict[tuple[str, tuple[Path, ...] | None], Server] = {}
 
     def server(self, config: ServerConfig, options: PoolOptions, roots: tuple[Path, ...], owner: str = "") -> Server:
-        """Return the server of that configuration, for `owner` alone if one is named. One that asks for
-        the folders it may touch is shared only by runs that may touch the same."""
+        """Return the server of that configuration, only for `owner` if that is not empty. A server that asks for the
+        folders it may touch is shared only by runs with the same folders."""
         key = (f"{config.digest}:{options.cwd}:{owner}", None)
         shared = self._servers.get(key)
         if shared is None:
-            for other, each in list(self._servers.items()):
-                # Nobody will ask again for a server that the file of an ended run brought.
-                if each.config.inline and each.idle:
+            for other, server in list(self._servers.items()):
+                # A server from the file of an ended run is never asked for again.
+                if server.config.inline and server.idle:
                     del self._servers[other]
             shared = self._servers[key] = Server(config, options, roots)
             shared.listing = options.memory.recall(config.digest)
@@ -203,7 +201,7 @@ class ServerPool:
         return self._servers[own]
 
     async def close_unused(self) -> None:
-        """End at once what nobody holds."""
+        """End at once the servers that no run holds."""
         await asyncio.gather(*(server.close() for server in self._servers.values() if not server.held))
         for key, server in list(self._servers.items()):
             if not server.held and server.connection is None:
@@ -222,13 +220,13 @@ def loop_pool() -> ServerPool:
 
 
 async def load_library() -> None:
-    """Import the library, which takes a second, outside of the event loop."""
+    """Import the library in a thread, because that takes a second."""
     if "mcp.client.client" not in sys.modules:
         await asyncio.to_thread(_import)
 
 
 def _import() -> None:
-    # Without a handler these loggers write to standard error, past every display.
+    # Without a handler these loggers write to standard error, over the display of the program.
     for name in ("mcp", "client", "httpx2"):
         logging.getLogger(name).addHandler(logging.NullHandler())
     import_module("mcp.client.client")

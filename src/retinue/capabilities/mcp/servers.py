@@ -1,7 +1,7 @@
-"""The configured servers of a project: which a run may use, which need consent, and what lint says about them.
+"""The configured servers of a project: which a run may use, which need consent, and the lint checks for them.
 
-Lint only looks whether the servers that an agent's file names are configured and whether their programs exist: it
-starts nothing and calls nobody.
+Lint only checks whether the servers that an agent's file names are configured and their programs exist. It starts
+and calls none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from retinue.capabilities.mcp import ServerScope
 from retinue.capabilities.mcp.config import Configured, ServerConfig, configured_servers, read_server
 from retinue.capabilities.mcp.connection import PoolOptions
 from retinue.capabilities.mcp.pool import Server, loop_pool
-from retinue.capabilities.mcp.tool_list import ListingMemory
+from retinue.capabilities.mcp.tool_list import ListingCache
 from retinue.capabilities.mcp.transport import find_program
 from retinue.core.files import read_file
 from retinue.core.request import RunRequest
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 _SETTINGS_FILES = ("settings.json", "settings.local.json")
-_START_SECONDS = 120.0
-"""How long a server may take to start when nobody waits for it any more."""
+_MAX_START_SECONDS = 120.0
+"""The limit for the start of a server, also when no run waits for it."""
 
 
 def project_servers(project: Project) -> Configured:
@@ -57,7 +57,7 @@ def project_servers(project: Project) -> Configured:
 
 
 def _foreign_environment(project: Project) -> Mapping[str, str] | None:
-    """Return the variables that servers of a sender may name on a worker: none that is secret."""
+    """Return the variables that servers of a sender may use on a worker, without secrets; None elsewhere."""
     return None if project.allowed is None else project.tool_environment
 
 
@@ -67,7 +67,7 @@ def choose_servers(
     """Return the servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
     configured = project_servers(project)
-    # Said once for a tree of runs.
+    # Once for a tree of runs.
     if request.parent_id is None:
         notes += configured.problems
     chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
@@ -79,7 +79,7 @@ def choose_servers(
             inline = read_server(
                 server.name, server.config, variables, origin=origin, provenance=provenance, inline=True
             )
-            # What the definition of an agent may not bring was taken out before.
+            # Untrusted parts were removed from the definition of the agent before.
             if inline is not None and project.trust.trusts(spec, "servers"):
                 chosen[server.name] = inline
         elif server.name not in configured.servers:
@@ -110,21 +110,21 @@ def server_subjects(project: Project) -> list[TrustSubject]:
     """Return the files of the project that bring servers, for `retinue trust`."""
     brought: dict[str, list[ServerConfig]] = {}
     for config in project_servers(project).servers.values():
-        # Consent to a settings file is asked for elsewhere, for all that it brings.
+        # Consent to a settings file as a whole is asked for elsewhere.
         if config.provenance == "project" and Path(config.origin).name not in _SETTINGS_FILES:
             brought.setdefault(config.origin, []).append(config)
-    found = []
+    subjects = []
     for origin, servers in brought.items():
         with suppress(OSError):
             content = read_file(origin)
             lines = _describe(servers, parse_object(content)[0])
-            found.append(TrustSubject(Path(origin), (content,), lines))
-    return found
+            subjects.append(TrustSubject(Path(origin), (content,), lines))
+    return subjects
 
 
 def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a line for each server of a file with all that the file has on it, also for one that another file
-    shadows now. The file only names values of the environment, so none of them is shown."""
+    """Return a line for each server of a file, including one that another file overrides now. A file contains the names
+    of variables, not their values, so no value is shown."""
     tables = [table for key in ("mcpServers", "servers") if isinstance(table := data.get(key), Mapping)]
     entries = [(str(name), entry) for table in tables for name, entry in table.items() if isinstance(entry, Mapping)]
     names = {name for name, _ in entries}
@@ -134,7 +134,7 @@ def _describe(servers: Sequence[ServerConfig], data: Mapping[str, Any]) -> tuple
 
 
 class ProjectPool:
-    """The servers of this event loop, as one project uses them. What nobody needs ends with the project."""
+    """The servers of this event loop that a project uses. Unused ones are ended when the project closes."""
 
     def __init__(self, project: Project) -> None:
         self._pool = loop_pool()
@@ -142,7 +142,7 @@ class ProjectPool:
         project.closing.push_async_callback(self._pool.close_unused)
 
     def server(self, config: ServerConfig, roots: tuple[Path, ...], owner: str = "") -> Server:
-        """Return the server of that configuration, for `owner` alone if one is named."""
+        """Return the server of that configuration, only for `owner` if that is not empty."""
         return self._pool.server(config, self._options, roots, owner)
 
 
@@ -152,9 +152,9 @@ def pool_options(project: Project) -> PoolOptions:
         cwd=project.cwd,
         environment=project.environment,
         logs=state / "logs" / "mcp",
-        memory=ListingMemory(state / "cache" / "mcp"),
+        memory=ListingCache(state / "cache" / "mcp"),
         redact=project.redactor,
-        start_seconds=max(_START_SECONDS, settings.mcp_start_timeout_seconds),
+        start_seconds=max(_MAX_START_SECONDS, settings.mcp_start_timeout_seconds),
     )
 
 
@@ -173,7 +173,7 @@ def _may_start(config: ServerConfig, project: Project, scope: ServerScope, agent
     return False
 
 
-_ADD = "Add it to mcpServers in the settings, or to .mcp.json. See: retinue servers list"
+_ADD_SERVER_REMEDY = "Add it to mcpServers in the settings, or to .mcp.json. See: retinue servers list"
 
 
 class ServerLint:
@@ -195,7 +195,12 @@ class ServerLint:
         for name in ServerScope(spec, None).missing((*configured.servers, *inline)):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             yield subject.report(
-                "server-not-configured", reason, _ADD, field="required_servers", word=name, severity="error"
+                "server-not-configured",
+                reason,
+                _ADD_SERVER_REMEDY,
+                field="required_servers",
+                word=name,
+                severity="error",
             )
         for server in spec.servers or ():
             yield from self._named(subject, server, configured, self._project)
@@ -214,7 +219,7 @@ class ServerLint:
         if config is None and server.config is None:
             reason = f"The MCP server '{server.name}' is not configured here: it is left out."
             meant = nearest(server.name, configured.servers)
-            remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
+            remedy = _ADD_SERVER_REMEDY if meant is None else f"Did you mean '{meant}'?"
             yield subject.report("server-not-configured", reason, remedy, key=key, word=server.name)
         if config is None:
             return

@@ -1,10 +1,9 @@
-"""A tool of a server as a tool of a run, and the questions a server asks a person.
+"""The tools of a server as tools of a run, and the questions that a server asks a person.
 
-A form becomes one question per field. The answer to each is checked against what the server asked
-for; a wrong one is asked again. `skip`, or an empty answer, leaves a field to its default, or out.
-Choices are shown by their titles and sent as their values. If nobody answers, the server is told
-that the question was cancelled. The protocol forbids asking for secrets; the question says which
-server asks.
+A form becomes one question per field. Each answer is validated; after a wrong one the question is asked again. `skip`,
+or an empty answer, selects the default or omits the field. Choices are shown by their titles and sent as their values.
+If no person answers, the server is told that the question was cancelled. The protocol forbids asking for secrets, and
+the question names the server that asks.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -31,18 +30,19 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
 
-OUTPUT_CHARACTERS = 50_000
-"""How much text of one result a model gets; the rest is kept in a file."""
-CALL_SECONDS = 300.0
-"""How long a call may go without an answer or a word of progress, unless the server's `timeout` says."""
+MAX_OUTPUT_CHARACTERS = 50_000
+"""The text of one result that a model gets; a longer text is stored in a file."""
+CALL_TIMEOUT_SECONDS = 300.0
+"""The time that a call waits for an answer or progress, unless the server's `timeout` is set."""
 DECLINE = "decline"
+ACCEPT = "accept"
 DONE = "done"
 SKIP = "skip"
 _MAX_FIELDS = 20
-_ATTEMPTS = 3
-_MAX_CHARACTERS = 2_000
-_CHECKED = ("type", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems")
-"""What an answer is held to. A pattern is not: matching one of a stranger may take for ever."""
+_MAX_REPLIES = 3
+_MAX_QUESTION_CHARACTERS = 2_000
+_CHECKED_KEYWORDS = ("type", "format", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems")
+"""Keywords that answers are validated against. `pattern` is not one: a hostile pattern may take forever."""
 
 
 class ElicitQuestion(Struct, frozen=True):
@@ -56,17 +56,37 @@ class ElicitQuestion(Struct, frozen=True):
 
 
 Ask = Callable[[ElicitQuestion], Awaitable[str | None]]
-"""Puts a question to a person. None when it was not answered."""
+"""Asks a person. Returns None if there is no answer."""
+
+
+class _UnansweredError(Exception):
+    """The person declined the form, or nobody answered. `action` is the answer to the server."""
+
+    def __init__(self, reply: str | None) -> None:
+        super().__init__()
+        self.action: Literal["cancel", "decline"] = "cancel" if reply is None else "decline"
 
 
 async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitResult:
+    """Answer a question of a server by asking a person."""
     from mcp_types import ElicitResult
 
-    message = params.message[:_MAX_CHARACTERS]
+    try:
+        return await _fill_form(server, params, ask)
+    except _UnansweredError as error:
+        return ElicitResult(action=error.action)
+
+
+async def _fill_form(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitResult:
+    """Return the answers of a person. Raise _UnansweredError."""
+    from mcp_types import ElicitResult
+
+    message = params.message[:_MAX_QUESTION_CHARACTERS]
     if params.mode == "url":
-        detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_MAX_CHARACTERS]}"
-        said = await ask(ElicitQuestion(f"The MCP server {server} wants you to open a page", detail, (DONE, DECLINE)))
-        return ElicitResult(action="accept") if said == DONE else _refused(said)
+        detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_MAX_QUESTION_CHARACTERS]}"
+        title = f"The MCP server {server} wants you to open a page"
+        await _ask_choice(ask, ElicitQuestion(title, detail, (DONE, DECLINE)), DONE)
+        return ElicitResult(action="accept")
     schema = params.requested_schema
     fields = schema.get("properties")
     if not isinstance(fields, Mapping):
@@ -78,64 +98,59 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
         required = []
     title = f"The MCP server {server} asks: {message}"
     if not fields:
-        said = await ask(ElicitQuestion(title, "", ("accept", DECLINE)))
-        return ElicitResult(action="accept", content={}) if said == "accept" else _refused(said)
+        await _ask_choice(ask, ElicitQuestion(title, "", (ACCEPT, DECLINE)), ACCEPT)
+        return ElicitResult(action="accept", content={})
     content: dict[str, Any] = {}
     for number, (name, shown) in enumerate(fields.items(), 1):
         field = shown if isinstance(shown, Mapping) else {}
         numbered = f"{title} ({number} of {len(fields)})" if len(fields) > 1 else title
         value = await _field(numbered, str(name), field, str(name) in required, ask)
-        if isinstance(value, _Refused):
-            return _refused(value.said)
         if value is not None:
             content[str(name)] = value
     return ElicitResult(action="accept", content=content)
 
 
-class _Refused(Struct, frozen=True):
-    said: str | None
-
-
-def _refused(said: str | None) -> ElicitResult:
-    from mcp_types import ElicitResult
-
-    return ElicitResult(action="cancel" if said is None else "decline")
+async def _ask_choice(ask: Ask, question: ElicitQuestion, choice: str) -> None:
+    """Raise _UnansweredError unless the person chooses `choice`."""
+    reply = await ask(question)
+    if reply != choice:
+        raise _UnansweredError(reply)
 
 
 async def _field(title: str, name: str, field: Mapping[str, Any], needed: bool, ask: Ask) -> Any:
-    """Return the value, None for a field left out, or _Refused."""
+    """Return the value, or None for an omitted field. Raise _UnansweredError."""
     label = str(field.get("title") or name)
     several = field.get("type") == "array"
     choices = _choices(field)
     default = field.get("default")
     if several and needed and default is None and not field.get("minItems"):
         default = []
-    hint = str(field.get("description") or "")[:_MAX_CHARACTERS]
+    hint = str(field.get("description") or "")[:_MAX_QUESTION_CHARACTERS]
     asides = _asides(field, choices, needed, default)
-    # A field may have the word among its own choices.
+    # `skip` may be one of the field's own choices.
     skips = {"", SKIP}.difference(choices) if default is not None or not needed else set[str]()
     options = tuple(choices)
     if options and SKIP in skips:
         options = (*options, SKIP)
     if options:
         options = (*options, DECLINE)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_REPLIES):
         detail = f"{label}: {hint}{asides}".strip()
-        said = await ask(ElicitQuestion(title, detail, options, several=several, skippable=bool(skips)))
-        if said is None or said.strip().lower() == DECLINE:
-            return _Refused(said)
-        if said.strip().lower() in skips:
+        reply = await ask(ElicitQuestion(title, detail, options, several=several, skippable=bool(skips)))
+        if reply is None or reply.strip().lower() == DECLINE:
+            raise _UnansweredError(reply)
+        if reply.strip().lower() in skips:
             return default
-        value = _value(said.strip(), field, choices)
+        value = _value(reply.strip(), field, choices)
         if value is not None and _fits(value, field):
             return value
-        wanted = field.get("format") or field.get("type", "string")
-        hint = f"'{said.strip()[:80]}' does not fit; a {str(wanted)[:80]} is wanted."
-    return _Refused(None)
+        expected = field.get("format") or field.get("type", "string")
+        hint = f"'{reply.strip()[:80]}' does not fit; a {str(expected)[:80]} is wanted."
+    raise _UnansweredError(None)
 
 
 def _asides(field: Mapping[str, Any], choices: Mapping[str, Any], needed: bool, default: Any) -> str:
-    """Return how many choices are wanted, and what becomes of a field that is skipped."""
+    """Return the hints on the number of choices and on skipping the field."""
     asides = []
     if field.get("type") == "array":
         words = {"minItems": "at least", "maxItems": "at most"}
@@ -152,7 +167,7 @@ def _asides(field: Mapping[str, Any], choices: Mapping[str, Any], needed: bool, 
 
 
 def _choices(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that a field can have, by the titles that people see; nothing where any value will do."""
+    """Return the possible values of a field by the titles that people see; empty if any value is possible."""
     if field.get("type") == "boolean":
         return {"yes": True, "no": False}
     source = field.get("items") if field.get("type") == "array" else field
@@ -170,14 +185,14 @@ def _choices(field: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(values, list):
             return {}
         titles = source.get("enumNames")
-    # Titles that do not tell the values apart are of no use.
+    # Titles that are not unique cannot be used.
     if not isinstance(titles, list) or len(set(map(str, titles))) != len(values):
         titles = values
     return dict(zip(map(str, titles), values, strict=True))
 
 
 def _value(text: str, field: Mapping[str, Any], choices: Mapping[str, Any]) -> Any:
-    """Return the answer as the type that the field has; None when it cannot be."""
+    """Return the answer in the type of the field; None if it cannot be converted."""
     if choices:
         chosen = _chosen(text, choices)
         if field.get("type") == "array" or not chosen:
@@ -203,23 +218,24 @@ def _chosen(text: str, choices: Mapping[str, Any]) -> list[Any] | None:
     named |= {title.lower(): value for title, value in choices.items()}
     longest_first = sorted(named, key=len, reverse=True)
     values: list[Any] = []
-    rest = text.strip()
-    while rest:
-        # A title may hold commas itself.
-        name = next((each for each in longest_first if re.match(rf"{re.escape(each)}\s*(,|\Z)", rest.lower())), None)
+    remaining = text.strip()
+    while remaining:
+        # A title may contain commas.
+        separated = (name for name in longest_first if re.match(rf"{re.escape(name)}\s*(,|\Z)", remaining.lower()))
+        name = next(separated, None)
         if name is None:
             return None
         if named[name] not in values:
             values.append(named[name])
-        rest = rest[len(name) :].lstrip(" ,")
+        remaining = remaining[len(name) :].lstrip(" ,")
     return values
 
 
 def _fits(value: Any, field: Mapping[str, Any]) -> bool:
-    """Return whether a value keeps the bounds and the format of its field. Bounds that make no sense bind nobody."""
+    """Return whether a value is within the bounds of its field and has its format. Invalid bounds are ignored."""
     import jsonschema_rs
 
-    schema = {key: field[key] for key in _CHECKED if key in field}
+    schema = {key: field[key] for key in _CHECKED_KEYWORDS if key in field}
     try:
         return jsonschema_rs.validator_for(schema, validate_formats=True, offline=True).is_valid(value)
     except ValueError:
@@ -227,15 +243,15 @@ def _fits(value: Any, field: Mapping[str, Any]) -> bool:
 
 
 AskFor = Callable[[str, ElicitQuestion], Awaitable[str | None]]
-"""Puts a question of a call to a person; None when it was not answered."""
+"""Asks a person a question of a call. Returns None if there is no answer."""
 
-_ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
-_READS: frozenset[EffectKind] = frozenset({"read", "network"})
+_ALL_EFFECTS: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
+_READ_EFFECTS: frozenset[EffectKind] = frozenset({"read", "network"})
 
 
 class ServedTool(Struct, frozen=True):
-    """`ask` leads to the person behind the run; without one, what the server asks is declined.
-    Nothing a server does raises here: it becomes a result that says how to go on."""
+    """A tool of a server. `ask` asks the person behind the run; without it, questions of the server are declined. A
+    failure of the server becomes a failed result that says how to continue."""
 
     spec: ToolSpec
     server: Server
@@ -244,7 +260,7 @@ class ServedTool(Struct, frozen=True):
     seconds: float | None
     ask: AskFor | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Arguments whose names no provider takes: as the model writes them, and as the server does."""
+    """Names of arguments that providers refuse: the name that the model uses, and the server's."""
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         elicit = None if self.ask is None else partial(self._elicit, call_id)
@@ -286,8 +302,8 @@ def served_tool(
     listed: ServerTool,
     *,
     ask: AskFor | None,
-    characters: int = OUTPUT_CHARACTERS,
-    seconds: float | None = CALL_SECONDS,
+    characters: int = MAX_OUTPUT_CHARACTERS,
+    seconds: float | None = CALL_TIMEOUT_SECONDS,
 ) -> ServedTool:
     config = server.config
     parameters, renamed, lost = safe_keys(harmless_schema(listed.parameters))
@@ -298,7 +314,7 @@ def served_tool(
         name=served_name(config.name, listed.name),
         description=description,
         parameters=parameters,
-        # A server is a program, so its tools may do anything, unless the user has said to believe what it says of them.
-        effects=_READS if config.trust_annotations and listed.read_only else _ANYTHING,
+        # A server is a program, so its tools may do anything, unless the user trusts its annotations.
+        effects=_READ_EFFECTS if config.trust_annotations and listed.read_only else _ALL_EFFECTS,
     )
     return ServedTool(spec, server, listed.name, characters, seconds, ask, renamed)

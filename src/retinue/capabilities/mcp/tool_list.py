@@ -1,8 +1,7 @@
-"""The tools of a server as it lists them, remembered on disk; and their results as a model gets them.
+"""The list of a server's tools, cached on disk, and the conversion of their results for a model.
 
-A server's list is remembered under the digest of its configuration, so that a run can be told
-of its tools without starting it. The list is checked again at every connection. Results are bounded,
-whatever the server sent.
+The list is cached under the digest of the server's configuration, so that a run knows the tools before the server is
+started. It is read again at every connection. Results are bounded.
 """
 
 from __future__ import annotations
@@ -37,25 +36,24 @@ if TYPE_CHECKING:
 
 
 MAX_IMAGES = 8
-IMAGE_CHARACTERS = 7_000_000
+MAX_IMAGE_CHARACTERS = 7_000_000
 """Base64 characters of one image: five megabytes, which is what providers take."""
-FILE_BYTES = 16 * 1024 * 1024
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+MAX_OUTPUT_FILE_BYTES = 16 * 1024 * 1024
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _HEAD_SHARE = 0.6
 
 
 def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect: ToolEffect) -> ToolOutput:
-    """Return a server's result as output. `characters` bounds the text; what does not fit is in a file under
-    `outputs`."""
+    """Convert a server's result. `characters` bounds the text; a longer text is stored under `outputs`."""
     texts: list[str] = []
     images: list[Image] = []
-    for part in _parts(result):
-        if isinstance(part, Image) and len(images) < MAX_IMAGES:
-            images.append(part)
-        elif isinstance(part, Image):
+    for block in _blocks(result):
+        if isinstance(block, Image) and len(images) < MAX_IMAGES:
+            images.append(block)
+        elif isinstance(block, Image):
             texts.append("[an image is left out: there are too many]")
         else:
-            texts.append(part)
+            texts.append(block)
     text = from_server(shorten("\n".join(texts), characters, outputs))
     if not text and not images:
         text = "(no output)"
@@ -65,15 +63,15 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
     return ToolOutput(content, result.is_error, effect)
 
 
-def _parts(result: CallToolResult) -> Iterator[str | Image]:
-    parts = list(map(_part, result.content))
-    yield from parts
-    if not any(isinstance(part, str) for part in parts) and result.structured_content is not None:
+def _blocks(result: CallToolResult) -> Iterator[str | Image]:
+    blocks = list(map(_convert_block, result.content))
+    yield from blocks
+    if not any(isinstance(block, str) for block in blocks) and result.structured_content is not None:
         with suppress(TypeError, ValueError):
             yield orjson.dumps(result.structured_content, option=orjson.OPT_INDENT_2, default=str).decode()
 
 
-def _part(block: ContentBlock) -> str | Image:
+def _convert_block(block: ContentBlock) -> str | Image:
     match block.type:
         case "text":
             return block.text
@@ -90,7 +88,7 @@ def _part(block: ContentBlock) -> str | Image:
 
 
 def _image(media_type: str, data: str) -> str | Image:
-    if media_type in _IMAGES and len(data) <= IMAGE_CHARACTERS:
+    if media_type in _IMAGE_TYPES and len(data) <= MAX_IMAGE_CHARACTERS:
         return Image(media_type, data)
     return f"[an image, {media_type}, {format_bytes(len(data) * 3 // 4)}: it cannot be shown]"
 
@@ -98,15 +96,15 @@ def _image(media_type: str, data: str) -> str | Image:
 def _resource(resource: Any) -> str | Image:
     if getattr(resource, "text", None) is not None:
         return f"[resource {resource.uri}]\n{resource.text}"
-    if resource.mime_type in _IMAGES:
+    if resource.mime_type in _IMAGE_TYPES:
         return _image(resource.mime_type, resource.blob)
     kind = resource.mime_type or "of unknown type"
     return f"[resource {resource.uri}, {kind}, {format_bytes(len(resource.blob) * 3 // 4)}: it is not text]"
 
 
 def shorten(text: str, most: int, outputs: Path) -> str:
-    """Return the beginning and the end of a text that is too long, and the path of the whole."""
-    # Servers may send halves of surrogate pairs, which no provider and no file takes.
+    """Return the beginning and the end of a text that is too long, with the path of the complete text."""
+    # Servers may send single surrogates, which providers and files refuse.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) <= most:
         return text
@@ -119,23 +117,23 @@ def _store(text: str, outputs: Path) -> Path | None:
         path = private_folder(outputs) / f"mcp-{secrets.token_hex(4)}.txt"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
-            file.write(text.encode()[:FILE_BYTES])
+            file.write(text.encode()[:MAX_OUTPUT_FILE_BYTES])
         return path
     except OSError:
         return None
 
 
-MEMORY_SECONDS = 24 * 3600
-MAX_TOOLS = 2_000
-_DESCRIPTION = 8_000
-_SCHEMA_BYTES = 128 * 1024
-_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_NOT_KEY = re.compile(r"[^a-zA-Z0-9_.-]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CACHE_SECONDS = 24 * 3600
+MAX_SERVER_TOOLS = 2_000
+_MAX_DESCRIPTION_CHARACTERS = 8_000
+_MAX_SCHEMA_BYTES = 128 * 1024
+_SAFE_ARGUMENT_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_UNSAFE_CHARACTERS = re.compile(r"[^a-zA-Z0-9_.-]+")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class ServerTool(Struct, frozen=True):
-    """One tool of a server. `read_only` is what the server claims of it."""
+    """One tool of a server. `read_only` is the server's own claim."""
 
     name: str
     description: str
@@ -151,12 +149,12 @@ class Listing(Struct, frozen=True):
 
 
 def repair_tools(tools: list[Any], left_out: list[str]) -> list[Any]:
-    """Return the entries of a server's list as the protocol wants them. Parameters that do not say that they are an
-    object are read as one; an entry that cannot be read is left out, and `left_out` gets a sentence about it."""
+    """Return the entries of a server's list in the form of the protocol. Parameters without a type are treated as an
+    object. An entry that cannot be read is left out, and a sentence about it is added to `left_out`."""
     from mcp_types import Tool
     from pydantic import ValidationError
 
-    kept: list[Any] = []
+    repaired: list[Any] = []
     for number, entry in enumerate(tools, 1):
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
@@ -165,7 +163,7 @@ def repair_tools(tools: list[Any], left_out: list[str]) -> list[Any]:
         mended = {**entry, "inputSchema": _as_object(entry.get("inputSchema"))}
         output = entry.get("outputSchema")
         if output is not None and _as_object(output) != output:
-            # The library would hold results to it; they are read as well without it.
+            # The library would validate results against it, which is not needed to read them.
             del mended["outputSchema"]
         try:
             Tool.model_validate(mended, by_name=False)
@@ -175,12 +173,12 @@ def repair_tools(tools: list[Any], left_out: list[str]) -> list[Any]:
                 f"{name[:80]!r} is left out: its {where} does not follow the protocol; correct it in the server"
             )
             continue
-        kept.append(mended)
-    return kept
+        repaired.append(mended)
+    return repaired
 
 
 def _as_object(schema: Any) -> dict[str, Any] | None:
-    """Return a schema of an object; None for what is no such schema."""
+    """Return the schema with the type `object`; None if it is not the schema of an object."""
     if schema is None:
         schema = {}
     if not isinstance(schema, dict):
@@ -198,28 +196,28 @@ def _as_object(schema: Any) -> dict[str, Any] | None:
 
 
 def listing(raw: Iterable[Any], *, uses_roots: bool = False, left_out: Iterable[str] = ()) -> Listing:
-    """Return the tools from the library's `Tool` objects. A tool that no model could be offered becomes a
-    problem; of two tools with one name the first counts."""
-    kept: dict[str, ServerTool] = {}
+    """Convert the library's `Tool` objects. A tool that models cannot be offered becomes a problem; of two tools with
+    one name the first is used."""
+    usable: dict[str, ServerTool] = {}
     words: dict[str, str] = {}
     problems: list[str] = list(left_out)
     for entry in raw:
         tool, name = _read_tool(entry), f"{entry.name[:80]!r}"
         if isinstance(tool, str):
             problems.append(f"{name}: {tool}")
-        elif len(kept) >= MAX_TOOLS:
-            problems.append(f"it has more than {MAX_TOOLS} tools: the rest is left out")
+        elif len(usable) >= MAX_SERVER_TOOLS:
+            problems.append(f"it has more than {MAX_SERVER_TOOLS} tools: the rest is left out")
             break
         elif (first := words.setdefault(served_word(tool.name), tool.name)) != tool.name:
             problems.append(f"{name} is left out: a model and rules would take it for {first[:80]!r}")
         else:
-            kept.setdefault(tool.name, tool)
+            usable.setdefault(tool.name, tool)
             problems += _note_changes(tool, name)
-    return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
+    return Listing(tuple(usable.values()), uses_roots, tuple(problems), time.time())
 
 
 def _note_changes(tool: ServerTool, name: str) -> list[str]:
-    """Return what of a tool's parameters providers refuse, and what is offered instead."""
+    """Return notes on the parameters that providers refuse and that are offered in a changed form."""
     notes: list[str] = []
     if folded := folded_keywords(tool.parameters):
         keywords = " and ".join(folded)
@@ -234,19 +232,18 @@ def _note_changes(tool: ServerTool, name: str) -> list[str]:
 
 
 def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str], str]:
-    """Return a schema whose argument names providers take, the names that were changed, new to
-    old, and in words the condition that the changed schema has lost. Anthropic refuses the whole
-    request for a name outside `^[a-zA-Z0-9_.-]{1,64}$` (claude-code#79418, composio#3500); only
-    the top level is checked (decocms/studio#6874)."""
+    """Return a schema whose argument names providers accept, the changed names (new to old), and as text the condition
+    that the changed schema lost. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
+    (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
     portable, lost = portable_schema(schema)
     properties = portable["properties"]
-    if all(map(_KEY.fullmatch, properties)):
+    if all(map(_SAFE_ARGUMENT_NAME.fullmatch, properties)):
         return schema, {}, ""
     renamed: dict[str, str] = {}
     for name in properties:
-        if _KEY.fullmatch(name):
+        if _SAFE_ARGUMENT_NAME.fullmatch(name):
             continue
-        base = _NOT_KEY.sub("_", name)[:56] or "argument"
+        base = _UNSAFE_CHARACTERS.sub("_", name)[:56] or "argument"
         fresh, number = base, 2
         while fresh in properties or fresh in renamed:
             fresh, number = f"{base}_{number}", number + 1
@@ -261,8 +258,8 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
 
 
 def harmless_schema(schema: Any) -> Any:
-    """Return parameters whose descriptions have no tag that only the harness may write. Names and values stay: the
-    server wants them back."""
+    """Return parameters whose descriptions contain no tag that is reserved for the harness. Names and values stay,
+    because the server expects them."""
     if isinstance(schema, Mapping):
         return {
             key: harmless(value)
@@ -276,9 +273,11 @@ def harmless_schema(schema: Any) -> Any:
 
 
 def _read_tool(tool: Any) -> ServerTool | str:
-    """Return a tool, or why no model could be offered it."""
+    """Return a tool, or the reason why models cannot be offered it."""
     schema = tool.input_schema
-    description = _CONTROL.sub("", tool.description or tool.title or "").strip()[:_DESCRIPTION]
+    description = _CONTROL_CHARACTERS.sub("", tool.description or tool.title or "").strip()[
+        :_MAX_DESCRIPTION_CHARACTERS
+    ]
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
     if not tool.name or len(tool.name) > 200:
         return "its name has no usable length"
@@ -291,13 +290,13 @@ def _read_tool(tool: Any) -> ServerTool | str:
         size = len(orjson.dumps(schema))
     except (TypeError, ValueError):
         return "its parameters are not JSON"
-    if size > _SCHEMA_BYTES:
-        return f"its parameters take more than {_SCHEMA_BYTES} bytes"
+    if size > _MAX_SCHEMA_BYTES:
+        return f"its parameters take more than {_MAX_SCHEMA_BYTES} bytes"
     return ServerTool(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
 
 
-class ListingMemory:
-    """One small file per configuration. Losing it costs a connection, nothing else."""
+class ListingCache:
+    """A cache with one small file per configuration."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -309,7 +308,7 @@ class ListingMemory:
         except msgspec.ValidationError:
             return None
         # A negative age means that the clock was set back.
-        return listing if 0 <= time.time() - listing.at < MEMORY_SECONDS else None
+        return listing if 0 <= time.time() - listing.at < CACHE_SECONDS else None
 
     def keep(self, digest: str, listing: Listing) -> None:
         with suppress(OSError):

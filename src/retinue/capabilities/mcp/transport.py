@@ -1,7 +1,7 @@
-"""What a server is started with, and the streams over which the client of the `mcp` library talks to it.
+"""How a server is started, and the streams between it and the client of the `mcp` library.
 
-For programs the streams are ours: the library's own would let noise on standard output fill the
-terminal, a line without end fill the memory, and a kill -9 of us leave servers behind.
+For programs these are our own streams. With the library's, other output of a server would fill the terminal, a line
+without end would fill the memory, and servers would survive a kill -9 of this process.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from retinue.tools.processes import CannotStartError, ErrorLog, ServerProcess
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-MESSAGE_BYTES = 32 * 1024 * 1024
-"""The longest line a server may send. Longer ones end the connection."""
-KEPT_VARIABLES = frozenset(
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""The limit for a line from a server. A longer one closes the connection."""
+PASSED_VARIABLES = frozenset(
     "HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR TEMP TMP "
     "HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
     "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS "
     "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME "
     "USERPROFILE PROGRAMFILES PROGRAMDATA COMSPEC WINDIR".split()
 )
-"""What a server gets of our environment; everything else it needs is in its configuration."""
-_KEPT_PREFIXES = ("LC_", "XDG_")
+"""The variables of our environment that a server gets; others must be in its configuration."""
+_PASSED_PREFIXES = ("LC_", "XDG_")
 
 
 def server_environment(environment: Mapping[str, str], config: ServerConfig) -> dict[str, str]:
-    kept: dict[str, str] = {}
+    passed: dict[str, str] = {}
     for name, value in environment.items():
-        # A value that starts with `()` is an exported function of bash, which a shell would run.
-        if (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()"):
-            kept[name] = value
-    return {**kept, **config.env}
+        # A value that begins with `()` is an exported function of bash, which a shell would run.
+        if (name in PASSED_VARIABLES or name.startswith(_PASSED_PREFIXES)) and not value.startswith("()"):
+            passed[name] = value
+    return {**passed, **config.env}
 
 
 def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
-    """Return the program of a server and the folder it is started in. Raise CannotStartError where
-    one of them is not there; nothing is started."""
+    """Return the program of a server and the folder it is started in. Raise CannotStartError if one of them does not
+    exist. Nothing is started."""
     env = server_environment(environment, config)
     folder = cwd
     if config.cwd:
@@ -63,8 +63,8 @@ def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]
 async def program_streams(
     process: ServerProcess, log: ErrorLog, ended: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams, None]:
-    """Open the streams of a program. The process belongs to the caller, who ends it; `ended` is called when
-    nothing more comes from it."""
+    """Open the streams of a program. The caller ends the process; `ended` is called at the end of its
+    output."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -100,16 +100,16 @@ async def _lines(process: ServerProcess, log: ErrorLog) -> AsyncGenerator[bytes,
     pieces: list[bytes] = []
     size = 0
     while data := await process.read():
-        *lines, rest = data.split(b"\n")
+        *lines, incomplete = data.split(b"\n")
         if lines:
             lines[0] = b"".join((*pieces, lines[0]))
             pieces, size = [], 0
             for line in lines:
                 yield line
-        pieces.append(rest)
-        size += len(rest)
-        if size > MESSAGE_BYTES:
-            log.note(f"[retinue] a message of more than {MESSAGE_BYTES} bytes: the connection is closed")
+        pieces.append(incomplete)
+        size += len(incomplete)
+        if size > MAX_MESSAGE_BYTES:
+            log.note(f"[retinue] a message of more than {MAX_MESSAGE_BYTES} bytes: the connection is closed")
             return
 
 
@@ -129,8 +129,8 @@ def _parse(line: bytes, log: ErrorLog) -> Any:
 
 
 class ListingRepair:
-    """The incoming stream of a connection. Lists of tools pass through `repair` before the library reads them: it
-    refuses a whole list for one tool that does not follow the protocol."""
+    """The incoming stream of a connection, with lists of tools repaired by `repair`. The library would refuse a whole
+    list because of one tool that does not follow the protocol."""
 
     def __init__(self, stream: Any, repair: Callable[[list[Any]], list[Any]]) -> None:
         self._stream = stream
@@ -143,7 +143,7 @@ class ListingRepair:
         return self
 
     async def __anext__(self) -> Any:
-        return self._read(await self._stream.__anext__())
+        return self._repaired(await self._stream.__anext__())
 
     async def __aenter__(self) -> ListingRepair:
         await self._stream.__aenter__()
@@ -153,9 +153,9 @@ class ListingRepair:
         return await self._stream.__aexit__(*error)
 
     async def receive(self) -> Any:
-        return self._read(await self._stream.receive())
+        return self._repaired(await self._stream.receive())
 
-    def _read(self, message: Any) -> Any:
+    def _repaired(self, message: Any) -> Any:
         result = getattr(getattr(message, "message", None), "result", None)
         if isinstance(result, dict) and isinstance(result.get("tools"), list):
             result["tools"] = self._repair(result["tools"])
@@ -169,18 +169,20 @@ async def repaired(transport: Any, repair: Callable[[list[Any]], list[Any]]) -> 
         yield ListingRepair(incoming, repair), outgoing
 
 
-_SIGN_IN = ". Retinue does not sign in to MCP servers (no OAuth): put a token into its `headers`, as Authorization"
+_SIGN_IN_ADVICE = (
+    ". Retinue does not sign in to MCP servers (no OAuth): put a token into its `headers`, as Authorization"
+)
 
 
 @asynccontextmanager
 async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
-    """Open the streams of a server over HTTP, or over the older server-sent events. Refusals go to the log, since
-    the library does not report their status."""
+    """Open the streams of a server over HTTP, or over the older server-sent events. Errors are logged with their
+    status, which the library does not report."""
     from mcp.shared._httpx_utils import create_mcp_http_client
 
-    async def heard(response: Any) -> None:
+    async def log_error(response: Any) -> None:
         if response.status_code >= 400:
-            advice = _SIGN_IN if response.status_code == 401 else ""
+            advice = _SIGN_IN_ADVICE if response.status_code == 401 else ""
             log.note(f"{response.request.method}: {response.status_code} {response.reason_phrase}{advice}", "[http] ")
 
     if config.transport == "sse":
@@ -192,9 +194,9 @@ async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[Tr
     from mcp.client.streamable_http import streamable_http_client
 
     client = create_mcp_http_client(headers=dict(config.headers))
-    client.event_hooks = {"response": [heard]}
+    client.event_hooks = {"response": [log_error]}
     async with (
         client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
