@@ -251,12 +251,12 @@ def plugins(installation: Installation) -> Iterator[Row]:
     found = extensions.plugins
     for problem in found.problems:
         yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."
-    for plugin in found.found:
+    for plugin in found.usable:
         why = extensions.why_not(plugin)
         if why is not None:
             yield "info", plugin.name, clean(f"without effect: {why}")
     if not found.problems:
-        number = f"{len(found.found)} found" if found.found else "none"
+        number = f"{len(found.usable)} found" if found.usable else "none"
         yield "ok", "plugins", number
 
 

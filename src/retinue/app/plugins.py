@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from retinue.capabilities.plugins import PluginExtensions
+from retinue.capabilities.plugins.discover import FailedPlugin
 from retinue.capabilities.plugins.load import load_tools, what_runs
 from retinue.cluster import open_project
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.discover import FailedPlugin, Plugin
+    from retinue.capabilities.plugins.discover import Plugin
     from retinue.runs.project import Project
 
 
@@ -57,33 +58,26 @@ class CheckedPlugin(PluginFacts, frozen=True, kw_only=True):
     tools: list[PluginTool]
 
 
-class FailedPluginView(Struct, frozen=True):
-    """A plugin that cannot be used at all."""
-
-    path: str
-    reason: str
-
-
 class PluginList(Struct, frozen=True):
     """The plugins of a project."""
 
     plugins: list[PluginView]
-    failed: list[FailedPluginView]
+    failed: list[FailedPlugin]
 
 
 class CheckedPlugins(Struct, frozen=True):
     """The plugins whose tools were imported."""
 
     plugins: list[CheckedPlugin]
-    failed: list[FailedPluginView]
+    failed: list[FailedPlugin]
 
 
 def list_plugins(cwd: Path) -> tuple[PluginList, Sequence[str]]:
     """Return the plugins of a project without running any of them, and what is wrong in a sentence each."""
     project = open_project(cwd)
     plugins = project.part(PluginExtensions).plugins
-    views = [PluginView(**asdict(_facts(plugin, project)), tools=plugin.code) for plugin in plugins.found]
-    return PluginList(views, _failures(plugins.failed)), plugins.problems
+    views = [PluginView(**asdict(_facts(plugin, project)), tools=plugin.code) for plugin in plugins.usable]
+    return PluginList(views, list(plugins.failed)), plugins.problems
 
 
 def check_plugins(cwd: Path, name: str | None = None, *, trust: bool = False) -> CheckedPlugins:
@@ -92,16 +86,12 @@ def check_plugins(cwd: Path, name: str | None = None, *, trust: bool = False) ->
     project = open_project(cwd, trust=trust)
     plugins = project.part(PluginExtensions).plugins
     if name is None:
-        return CheckedPlugins([_check(plugin, project) for plugin in plugins.found], _failures(plugins.failed))
+        return CheckedPlugins([_check(plugin, project) for plugin in plugins.usable], list(plugins.failed))
     plugin = plugins.find(name)
     if plugin is None:
-        names = ", ".join(each.name for each in plugins.found) or "none"
+        names = ", ".join(each.name for each in plugins.usable) or "none"
         raise UsageError(f"There is no plugin '{name}'.", remedy=f"Plugins here: {names}.")
     return CheckedPlugins([_check(plugin, project)], [])
-
-
-def _failures(failed: Iterable[FailedPlugin]) -> list[FailedPluginView]:
-    return [FailedPluginView(plugin.where, plugin.reason) for plugin in failed]
 
 
 def _facts(plugin: Plugin, project: Project) -> PluginFacts:

@@ -60,9 +60,9 @@ class Project:
         """The only plugin there is, without a fault."""
         found = self.plugins
         assert found.problems == ()
-        (plugin,) = found.found
+        (plugin,) = found.usable
         return plugin
 
     def load(self, seconds: float = 20) -> PluginTools:
-        (plugin,) = self.plugins.found
+        (plugin,) = self.plugins.usable
         return load_tools(plugin, seconds)

@@ -64,9 +64,9 @@ def test_a_bad_manifest_is_reported_and_the_others_work(project, text):
     project.write("bad/agents/a.md")
     project.write("good/agents/b.md")
     found = project.plugins
-    assert [plugin.name for plugin in found.found] == ["good"]
+    assert [plugin.name for plugin in found.usable] == ["good"]
     (failed,) = found.failed
-    assert failed.where.endswith("bad")
+    assert failed.path.endswith("bad")
     assert failed.reason
 
 
@@ -86,7 +86,7 @@ def test_a_bad_manifest_is_reported_and_the_others_work(project, text):
 def test_a_bad_field_falls_alone_and_is_named(project, field, value, says):
     project.write("kit/plugin.json", {"name": "kit", "description": "Fine.", field: value})
     project.write("kit/bad-name.py")
-    (plugin,) = project.plugins.found
+    (plugin,) = project.plugins.usable
     assert plugin.description == "Fine."
     (problem,) = plugin.problems
     assert field in problem or "bad-name" in problem
@@ -98,7 +98,7 @@ def test_a_link_out_of_the_plugin_is_not_followed_by_its_manifest(project, tmp_p
     secret.mkdir()
     project.write("kit/plugin.json", {"name": "kit", "agents": "./link"})
     os.symlink(secret, project.cwd / ".retinue/plugins/kit/link")
-    (plugin,) = project.plugins.found
+    (plugin,) = project.plugins.usable
     assert plugin.agents == ()
     assert "leads out" in plugin.problems[0]
 
@@ -107,7 +107,7 @@ def test_of_two_with_one_name_the_users_own_counts(project):
     project.write("kit/agents/a.md")
     own = project.write("kit/agents/a.md", user=True)
     found = project.plugins
-    assert [plugin.where for plugin in found.found] == [str(own.parent.parent)]
+    assert [plugin.where for plugin in found.usable] == [str(own.parent.parent)]
     assert "another plugin is called 'kit'" in found.failed[0].reason
 
 
@@ -126,7 +126,7 @@ def test_folders_that_are_no_plugins_are_named_and_hidden_ones_not(project):
     project.write("__pycache__/agents/a.md")
     project.write("empty/readme.txt")
     found = project.plugins
-    assert found.found == ()
+    assert found.usable == ()
     assert "nothing that a plugin can bring" in found.failed[0].reason
 
 
@@ -141,7 +141,7 @@ def test_settings_list_further_plugins_and_switch_some_off(project):
     said = {"plugins": ["lib/one.py"], "disabledPlugins": ["NOISE", "guard", "two"]}
     (project.cwd / ".retinue" / "settings.json").write_text(json.dumps(said))
     found = project.plugins
-    assert [(plugin.name, plugin.provenance == "person") for plugin in found.found] == [
+    assert [(plugin.name, plugin.provenance == "person") for plugin in found.usable] == [
         ("guard", True),
         ("two", True),
         ("one", False),

@@ -113,7 +113,7 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
     file = project.write("kit/tools.py", code, user=True)
     opened = project.project()
     extensions = opened.part(PluginExtensions)
-    loader, plugins = opened.part(PluginLoader), [(each, each.names) for each in extensions.plugins.found]
+    loader, plugins = opened.part(PluginLoader), [(each, each.names) for each in extensions.plugins.usable]
     spec = AgentSpec(name="a")
     made = await asyncio.gather(*(loader.load(plugins, spec, []) for _ in range(20)))
     assert all(list(tools) == ["forecast"] for _, tools in made)
@@ -129,7 +129,7 @@ async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
         project.write(f"{name}/tools.py", TOOL.replace("sunny", name), user=True)
     opened = project.project()
     notes: list[str] = []
-    plugins = [(each, each.names) for each in opened.part(PluginExtensions).plugins.found]
+    plugins = [(each, each.names) for each in opened.part(PluginExtensions).plugins.usable]
     _, made = await opened.part(PluginLoader).load(plugins, AgentSpec(name="x"), notes)
     assert made["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]

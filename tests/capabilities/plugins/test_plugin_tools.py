@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from retinue.capabilities.plugins.load import UnboundError, content_digest, load_tools
+from retinue.capabilities.plugins.load import NoDigestError, content_digest, load_tools
 from tests.capabilities.plugins.plugin_project import TOOL
 
 
@@ -38,7 +38,7 @@ def test_modules_of_a_folder_import_each_other_relatively(project):
 def test_one_that_breaks_on_import_is_a_sentence_and_no_other_plugin_suffers(project, code, says):
     project.write("bad/tools.py", code)
     project.write("good/tools.py", TOOL)
-    bad, good = project.plugins.found
+    bad, good = project.plugins.usable
     loaded = load_tools(bad, 0.2)
     assert loaded.tools == {}
     assert says in loaded.problems[0]
@@ -93,7 +93,7 @@ def test_what_leads_out_of_the_folder_cannot_be_consented_to(project, tmp_path):
     root = project.write("kit/tools.py", TOOL).parent
     (tmp_path / "outside.py").write_text("x = 1")
     (root / "link.py").symlink_to(tmp_path / "outside.py")
-    with pytest.raises(UnboundError, match="leads out"):
+    with pytest.raises(NoDigestError, match="leads out"):
         content_digest(root)
     (root / "link.py").unlink()
     (root / "inside.py").symlink_to(root / "tools.py")
@@ -136,9 +136,9 @@ opened = open_project(Path({str(project.cwd)!r}), environment={environment!r})
 found = opened.part(PluginExtensions).plugins
 names = [entry.qualified_name for entry in opened.catalog().entries if entry.source == "plugin"]
 before = "acme_weather" in sys.modules
-loaded = [load_tools(plugin, 20) for plugin in found.found if plugin.name in ("weather", "broken")]
+loaded = [load_tools(plugin, 20) for plugin in found.usable if plugin.name in ("weather", "broken")]
 print(json.dumps({{
-    "plugins": [[p.name, p.version, p.provenance, sorted(p.names)] for p in found.found if "acme" in p.where],
+    "plugins": [[p.name, p.version, p.provenance, sorted(p.names)] for p in found.usable if "acme" in p.where],
     "failed": [f.reason for f in found.failed], "agents": names, "before": before,
     "tools": [sorted(each.tools) for each in loaded], "problems": [list(each.problems) for each in loaded],
 }}))
@@ -185,7 +185,7 @@ def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_
     home = project.home / ".retinue"
 
     def names():
-        packages._known.clear()  # as a new process
+        packages._entry_points.clear()  # as a new process
         return [point.name for point in packages.entry_points(home, project.cwd)]
 
     assert names() == ["one"]

@@ -1,7 +1,7 @@
 """Plugins: packages and folders that bring agents, skills, hooks, tools and servers.
 
-Agents and skills of a plugin are texts and need no consent, like those of a project. Its tools, hooks and servers
-need it, unless only the user can have installed the plugin, and consent is for exactly its present content.
+Agents and skills of a plugin are texts and need no consent, like those of a project. Its tools, hooks and servers need
+consent to exactly its present content, unless only the user can have installed the plugin.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ else:
     _load = LazyModule("retinue.capabilities.plugins.load")
     _tools = LazyModule("retinue.capabilities.plugins.tools")
 
-ROOTS = ("CLAUDE_PLUGIN_ROOT", "RETINUE_PLUGIN_ROOT")
-"""The names that a plugin's hooks and servers have for its folder."""
+ROOT_VARIABLES = ("CLAUDE_PLUGIN_ROOT", "RETINUE_PLUGIN_ROOT")
+"""The variables with the folder of a plugin, for its hooks and servers."""
 
 
 class PluginsCapability(Capability):
@@ -44,13 +44,13 @@ class PluginsCapability(Capability):
             plan.notes += extensions.notes()
         tools = plan.spec.tools
         named = tools.selectors or tools.exclude_extensions or tools.extensions is not None
-        if not plan.spec.isolated and (extensions.plugins.found or named):
+        if not plan.spec.isolated and (extensions.plugins.usable or named):
             await _tools.offer_tools(plan)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
         """Return the plugins of the project, and those that its agents bring by path."""
         extensions = project.part(PluginExtensions)
-        plugins = {plugin.path: plugin for plugin in extensions.plugins.found}
+        plugins = {plugin.path: plugin for plugin in extensions.plugins.usable}
         for entry in project.catalog().winners:
             for plugin in _tools.read_own(entry.spec, project):
                 if isinstance(plugin, Plugin):
@@ -64,8 +64,8 @@ def plugin_extensions(project: Project) -> Extensions:
 
 
 def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -> Plugins:
-    """Return the plugins of a project. `loaded` are the settings as seen from `cwd`. Lists of several files add
-    up: the list of a project does not replace that of the user."""
+    """Return the plugins of a project. `loaded` are the settings as seen from `cwd`. The lists of several files are
+    combined: the list of a project does not replace that of the user."""
     listed: list[tuple[Path, bool]] = []
     disabled: list[tuple[str, bool]] = []
     for layer in loaded.layers:
@@ -77,7 +77,7 @@ def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -
 
 
 def _base(layer: Read, cwd: Path, environment: Mapping[str, str]) -> Path:
-    """Return the folder to which relative paths of a layer are relative: the one whose settings it has."""
+    """Return the base folder for relative paths in the settings of a layer."""
     match layer.origin.layer:
         case "user":
             return retinue_home(environment)
@@ -88,8 +88,8 @@ def _base(layer: Read, cwd: Path, environment: Mapping[str, str]) -> Path:
 
 
 class PluginExtensions(Extensions):
-    """One per process and project. Folders are looked at again in every round of the event loop;
-    what has not changed costs a few calls of `stat`."""
+    """The plugins of one project in this process. Folders are checked again in every round of the event loop; unchanged
+    ones cost a few calls of `stat`."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -111,15 +111,15 @@ class PluginExtensions(Extensions):
     @property
     def skills(self) -> tuple[tuple[str, Path], ...]:
         """Folders of skills, each under the name of its plugin."""
-        return tuple((plugin.name, folder) for plugin in self.plugins.found for folder in plugin.skills)
+        return tuple((plugin.name, folder) for plugin in self.plugins.usable for folder in plugin.skills)
 
     def why_not(self, plugin: Plugin) -> str | None:
-        """Return why the code, hooks and servers of a plugin have no effect; None if they have."""
+        """Return why the code, hooks and servers of a plugin have no effect; None if they are in effect."""
         if plugin.provenance == "person" or not plugin.rights or self._project.trust.everything:
             return None
         round_, key = self._project.round, ("plugin", plugin.path)
         objection: str | None = round_.get(key)
-        # An empty text is kept as well: it means that there is consent.
+        # An empty text, which means consent, is cached as well.
         if objection is None:
             objection = round_.keep(key, self._find_objection(plugin))
         return objection or None
@@ -131,18 +131,18 @@ class PluginExtensions(Extensions):
             for right in plugin.rights:
                 if not trust.permits(right, plugin.provenance, path, content):
                     return f"it is not trusted. {trust.remedy(right, path)}"
-        except _load.UnboundError as error:
-            return f"nobody can consent to it: {error}"
+        except _load.NoDigestError as error:
+            return f"consent to it is not possible: {error}"
         return ""
 
     def notes(self) -> list[str]:
-        """Return the notes of a run that a person starts: plugins that are broken, or without effect."""
+        """Return notes for a run that a person starts: problems of plugins, and parts without effect."""
         notes = list(self.plugins.problems)
-        for plugin in self.plugins.found:
+        for plugin in self.plugins.usable:
             why = self.why_not(plugin)
             if why is not None:
                 parts = {"tools": plugin.code, "hooks": plugin.hooks, "servers": plugin.servers}
-                lost = ", ".join(name for name, part in parts.items() if part)
+                lost = ", ".join(name for name, content in parts.items() if content)
                 notes.append(f"Plugin '{plugin.name}' runs without its {lost}: {why}")
         return notes
 
@@ -150,19 +150,19 @@ class PluginExtensions(Extensions):
 
     @property
     def has_code(self) -> bool:
-        return any(plugin.code for plugin in self.plugins.found)
+        return any(plugin.code for plugin in self.plugins.usable)
 
     @property
     def has_hooks(self) -> bool:
-        return any(plugin.hooks for plugin in self.plugins.found)
+        return any(plugin.hooks for plugin in self.plugins.usable)
 
     @property
     def has_servers(self) -> bool:
-        return any(plugin.servers for plugin in self.plugins.found)
+        return any(plugin.servers for plugin in self.plugins.usable)
 
     def hooks(self) -> list[ExtensionHooks]:
         tables: list[ExtensionHooks] = []
-        for plugin in self.plugins.found:
+        for plugin in self.plugins.usable:
             if not plugin.hooks or self.why_not(plugin) is not None:
                 continue
             roots = self._roots(plugin)
@@ -171,11 +171,11 @@ class PluginExtensions(Extensions):
         return tables
 
     def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return tables of servers for `configured_servers`, each with what brought it. A plugin that
-        comes first has the name."""
+        """Return tables of servers for `configured_servers`, each with its source. Of two servers with one name, that
+        of the first plugin is used."""
         tables: list[tuple[str, Mapping[str, Any]]] = []
-        # Of two servers with one name that of the later table is used, and the first plugin is to win.
-        for plugin in reversed(self.plugins.found):
+        # `configured_servers` uses the later of two tables, so the first plugin comes last.
+        for plugin in reversed(self.plugins.usable):
             if plugin.servers and self.why_not(plugin) is None:
                 roots = self._roots(plugin)
                 for table in plugin.servers:
@@ -184,13 +184,13 @@ class PluginExtensions(Extensions):
         return tables
 
     def with_servers(self, spec: AgentSpec) -> AgentSpec:
-        """Return a spec whose extensions name the servers of the plugins that they name."""
+        """Return the spec with the servers of each named plugin added to the extensions that it names."""
         tools, extensions = spec.tools, spec.tools.extensions
         listed = isinstance(extensions, tuple) and bool(extensions)
         if not (listed or tools.exclude_extensions or tools.selectors) or not self.has_servers:
             return spec
         servers_of: dict[str, list[str]] = {}
-        for plugin in self.plugins.found:
+        for plugin in self.plugins.usable:
             servers_of |= dict.fromkeys(plugin.names, sorted(plugin.server_names))
 
         def add_servers(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -207,22 +207,22 @@ class PluginExtensions(Extensions):
         return replace(spec, tools=wider)
 
     def _roots(self, plugin: Plugin) -> dict[str, str]:
-        """Return the variables that programs of a plugin find in their environment. Python among them keeps its caches
-        elsewhere: those in the folder are not part of what was consented to."""
+        """Return the variables for the programs of a plugin. Python writes its caches to another folder, because
+        consent does not cover caches in the plugin's folder."""
         caches = cache_folder(self._project.environment) / "python"
-        return {**dict.fromkeys(ROOTS, str(plugin.path)), "PYTHONPYCACHEPREFIX": str(caches)}
+        return {**dict.fromkeys(ROOT_VARIABLES, str(plugin.path)), "PYTHONPYCACHEPREFIX": str(caches)}
 
 
 def _complete(raw: Any, plugin: Plugin, variables: Mapping[str, str]) -> Any:
-    """Return the configuration of a server with `variables` filled in and, for a program, in its environment. What a
-    server of a project claims of its tools is not believed, consented to or not."""
+    """Return the configuration of a server with `variables` filled in and, for a program, in its environment. The
+    annotations of a project's server are never trusted."""
     raw = _fill_in(raw, variables)
     if not isinstance(raw, dict):
         return raw
     if plugin.provenance != "person":
         raw.pop("trustAnnotations", None)
     env = raw.get("env") or {}
-    # Anything else is reported when the server's configuration is read.
+    # Other forms are reported when the server's configuration is read.
     if "command" in raw and isinstance(env, Mapping):
         raw["env"] = {**variables, **env}
     return raw

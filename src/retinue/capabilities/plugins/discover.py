@@ -1,4 +1,4 @@
-"""Which plugins there are, in the user's folder, settings, installed packages and the project, and the parts of each.
+"""Discovery of plugins in the user's folder, settings, installed packages and the project, and the parts of each.
 
 The layout of a plugin is Claude Code's, with `tools` added:
 
@@ -7,12 +7,12 @@ The layout of a plugin is Claude Code's, with `tools` added:
     hooks/hooks.json  .mcp.json  hooks and MCP servers, which run programs
     tools.py  tools/*.py         Python functions with @tool
 
-Without a manifest the folder's name is the plugin's. Nothing is imported or run here. A manifest
-that is not a JSON object fails the plugin; a wrong field is dropped alone.
+Without a manifest the plugin has the name of its folder. Nothing is imported or run here. A manifest that is not a JSON
+object fails the plugin; a wrong field is ignored.
 
-Packages name their plugins by entry points of the group `retinue.plugins`. These are read from the files beside the
-packages and not through `importlib.metadata`, which takes longer to import than a run takes to start. The entry points
-of a folder of `sys.path` are remembered until the folder changes, by this process and, in a file, by later ones.
+Packages declare their plugins as entry points of the group `retinue.plugins`. These are read from the metadata files of
+the packages directly, because importing `importlib.metadata` takes longer than the start of a run. The entry points of
+each folder of `sys.path` are cached, in this process and in a file, until the folder changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.files import read_file
@@ -36,20 +36,20 @@ from retinue.settings.places import private_folder, repository_root, retinue_hom
 from retinue.tools.safe_dir import replace_entry
 
 Origin = Literal["user", "setting", "package", "project", "agent"]
-"""Who brought it: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the
-project's .retinue/plugins, or an agent's file by path."""
+"""The source of a plugin: RETINUE_HOME/plugins, the setting `plugins`, an installed Python package, the project's
+.retinue/plugins, or a path in an agent's file."""
 
 
 class PluginTable(Struct, frozen=True):
-    """A part of a plugin that is data: hooks or servers, and the file they are from."""
+    """A table of hooks or servers of a plugin, and the file that contains it."""
 
     path: Path
     value: Mapping[str, Any]
 
 
 class Plugin(Struct, frozen=True):
-    """`root` is its folder; None for one that is a single file or module. `code` are the modules
-    that hold its tools: names below `root`, the one file, or the value of an entry point."""
+    """A plugin. `root` is its folder; None for a single file or module. `code` are the modules with its tools: names
+    below `root`, the single file, or the value of an entry point."""
 
     name: str
     origin: Origin
@@ -61,7 +61,7 @@ class Plugin(Struct, frozen=True):
     version: str = ""
     description: str = ""
     aliases: tuple[str, ...] = ()
-    """Further names by which agent files may mean it: of its folder, its manifest, its package."""
+    """Other names that agent files may use: of its folder, its manifest, its package."""
     agents: tuple[Path, ...] = ()
     skills: tuple[Path, ...] = ()
     hooks: tuple[PluginTable, ...] = ()
@@ -71,22 +71,22 @@ class Plugin(Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """How it is called, in lower case: names of extensions match in any case."""
+        """All its names, in lower case: names of extensions match in any case."""
         return frozenset(name.lower() for name in (self.name, *self.aliases) if name)
 
     @property
     def rights(self) -> tuple[Right, ...]:
-        """The rights it needs for all that it brings; none for one that has only texts."""
+        """The rights that its parts need; none for a plugin with texts only."""
         parts: tuple[tuple[Right, object], ...] = (
             ("extensions", self.code),
             ("hooks", self.hooks),
             ("servers", self.servers),
         )
-        return tuple(right for right, part in parts if part)
+        return tuple(right for right, content in parts if content)
 
     @property
     def path(self) -> Path:
-        """What consent to it is about."""
+        """The folder or file that consent applies to."""
         return self.root or self.file or Path(self.where)
 
     @property
@@ -95,46 +95,46 @@ class Plugin(Struct, frozen=True):
 
 
 class FailedPlugin(Struct, frozen=True):
-    """A plugin that cannot be used at all, and why. The others are not affected."""
+    """A plugin that cannot be used, and the reason."""
 
-    where: str
+    path: str
     reason: str
 
 
 class Plugins(Struct, frozen=True):
-    """All plugins of a project, the user's own first: of two with one name the first counts, so
-    that no project takes the place of what the user has installed."""
+    """All plugins of a project, the user's own first. Of two with one name the first is used, so that a project cannot
+    replace a plugin of the user."""
 
-    found: tuple[Plugin, ...] = ()
-    failed: tuple[FailedPlugin, ...] = field(default=())
+    usable: tuple[Plugin, ...] = ()
+    failed: tuple[FailedPlugin, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Everything that is wrong, one line each."""
-        lines = [f"Plugin {each.where} is left out: {each.reason}" for each in self.failed]
-        for plugin in self.found:
+        """All problems, one line each."""
+        lines = [f"Plugin {plugin.path} is left out: {plugin.reason}" for plugin in self.failed]
+        for plugin in self.usable:
             lines += [f"Plugin '{plugin.name}': {text}" for text in plugin.problems]
         return tuple(lines)
 
     @property
     def agents(self) -> tuple[tuple[str, Path], ...]:
         """Folders of agents, each under the name of its plugin."""
-        return tuple((plugin.name, folder) for plugin in self.found for folder in plugin.agents)
+        return tuple((plugin.name, folder) for plugin in self.usable for folder in plugin.agents)
 
     @property
     def brought(self) -> Plugins:
-        """Only what a project brings."""
-        return Plugins(tuple(plugin for plugin in self.found if plugin.provenance != "person"))
+        """Only the plugins of a project."""
+        return Plugins(tuple(plugin for plugin in self.usable if plugin.provenance != "person"))
 
     def find(self, name: str) -> Plugin | None:
-        for plugin in self.found:
+        for plugin in self.usable:
             if name.lower() in plugin.names:
                 return plugin
         return None
 
 
-GROUP = "retinue.plugins"
-_MARK = GROUP.encode()
+ENTRY_POINT_GROUP = "retinue.plugins"
+_GROUP_BYTES = ENTRY_POINT_GROUP.encode()
 _DISTRIBUTION = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)?.*\.(?:dist|egg)-info")
 
 
@@ -145,21 +145,21 @@ class EntryPoint(NamedTuple):
     version: str
 
 
-_Known = dict[str, tuple[int, tuple[EntryPoint, ...]]]
-_known: _Known = {}
+_EntryPointCache = dict[str, tuple[int, tuple[EntryPoint, ...]]]
+_entry_points: _EntryPointCache = {}
 """The entry points of each folder, with the time of its last change."""
 
 
 def entry_points(home: Path, project: Path) -> list[EntryPoint]:
-    """Return those of our group on `sys.path`; of two with one name the first on the path wins. They
-    are remembered below `home`, if that exists. The folder one works in is left out: Python
-    may have put it there unasked (`python -m`), and nobody has installed its files."""
+    """Return the entry points of our group on `sys.path`; of two with one name the first is used. They are cached below
+    `home`, if that exists. The working directory is skipped: Python may have added it (`python -m`), and its files are
+    not installed."""
     here = {"", os.curdir, str(project)}
-    # The folder this was started in may be gone.
+    # The working directory may have been deleted.
     with suppress(FileNotFoundError):
         here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
     file = home / "cache" / "entry-points.json"
-    remembered: _Known | None = None
+    cached: _EntryPointCache | None = None
     is_new = False
     points: dict[str, EntryPoint] = {}
     for folder in dict.fromkeys(sys.path):
@@ -168,30 +168,30 @@ def entry_points(home: Path, project: Path) -> list[EntryPoint]:
             if folder in here:
                 continue
             changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 (asked for every folder at every launch)
-            if _known.get(folder, (0,))[0] != changed:
-                if remembered is None:
-                    remembered = _remembered(file)
-                if remembered.get(folder, (0,))[0] != changed:
-                    remembered[folder], is_new = (changed, tuple(_read(folder))), True
-                _known[folder] = remembered[folder]
-            for point in _known[folder][1]:
+            if _entry_points.get(folder, (0,))[0] != changed:
+                if cached is None:
+                    cached = _read_cache(file)
+                if cached.get(folder, (0,))[0] != changed:
+                    cached[folder], is_new = (changed, tuple(_read_entry_points(folder))), True
+                _entry_points[folder] = cached[folder]
+            for point in _entry_points[folder][1]:
                 points.setdefault(point.name, point)
-    if remembered is not None and is_new and home.is_dir():
-        present = {folder: known for folder, known in remembered.items() if os.path.isdir(folder)}  # noqa: PTH112
+    if cached is not None and is_new and home.is_dir():
+        present = {folder: entry for folder, entry in cached.items() if os.path.isdir(folder)}  # noqa: PTH112
         with suppress(OSError):
             replace_entry(None, str(private_folder(file.parent) / file.name), msgspec.json.encode(present), 0o600)
     return list(points.values())
 
 
-def _remembered(file: Path) -> _Known:
+def _read_cache(file: Path) -> _EntryPointCache:
     try:
-        return msgspec.convert(read_object(file).data, _Known)
+        return msgspec.convert(read_object(file).data, _EntryPointCache)
     except msgspec.ValidationError:
-        # The file is a cache that anybody may have changed.
+        # The file is a cache and may be damaged.
         return {}
 
 
-def _read(folder: str) -> Iterator[EntryPoint]:
+def _read_entry_points(folder: str) -> Iterator[EntryPoint]:
     for name in sorted(os.listdir(folder)):  # noqa: PTH208 (asked for every folder of `sys.path`)
         if not name.endswith((".dist-info", ".egg-info")):
             continue
@@ -200,7 +200,7 @@ def _read(folder: str) -> Iterator[EntryPoint]:
         except OSError:
             continue
         match = _DISTRIBUTION.fullmatch(name)
-        if _MARK in text and match is not None:
+        if _GROUP_BYTES in text and match is not None:
             distribution = match["name"].replace("_", "-")
             yield from _parse_entry_points(text.decode(errors="replace"), distribution, match["version"] or "")
 
@@ -209,18 +209,18 @@ def _parse_entry_points(text: str, distribution: str, version: str) -> Iterator[
     ours = False
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
-            ours = line == f"[{GROUP}]"
+            ours = line == f"[{ENTRY_POINT_GROUP}]"
         elif ours and "=" in line and not line.startswith(("#", ";")):
             name, _, value = line.partition("=")
             yield EntryPoint(name.strip(), value.partition("[")[0].strip(), distribution, version)
 
 
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
+_MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY_VALUE = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?")
-_SHOWN = 300
+_MAX_MANIFEST_TEXT = 300
 
 
 def read_folder(
@@ -233,13 +233,15 @@ def read_folder(
     entry: str = "",
 ) -> Plugin | FailedPlugin:
     """Read the plugin in a folder. `name` is the name of its entry point, where it has one."""
-    folder = _Folder(root)
+    folder = _FolderReader(root)
     if folder.reason:
         return FailedPlugin(str(root), folder.reason)
-    # The folder's name serves without characters that a name cannot hold.
-    name = name or folder.text("name") or _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
-    if not _NAME.fullmatch(name):
-        return FailedPlugin(str(root), f"'{name[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'")
+    # Without a name, the folder's name is used, without characters that a name cannot contain.
+    name = name or folder.text("name") or _UNSAFE_CHARACTERS.sub("-", root.name).strip("-._")[:64] or "plugin"
+    if not _PLUGIN_NAME.fullmatch(name):
+        return FailedPlugin(
+            str(root), f"'{name[:80]}' is not a name for a plugin: use letters, digits, '.', '_' and '-'"
+        )
     also = dict.fromkeys((folder.text("name"), root.name, *aliases))
     also.pop(name, None)
     plugin = Plugin(
@@ -265,16 +267,16 @@ def read_folder(
 
 
 def read_entry_file(path: Path, origin: Origin, *, provenance: Provenance) -> Plugin | FailedPlugin:
-    """Read a single Python file as a plugin: its name is the file's."""
+    """Read a single Python file as a plugin, named after the file."""
     if path.suffix != ".py":
-        return FailedPlugin(str(path), "it is no Python file: plugins are folders or .py files")
-    if not _MODULE.fullmatch(path.stem.replace("-", "_")):
+        return FailedPlugin(str(path), "it is not a Python file: plugins are folders or .py files")
+    if not _MODULE_NAME.fullmatch(path.stem.replace("-", "_")):
         return FailedPlugin(str(path), "its name cannot be imported: use letters, digits, '_' and '-'")
     return Plugin(path.stem, origin, str(path), provenance, file=path, code=(path.stem,))
 
 
-class _Folder:
-    """Reads one folder; `reason` says why it is no plugin, `problems` what was left out."""
+class _FolderReader:
+    """Reads one folder. `reason` says why it is not a plugin, `problems` which parts were ignored."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -295,7 +297,7 @@ class _Folder:
     def text(self, key: str) -> str:
         value = self.manifest.get(key, "")
         if isinstance(value, str):
-            return " ".join(value.split())[:_SHOWN]
+            return " ".join(value.split())[:_MAX_MANIFEST_TEXT]
         self.problems.append(f"'{key}' in its manifest must be a text; it is ignored")
         return ""
 
@@ -311,10 +313,10 @@ class _Folder:
         return path.exists()
 
     def tables(self, key: str, usual: str, inner: str) -> tuple[PluginTable, ...]:
-        """Return tables of the usual file, of files the manifest names, and of the manifest itself."""
+        """Return the tables of the manifest, of the usual file, and of files that the manifest names."""
         value, tables = self.manifest.get(key), []
         if isinstance(value, Mapping):
-            if table := _inner(value, inner):
+            if table := _unwrap_table(value, inner):
                 tables.append(PluginTable(self._root, table))
             value = None
         for path in dict.fromkeys([self._root / usual, *self._paths(key, value)]):
@@ -327,12 +329,12 @@ class _Folder:
                 self.problems.append(f"{path.relative_to(self._root)} {read.problem}; it is ignored")
             elif not isinstance(read.data.get(inner, {}), Mapping):
                 self.problems.append(f"'{inner}' in {path.relative_to(self._root)} must be an object; it is ignored")
-            elif table := _inner(read.data, inner):
+            elif table := _unwrap_table(read.data, inner):
                 tables.append(PluginTable(path, table))
         return tuple(tables)
 
     def modules(self) -> tuple[str, ...]:
-        """Return the modules that hold tools, as names below the folder."""
+        """Return the modules with tools, as names below the folder."""
         paths = [self._root / "tools.py", *sorted((self._root / "tools").glob("*.py"))]
         paths += self._paths("tools", self.manifest.get("tools"))
         names: dict[str, None] = {}
@@ -340,7 +342,7 @@ class _Folder:
             if not path.is_file() or path.name.startswith("_"):
                 continue
             parts = path.relative_to(self._root).with_suffix("").parts
-            if path.suffix == ".py" and all(map(_MODULE.fullmatch, parts)):
+            if path.suffix == ".py" and all(map(_MODULE_NAME.fullmatch, parts)):
                 names[".".join(parts)] = None
             else:
                 self.problems.append(f"{path.relative_to(self._root)} cannot be imported: rename it")
@@ -355,12 +357,12 @@ class _Folder:
             self.problems.append(f"'{key}' in its manifest must be a path or a list of paths; it is ignored")
             return []
         base, inside = self._root.resolve(), []
-        for each in listed:
-            path = self._root / each.removeprefix("./")
+        for text in listed:
+            path = self._root / text.removeprefix("./")
             if path.resolve() != base and base in path.resolve().parents:
                 inside.append(path)
             else:
-                self.problems.append(f"'{key}' in its manifest leads out of the plugin ({each[:80]}); it is ignored")
+                self.problems.append(f"'{key}' in its manifest leads out of the plugin ({text[:80]}); it is ignored")
         return inside
 
 
@@ -368,8 +370,8 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
-def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a table. Both forms are in use: the table itself, and an object that holds it under its name."""
+def _unwrap_table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a table. Two forms are in use: the table itself, and an object with the table under its name."""
     table = data.get(key)
     if isinstance(table, Mapping):
         return table
@@ -377,17 +379,17 @@ def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {name: value for name, value in data.items() if isinstance(value, (Mapping, list))}
 
 
-FOLDER = "plugins"
+PLUGIN_FOLDER = "plugins"
 
 
 def plugin_folders(cwd: Path, environment: Mapping[str, str]) -> list[Path]:
     """Return the folder for the user's own plugins, and then those of the project, which exist."""
-    own = retinue_home(environment) / FOLDER
+    own = retinue_home(environment) / PLUGIN_FOLDER
     folders = [own]
     top = repository_root(cwd) or cwd
     for level in (cwd, *cwd.parents):
-        folder = level / ".retinue" / FOLDER
-        # In the user's home folder both are one, and personal.
+        folder = level / ".retinue" / PLUGIN_FOLDER
+        # In the user's home folder both are the same, and personal.
         if folder.is_dir() and not (own.is_dir() and folder.samefile(own)):
             folders.append(folder)
         if level == top:
@@ -402,8 +404,8 @@ def find_plugins(
     listed: Iterable[tuple[Path, bool]] = (),
     disabled: Iterable[tuple[str, bool]] = (),
 ) -> Plugins:
-    """Find all plugins. `listed` are paths of the settings, `disabled` names of plugins to leave out; each with
-    whether the user said so."""
+    """Find all plugins. `listed` are paths from settings and `disabled` names of plugins to skip; the flag tells
+    whether the settings are the user's own."""
     plugins: dict[str, Plugin] = {}
     failed: list[FailedPlugin] = []
     off = [(name.lower(), own) for name, own in disabled]
@@ -411,13 +413,13 @@ def find_plugins(
         if isinstance(plugin, FailedPlugin):
             failed.append(plugin)
             continue
-        # A project switches off only what a project brings: it must not take away what guards the user.
+        # A project can disable only plugins of a project: the others may guard the user.
         if any(name in plugin.names and (own or plugin.provenance != "person") for name, own in off):
             continue
-        twin = plugins.setdefault(plugin.name.lower(), plugin)
-        # A plugin that is found twice, by a setting and in a folder, is no problem.
-        if twin.where != plugin.where:
-            failed.append(FailedPlugin(plugin.where, f"another plugin is called '{plugin.name}', too: {twin.where}"))
+        first = plugins.setdefault(plugin.name.lower(), plugin)
+        # The same plugin may be found twice, by a setting and in a folder.
+        if first.where != plugin.where:
+            failed.append(FailedPlugin(plugin.where, f"another plugin has the name '{plugin.name}': {first.where}"))
     return Plugins(tuple(plugins.values()), tuple(failed))
 
 
@@ -466,10 +468,10 @@ def _read_inside(folder: Path, origin: Origin, *, provenance: Provenance) -> Ite
 
 
 def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
-    """Return the plugin behind an entry point, as far as its files tell."""
+    """Return the plugin of an entry point, from its files alone."""
     where = f"{point.distribution} ({point.name} = {point.value})"
     if not _ENTRY_VALUE.fullmatch(point.value):
-        return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
+        return FailedPlugin(where, f"'{point.value[:80]}' is neither a module nor an object of one")
     module, _, _ = point.value.partition(":")
     folder = _find_folder(module)
     aliases = (point.distribution,)
@@ -493,15 +495,15 @@ def _read_package(point: EntryPoint) -> Plugin | FailedPlugin:
 
 
 def _find_folder(module: str) -> Path | None:
-    """Return the folder of a package, found without importing it; None for a plain module or nothing."""
+    """Return the folder of a package without importing it; None if it is not a package."""
     import importlib.util
 
-    first, *rest = module.split(".")
+    package, *below = module.split(".")
     try:
-        spec = importlib.util.find_spec(first)
+        spec = importlib.util.find_spec(package)
     except (ImportError, ValueError, AttributeError):
         return None
     if spec is None or not spec.submodule_search_locations:
         return None
-    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*rest)
+    folder = Path(next(iter(spec.submodule_search_locations))).joinpath(*below)
     return folder if folder.is_dir() else None

@@ -1,8 +1,8 @@
 """The tools of a plugin: its modules are imported when the first run of a process needs them.
 
-An import happens in a thread of its own and in bounded time. Whatever it does (raise, exit, hang)
-is a sentence about that plugin, and every other one works. Modules of a folder are compiled from
-their text, never from a cache, and import each other relatively (`from . import helper`).
+An import runs in a separate thread, in bounded time. If it raises, exits or hangs, that is reported as a problem of the
+plugin, and the others work. Modules of a folder are compiled from their source, never from a cache, and import each
+other relatively (`from . import helper`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from retinue.core.tool_names import ALIASES
 from retinue.guard.trust import TrustSubject, describe_program, settings_subject
 
 IMPORT_SECONDS = 10.0
-_PACKAGE = "retinue_plugin_"
+_PACKAGE_PREFIX = "retinue_plugin_"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EFFECTS = frozenset(get_args(EffectKind))
-_roots: dict[str, Plugin] = {}
+_plugin_by_package: dict[str, Plugin] = {}
 
 
 class PluginTools(Struct, frozen=True):
-    """The tools of one plugin by name, and what is wrong with it."""
+    """The tools of one plugin by name, and its problems."""
 
     plugin: Plugin
     tools: Mapping[str, Tool]
@@ -52,8 +52,8 @@ class PluginTools(Struct, frozen=True):
 
 
 def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
-    """Import what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
-    Never raises for what the plugin does."""
+    """Import the tools of a plugin, waiting at most `seconds`. Blocks: call it in a thread. Never raises for an error
+    of the plugin."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
     if not plugin.entry:
@@ -76,8 +76,8 @@ def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
 
 
 def _run_bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool], str]:
-    """Return what `work` returns, or why it returns nothing. A thread that hangs is left behind: it keeps
-    nothing from ending."""
+    """Return the result of `work`, or a problem. A thread that hangs is abandoned; it does not keep the process
+    alive."""
     done: list[tuple[list[Tool], str]] = []
 
     def target() -> None:
@@ -93,7 +93,7 @@ def _run_bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[T
 
 
 def _describe(error: BaseException) -> str:
-    """Return the last line of what went wrong, with its line in the plugin."""
+    """Return the error on one line, with its position in the plugin."""
     text = " ".join(str(error).split())[:300]
     if text:
         text = f": {text}"
@@ -101,7 +101,7 @@ def _describe(error: BaseException) -> str:
     position = ""
     while frame is not None:
         module = frame.tb_frame.f_globals.get("__name__", "")
-        if module.startswith(_PACKAGE):
+        if module.startswith(_PACKAGE_PREFIX):
             position = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})"
         frame = frame.tb_next
     return f"{type(error).__name__}{text}{position}"
@@ -110,40 +110,40 @@ def _describe(error: BaseException) -> str:
 def _import_tools(plugin: Plugin, code: str) -> list[Tool]:
     if plugin.entry:
         module, _, attribute = plugin.entry.partition(":")
-        found: Any = importlib.import_module(module)
+        entry: Any = importlib.import_module(module)
         for name in filter(None, attribute.split(".")):
-            found = getattr(found, name)
-        return _tools_of(found)
-    if _FINDER not in sys.meta_path:
+            entry = getattr(entry, name)
+        return _tools_of(entry)
+    if _MODULE_FINDER not in sys.meta_path:
         # Before Python's own finders, which would use its caches.
-        sys.meta_path.insert(0, _FINDER)
+        sys.meta_path.insert(0, _MODULE_FINDER)
     base = _package(plugin)
     name = base if plugin.file is not None else f"{base}.{code}"
     return _tools_of(importlib.import_module(name))
 
 
-def _tools_of(found: Any) -> list[Tool]:
-    """Return the tools of a module: its list `tools`, else every tool it defines. `found` may also be a tool, a
-    list of tools, or a function that returns either."""
-    if _is_tool(found):
-        return [found]
-    if isinstance(found, ModuleType):
-        listed = found.__dict__.get("tools")
+def _tools_of(entry: Any) -> list[Tool]:
+    """Return the tools of a module: its list `tools`, or else every tool it defines. `entry` may also be a tool, a list
+    of tools, or a function that returns one of them."""
+    if _is_tool(entry):
+        return [entry]
+    if isinstance(entry, ModuleType):
+        listed = entry.__dict__.get("tools")
         if not isinstance(listed, (list, tuple)):
             own: dict[int, Tool] = {}
-            for value in vars(found).values():
+            for value in vars(entry).values():
                 if _is_tool(value):
                     # One tool may have two names in its module.
                     own[id(value)] = value
             return list(own.values())
-        found = listed
-    elif not isinstance(found, Sequence) and callable(found):
-        if inspect.signature(found).parameters:
+        entry = listed
+    elif not isinstance(entry, Sequence) and callable(entry):
+        if inspect.signature(entry).parameters:
             raise TypeError("an entry point that is a function is called without arguments")
-        return _tools_of(found())
-    if not isinstance(found, (list, tuple)) or not all(map(_is_tool, found)):
-        raise TypeError("it gives something that is no tool; make tools with retinue.tool")
-    return list(found)
+        return _tools_of(entry())
+    if not isinstance(entry, (list, tuple)) or not all(map(_is_tool, entry)):
+        raise TypeError("it returns something that is not a tool; make tools with retinue.tool")
+    return list(entry)
 
 
 def _is_tool(value: Any) -> bool:
@@ -153,7 +153,7 @@ def _is_tool(value: Any) -> bool:
 
 
 def _find_fault(spec: ToolSpec) -> str:
-    """Return why no model can be offered a tool with this spec; empty if one can."""
+    """Return why models cannot be offered a tool with this spec; empty if they can."""
     name = spec.name
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         return "a name has at most 64 letters, digits, '_' and '-'"
@@ -178,26 +178,26 @@ def _find_fault(spec: ToolSpec) -> str:
 
 
 def _package(plugin: Plugin) -> str:
-    """Return the name under which a folder or a file is imported: different for each path."""
+    """Return the package name under which a folder or a file is imported, unique for each path."""
     mark = hashlib.sha256(str(plugin.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    name = f"{_PACKAGE}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
-    _roots[name] = plugin
+    name = f"{_PACKAGE_PREFIX}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
+    _plugin_by_package[name] = plugin
     return name
 
 
 def _forget(package: str) -> None:
-    """Forget a package and its modules, so that files are read as they are now."""
+    """Remove a package and its modules from `sys.modules`, so that the files are read again."""
     for module in list(sys.modules):
         if module == package or module.startswith(f"{package}."):
             del sys.modules[module]
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules of plugins, which are on nobody's path."""
+    """Finds modules of plugins, which are not on `sys.path`."""
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, below = fullname.partition(".")
-        plugin = _roots.get(package)
+        plugin = _plugin_by_package.get(package)
         if plugin is None:
             return None
         if plugin.file is not None:
@@ -218,7 +218,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-_FINDER = _Finder()
+_MODULE_FINDER = _Finder()
 
 
 def _spec(name: str, file: Path, below: list[str] | None = None) -> ModuleSpec | None:
@@ -227,8 +227,8 @@ def _spec(name: str, file: Path, below: list[str] | None = None) -> ModuleSpec |
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the text of the file. What such a module prints goes to standard error: standard
-    output is for what the user asked for."""
+    """Compiles the source of the file. Calls of `print` in the module write to standard error, because standard output
+    is for the result of the program."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError("the caches of Python are not used for plugins")
@@ -241,23 +241,23 @@ class _Loader(SourceFileLoader):
 # Consent
 
 
-MAX_FILES = 5_000
+MAX_PLUGIN_FILES = 5_000
 MAX_FOLDER_BYTES = 64 * 1024 * 1024
-_CACHES = frozenset({"__pycache__", ".git"})
+_CACHE_FOLDERS = frozenset({"__pycache__", ".git"})
 _SETTLED_NANOSECONDS = 2_100_000_000
-"""Nanoseconds after which a change shows in a file's times on every file system."""
+"""The time after which a change is visible in a file's times on every file system."""
 
 
-class UnboundError(Exception):
-    """There is no content that consent could be bound to, for the reason given."""
+class NoDigestError(Exception):
+    """The content cannot be digested, so consent to it is not possible. The message is the reason."""
 
 
 _digests: dict[str, tuple[object, str]] = {}
 
 
 def content_digest(root: Path) -> str:
-    """Return a digest over names, modes and contents of all files at `root`. Raise UnboundError for
-    a folder that is too large, cannot be read, or leads out of itself by a link."""
+    """Return a digest of the names, modes and contents of all files at `root`. Raise UnboundError for a folder that is
+    too large, cannot be read, or has a link that leads out of it."""
     try:
         files = list(_files(root))
         signature = tuple((name, *_signature(status)) for name, _, status in files)
@@ -266,65 +266,69 @@ def content_digest(root: Path) -> str:
             return earlier[1]
         now, digest = time.time_ns(), _digest(files)
     except OSError as error:
-        raise UnboundError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
-    # A file that has just changed could change again and keep its times: then it is read every time.
+        raise NoDigestError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+    # A file that has just changed may change again without new times, so the digest is not cached yet.
     if all(status.st_ctime_ns < now - _SETTLED_NANOSECONDS for _, _, status in files):
         _digests[str(root)] = (signature, digest)
     return digest
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
-    """Return what cannot stay the same when a file changes: no program can set the time of its change."""
+    """Return values of which one changes with every change of a file: programs cannot set `st_ctime`."""
     return status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield every file below, in an order that does not depend on the file system."""
+    """Yield every file below `root`, in an order that does not depend on the file system."""
     base = root.resolve()
     if not root.is_dir():
         yield root.name, root, root.stat()
         return
     number = size = 0
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(set(folders) - _CACHES)
+        folders[:] = sorted(set(folders) - _CACHE_FOLDERS)
         here = Path(folder)
-        # Links to folders are not walked, but one that leads out must be found.
-        for each in folders:
-            if (here / each).is_symlink():
-                names.append(each)
+        # Links to folders are not followed, but one that leads out must be refused.
+        for name in folders:
+            if (here / name).is_symlink():
+                names.append(name)
         for name in sorted(names):
             path = here / name
             if path.is_symlink() and base not in path.resolve().parents:
-                raise UnboundError(f"{path.relative_to(root)} is a link that leads out of the plugin")
+                raise NoDigestError(f"{path.relative_to(root)} is a link that leads out of the plugin")
             status = path.stat()
             if path.is_symlink() and not stat.S_ISREG(status.st_mode):
-                # A link to a folder inside the plugin: its files are found where they lie.
+                # A link to a folder inside the plugin, whose files are listed there.
                 continue
             if not stat.S_ISREG(status.st_mode):
-                raise UnboundError(f"{path.relative_to(root)} is no file")
+                raise NoDigestError(f"{path.relative_to(root)} is not a file")
             number, size = number + 1, size + status.st_size
-            if number > MAX_FILES or size > MAX_FOLDER_BYTES:
-                raise UnboundError(f"it has more than {MAX_FILES} files or {MAX_FOLDER_BYTES // 1024 // 1024} MiB")
+            if number > MAX_PLUGIN_FILES or size > MAX_FOLDER_BYTES:
+                raise NoDigestError(
+                    f"it has more than {MAX_PLUGIN_FILES} files or {MAX_FOLDER_BYTES // 1024 // 1024} MiB"
+                )
             yield str(path.relative_to(root)), path, status
 
 
 def _digest(files: list[tuple[str, Path, os.stat_result]]) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, path, status in files:
         content = hashlib.sha256(read_file(path, MAX_FOLDER_BYTES)).hexdigest()
         runs = "x" if status.st_mode & stat.S_IXUSR else "-"
-        whole.update(f"{len(name)} {name} {runs} {content}\n".encode("utf-8", "surrogateescape"))
-    return whole.hexdigest()
+        digest.update(f"{len(name)} {name} {runs} {content}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def subjects(plugins: Iterable[Plugin]) -> list[TrustSubject]:
-    """Return what `retinue trust` asks about: the plugins that only a project brings, and that run something."""
-    found: list[TrustSubject] = []
+    """Return the plugins of a project that run something, as subjects of consent."""
+    trust_subjects: list[TrustSubject] = []
     for plugin in plugins:
         if plugin.provenance != "person" and plugin.rights:
-            with suppress(UnboundError):
-                found.append(TrustSubject(plugin.path, (content_digest(plugin.path),), tuple(what_runs(plugin))))
-    return found
+            with suppress(NoDigestError):
+                trust_subjects.append(
+                    TrustSubject(plugin.path, (content_digest(plugin.path),), tuple(what_runs(plugin)))
+                )
+    return trust_subjects
 
 
 def what_runs(plugin: Plugin) -> list[str]:
