@@ -45,7 +45,7 @@ def main() -> int:
             (folder / "SKILL.md").write_text(MATTER.format(name=name) + BODY)
         time.sleep(0.05)  # so that no file looks as if it were still being written
         library = Library([Root(root, "project")])
-        cold = best(lambda: (module._CONTENTS.clear(), library.all()))
+        cold = best(lambda: (module._CACHED_CONTENTS.clear(), library.all()))
         warm = best(library.all)
         found = library.all()
         text = best(lambda: describe_skills(found, 4000))

@@ -10,7 +10,7 @@ from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 
 from retinue import Retinue
-from retinue.capabilities.attachments.attach import MAX_FILES, find_mentions, holds_secrets
+from retinue.capabilities.attachments.attach import MAX_ATTACHMENTS, find_mentions, holds_secrets
 from retinue.core.person_prompt import PersonPrompt
 
 
@@ -76,12 +76,12 @@ async def test_a_file_that_a_rule_denies_is_not_attached(project: Project) -> No
 
 
 async def test_only_so_many_files_are_attached(project: Project) -> None:
-    names = [f"many{number}.txt" for number in range(MAX_FILES + 2)]
+    names = [f"many{number}.txt" for number in range(MAX_ATTACHMENTS + 2)]
     for name in names:
         (project.cwd / name).write_text("x\n")
     said = await expanded(project, " ".join(f"@{name}" for name in names))
-    assert len(said.blocks) == MAX_FILES
-    assert said.notes == [f"{names[MAX_FILES]} and what follows are not attached: at most {MAX_FILES} files are."]
+    assert len(said.blocks) == MAX_ATTACHMENTS
+    assert said.notes == [f"{names[MAX_ATTACHMENTS]} and what follows are not attached: at most {MAX_FILES} files are."]
 
 
 async def test_an_image_is_named_so_that_the_model_looks_at_it(project: Project) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import MAX_TEXT_CHARACTERS, HandlerResult, merge, read_opinion
+from retinue.capabilities.hooks.answer import MAX_ANSWER_CHARACTERS, HandlerResult, merge, read_opinion
 from retinue.capabilities.hooks.sources import GUARDING_EVENTS, Handler, from_spec
 from retinue.core.permission import HookEvent, HookResult
 from retinue.core.spec import HookSpec
@@ -280,12 +280,12 @@ def test_long_texts_are_cut_and_kept() -> None:
         kept.append(text)
         return "/there"
 
-    long = "x" * (MAX_TEXT_CHARACTERS + 5)
+    long = "x" * (MAX_ANSWER_CHARACTERS + 5)
     result = merge([HookResult(context=long, reason=long, verdict="deny")], spill)
-    assert len(result.context) == len(result.reason) == MAX_TEXT_CHARACTERS
+    assert len(result.context) == len(result.reason) == MAX_ANSWER_CHARACTERS
     assert "in /there]" in result.context
     assert kept == [long, long]
-    exact = "x" * MAX_TEXT_CHARACTERS
+    exact = "x" * MAX_ANSWER_CHARACTERS
     assert merge([HookResult(context=exact)], spill).context == exact
 
 

@@ -103,8 +103,8 @@ async def test_a_server_that_is_frozen_is_replaced(scene: Scene, monkeypatch: py
     os.kill(scene.pids[0], signal.SIGSTOP)
     with pytest.raises(TimeoutError):
         await call(server, "echo", 0.2)
-    assert server._doubt is not None
-    await server._doubt
+    assert server._health_check is not None
+    await server._health_check
     assert await call(server, "echo", x=2) == '{"x": 2}'
     assert len(scene.pids) == 2
     await until(lambda: not alive(scene.pids[0]))

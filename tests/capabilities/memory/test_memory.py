@@ -13,17 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.memory.attach import MAX_INDEX_BYTES, MAX_INDEX_LINES, Memory, advice, cut_index, read_index
+from retinue.capabilities.memory.attach import (
+    MAX_INDEX_BYTES,
+    MAX_INDEX_LINES,
+    Memory,
+    cut_index,
+    index_advice,
+    read_index,
+)
 from retinue.capabilities.memory.store import (
     MANIFEST,
     MemoryArchive,
+    combine_lines,
     content_of,
     list_agents,
     merge,
     other_folders,
     own_folder,
     pack,
-    union,
     unpack,
 )
 from retinue.errors import UsageError
@@ -157,10 +164,10 @@ def test_any_bytes_give_a_bounded_text(data):
 
 
 def test_the_index_is_measured_when_it_is_written():
-    assert advice(b"- a\n") == ""
-    assert "nearly full" in advice(b"x\n" * 190)
-    assert "Rewrite" in advice(b"x\n" * 201)
-    assert "Rewrite" in advice(b"x" * 26_000)
+    assert index_advice(b"- a\n") == ""
+    assert "nearly full" in index_advice(b"x\n" * 190)
+    assert "Rewrite" in index_advice(b"x\n" * 201)
+    assert "Rewrite" in index_advice(b"x" * 26_000)
 
 
 def test_the_writable_block_names_the_place_the_scope_and_the_index(where):
@@ -234,9 +241,9 @@ def test_restoring_keeps_what_is_there_and_brings_all_that_was_packed(tmp_path, 
 
 
 def test_the_index_gets_the_lines_it_lacks():
-    assert union(b"- a\n- b\n", b"- b\n- c\n") == b"- a\n- b\n- c\n"
-    assert union(b"- a", b"- a\n\n") == b"- a"
-    assert union(b"", b"- a") == b"- a\n"
+    assert combine_lines(b"- a\n- b\n", b"- b\n- c\n") == b"- a\n- b\n- c\n"
+    assert combine_lines(b"- a", b"- a\n\n") == b"- a"
+    assert combine_lines(b"", b"- a") == b"- a\n"
 
 
 def archive_of(entries: list[tuple[tarfile.TarInfo, bytes]], manifest: dict | None) -> bytes:

@@ -108,7 +108,7 @@ def test_of_two_with_one_name_the_users_own_counts(project):
     own = project.write("kit/agents/a.md", user=True)
     found = project.plugins
     assert [plugin.where for plugin in found.usable] == [str(own.parent.parent)]
-    assert "another plugin is called 'kit'" in found.failed[0].reason
+    assert "another plugin has the name 'kit'" in found.failed[0].reason
 
 
 @pytest.mark.parametrize(

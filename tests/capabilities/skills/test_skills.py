@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.git_folder import make_git_folder
 
-from retinue.capabilities.skills.attach import MAX_LINE_CHARACTERS, describe_skills, preload_skills
+from retinue.capabilities.skills.attach import MAX_LISTED_CHARACTERS, describe_skills, preload_skills
 from retinue.capabilities.skills.library import Library, substitute
 from retinue.capabilities.skills.parse import Root, Skill, parse_skill_file, skill_roots
 
@@ -244,7 +244,7 @@ def skills(count: int, length: int) -> list[Skill]:
 def test_the_list_keeps_to_its_bound_and_says_what_is_missing():
     assert describe_skills([], 4000) == ""
     few = describe_skills(skills(3, 5000), 4000)
-    assert all(len(line) <= MAX_LINE_CHARACTERS + 20 for line in few.split("\n")[4:])
+    assert all(len(line) <= MAX_LISTED_CHARACTERS + 20 for line in few.split("\n")[4:])
     for count in (10, 100, 300, 2000):
         made = describe_skills(skills(count, 1500), 4000)
         assert len(made) <= 4 * 4000 + 200

@@ -5,8 +5,8 @@
     @"my notes.md"       a path with spaces
     @src/                the names in the folder
 
-Only what exists counts as a path: other words with an `@` stay as they are. Files that usually hold secrets, binary
-files, files outside the workspace and files that a rule withholds are not attached, and the person is told why.
+A word with an `@` is a path only if the file exists. Files that usually contain secrets, binary files, files outside
+the workspace and files that a rule withholds are not attached, and a note tells the person why.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.runs.project import Project
 
-MAX_FILES = 20
-MAX_CHARACTERS = 400_000
+MAX_ATTACHMENTS = 20
+MAX_ATTACHED_CHARACTERS = 400_000
 """Of all attachments of one prompt together."""
 MAX_IMAGE_CHARACTERS = 20_000_000
 """Of all images of one prompt together, as base64: providers refuse requests of 32 MB."""
 _MENTION = re.compile(r'(?:^|(?<=[\s(]))@(?:"([^"\n]+)"|([^\s"@]+))')
-_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
-_TRAILING = ".,;:!?)'`"
-_SECRET = (
+_LINE_RANGE = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
+_TRAILING_PUNCTUATION = ".,;:!?)'`"
+_SECRET_NAMES = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.kdbx", "id_rsa", "id_ed25519", "id_ecdsa"),
     *("id_dsa", ".netrc", ".pgpass", ".npmrc", ".pypirc", "credentials", "credentials.json", ".git-credentials"),
 )
-_SAMPLES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
+_SAMPLE_NAMES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
 
 
 class FileMention(Struct, frozen=True):
-    """A path as it was written, and the lines of it that are wanted, from 1."""
+    """A path as written in the prompt, and the requested lines, from 1."""
 
     path: str
     first: int | None = None
@@ -74,10 +74,10 @@ def find_mentions(texts: Iterable[str], cwd: Path) -> Iterator[FileMention]:
                 yield mention
 
 
-def _existing(written: str, cwd: Path) -> FileMention | None:
-    # A sign behind it belongs to the sentence, unless only a file with that sign exists.
-    for text in dict.fromkeys((written.rstrip(_TRAILING), written)):
-        lines = _LINES.search(text)
+def _existing(text_path: str, cwd: Path) -> FileMention | None:
+    # Punctuation at the end belongs to the sentence, unless only a file with that name exists.
+    for text in dict.fromkeys((text_path.rstrip(_TRAILING_PUNCTUATION), text_path)):
+        lines = _LINE_RANGE.search(text)
         path = text if lines is None else text[: lines.start()]
         if path and _exists(cwd / Path(path).expanduser()):
             numbers = () if lines is None else lines.groups()
@@ -93,41 +93,47 @@ def _exists(path: Path) -> bool:
 
 
 def holds_secrets(name: str) -> bool:
-    """Return whether files of this name usually hold secrets; samples such as `.env.example` do not."""
+    """Return whether files of this name usually contain secrets; samples such as `.env.example` do not."""
     matches = partial(fnmatch, name.lower())
-    return any(map(matches, _SECRET)) and not any(map(matches, _SAMPLES))
+    return any(map(matches, _SECRET_NAMES)) and not any(map(matches, _SAMPLE_NAMES))
 
 
 async def attach_files(prompt: PersonPrompt, texts: Iterable[str], project: Project) -> None:
     """Add a block for each file that the texts name, and a note for each that is not attached."""
-    room = MAX_CHARACTERS
+    remaining = MAX_ATTACHED_CHARACTERS
     for number, mention in enumerate(find_mentions(texts, project.cwd)):
-        if number >= MAX_FILES:
-            prompt.notes.append(f"{mention.shown} and what follows are not attached: at most {MAX_FILES} files are.")
+        if number >= MAX_ATTACHMENTS:
+            prompt.notes.append(
+                f"{mention.shown} and the files after it are not attached: at most {MAX_ATTACHMENTS} files are."
+            )
             return
-        room = await _attach(mention, prompt, project, room)
+        remaining = await _attach(mention, prompt, project, remaining)
 
 
-async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, room: int) -> int:
-    """Attach one file, and return how many characters are left for others."""
+async def _attach(mention: FileMention, prompt: PersonPrompt, project: Project, remaining: int) -> int:
+    """Attach one file. Return the number of characters that remain for others."""
     path = project.cwd / Path(mention.path).expanduser()
     problem = _refusal(mention, path, prompt, project)
     if problem:
         prompt.notes.append(f"{mention.shown} is not attached: {problem}")
-        return room
+        return remaining
     tool, arguments = _call(mention, path)
-    output = await tool.run("attachment", arguments, _context(project, _beyond(mention, path, prompt, project.cwd)))
+    output = await tool.run(
+        "attachment", arguments, _context(project, _outside_folder(mention, path, prompt, project.cwd))
+    )
     text = project.redactor(output.text)
     if output.is_error:
         prompt.notes.append(f"{mention.shown} is not attached: {text}")
-    elif images := [part for part in output.content if isinstance(part, Image)]:
+    elif images := [content for content in output.content if isinstance(content, Image)]:
         _attach_image(mention, text, images[0], prompt)
-    elif len(text) > room:
-        prompt.notes.append(f"{mention.shown} is not attached: the others take up all {MAX_CHARACTERS:,} characters.")
+    elif len(text) > remaining:
+        prompt.notes.append(
+            f"{mention.shown} is not attached: the others take up all {MAX_ATTACHED_CHARACTERS:,} characters."
+        )
     else:
         prompt.add("attached_folder" if path.is_dir() else "attached_file", mention.shown, text)
-        return room - len(text)
-    return room
+        return remaining - len(text)
+    return remaining
 
 
 def _attach_image(mention: FileMention, about: str, image: Image, prompt: PersonPrompt) -> None:
@@ -141,7 +147,7 @@ def _attach_image(mention: FileMention, about: str, image: Image, prompt: Person
 def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Project) -> str:
     """Return why a file may not be attached; empty when it may."""
     if path.is_file() and holds_secrets(path.name):
-        return "a file of this name usually holds secrets. Copy what the model may know into your message."
+        return "a file of this name usually contains secrets. Copy the part that the model may see into your message."
     use = ToolUse("read", {"path": mention.path}, TOOLS["read"])
     decision = project.judge_call(use, mode=prompt.mode)
     return "" if decision.verdict == "allow" else decision.reason
@@ -157,16 +163,16 @@ def _call(mention: FileMention, path: Path) -> tuple[Tool, dict[str, Any]]:
     return ReadTool(), arguments
 
 
-def _beyond(mention: FileMention, path: Path, prompt: PersonPrompt, cwd: Path) -> tuple[Path, ...]:
-    """Return the folder of an image that may lie outside of the workspace: a person at the prompt names it, as by
-    dropping it on the terminal. Words that a program sends, and files of commands, reach nothing out there."""
+def _outside_folder(mention: FileMention, path: Path, prompt: PersonPrompt, cwd: Path) -> tuple[Path, ...]:
+    """Return the folder of an image outside of the workspace that a person names at the prompt, for example by dropping
+    it on the terminal. A prompt from a program or from the file of a command cannot name such images."""
     if prompt.ask is None or mention not in find_mentions([prompt.words], cwd) or not is_image_file(path):
         return ()
     return (path.parent,)
 
 
-def _context(project: Project, beyond: tuple[Path, ...]) -> ToolContext:
-    roots = (project.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots), *beyond)
+def _context(project: Project, outside: tuple[Path, ...]) -> ToolContext:
+    roots = (project.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots), *outside)
     return ToolContext(
         run_id="attachment",
         roots=tuple(map(project.real_path, roots)),

@@ -4,10 +4,10 @@
     ~/.retinue/commands          ~/.claude/commands          ~/.pi/agent/prompts  of the user
     prompts/ of this folder                                                       shipped: /init
 
-A command is called by the name of its file. Of several files of one name the first in this order has it; a file in a
+A command has the name of its file. Of several files with one name the first in this order is used; a file in a
 subfolder can also be called `/folder:name`. Links are not followed. In its text
 
-    $ARGUMENTS, $@    is everything behind the name
+    $ARGUMENTS, $@    is the text after the name
     $1, $2, …         the first word, the second, …, split as a shell would; empty where there is none
     !`git status`     becomes the output of that command
 
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
 
 ARGUMENT = re.compile(r"\$(?:(ARGUMENTS\b|@)|([1-9]\d?)\b)")
-"""The first group is there for all arguments, the second is the number of one."""
+"""The first group matches all arguments, the second the number of one."""
 
-_UNCLEAR = (
+_UNCLEAR_SYNTAX = (
     ("a backslash", re.compile(r"\\")),
     ("a substitution", re.compile(r"\$[({]|[<>]\(")),
     ("a here-document", re.compile(r"<<")),
@@ -72,15 +72,15 @@ _DOUBLE_QUOTED = re.compile(r'([\\"$`])')
 
 
 class UnclearQuotingError(ValueError):
-    """Completes "the line has …"."""
+    """The line has a construct in which arguments cannot be quoted. The message names it."""
 
 
 def quote_arguments(line: str, arguments: str) -> str:
-    """Return a command line with its arguments in place. Raise UnclearQuotingError for a line that takes arguments and
-    is more than plain and quoted words."""
+    """Return a command line with its arguments filled in. Raise UnclearQuotingError if it takes arguments and has more
+    than plain and quoted words."""
     if ARGUMENT.search(line) is None:
         return line
-    for name, pattern in _UNCLEAR:
+    for name, pattern in _UNCLEAR_SYNTAX:
         if pattern.search(line):
             raise UnclearQuotingError(name)
     words = split_arguments(arguments)
@@ -94,7 +94,7 @@ def quote_arguments(line: str, arguments: str) -> str:
 
 
 def _quote_after(text: str, quote: str) -> str:
-    """Return the quote that is open after `text`, which began inside `quote`; "" for none."""
+    """Return the quote that is open after `text`, which starts inside `quote`; "" for none."""
     for character in text:
         if character == quote:
             quote = ""
@@ -115,19 +115,19 @@ def _value(match: re.Match[str], words: list[str], arguments: str, quote: str) -
     return _DOUBLE_QUOTED.sub(r"\\\1", text)
 
 
-PROJECT = (".retinue/commands", ".claude/commands", ".pi/prompts")
-_SHIPPED = Path(__file__).parent / "prompts"
+PROJECT_FOLDERS = (".retinue/commands", ".claude/commands", ".pi/prompts")
+_BUILTIN_FOLDER = Path(__file__).parent / "prompts"
 MAX_COMMANDS = 2_000
-MAX_DEPTH = 5
+MAX_SUBFOLDERS = 5
 MAX_DESCRIPTION_CHARACTERS = 200
-_KEYS = frozenset({"description", "argument-hint", "allowed-tools", "model"})
-_ALIASES = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
+_COMMAND_KEYS = frozenset({"description", "argument-hint", "allowed-tools", "model"})
+_KEY_ALIASES = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
 
 CommandSource = Literal["project", "user", "builtin"]
 
 
 class CommandFolder(Struct, frozen=True):
-    """One folder of commands. pi's prompts lie side by side, and run nothing."""
+    """One folder of commands. A folder of pi's prompts has no subfolders, and its files run no command lines."""
 
     path: Path
     source: CommandSource
@@ -135,7 +135,7 @@ class CommandFolder(Struct, frozen=True):
 
 
 class CommandFile(Struct, frozen=True, kw_only=True):
-    """One command. `namespace` is the subfolder it lies in, its parts joined by colons."""
+    """One command. `namespace` is its subfolder, joined by colons."""
 
     name: str
     namespace: str
@@ -153,24 +153,24 @@ class CommandFile(Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for the menu: `project` or `project:frontend`."""
+        """Its source, for the menu: `project` or `project:frontend`."""
         return ":".join(filter(None, (self.source, self.namespace)))
 
 
 def command_folders(cwd: Path, environment: Mapping[str, str]) -> list[CommandFolder]:
-    """Return every folder to look in, strongest first, whether it exists or not."""
+    """Return every folder of commands, in order of precedence, whether it exists or not."""
     house = home(environment)
     user = [retinue_home(environment) / "commands", house / ".claude" / "commands", pi_home(environment) / "prompts"]
-    project = project_folders(cwd, PROJECT, user)
+    project = project_folders(cwd, PROJECT_FOLDERS, user)
     return [
         *(CommandFolder(path, "project", pi=path.name == "prompts") for path in project),
         *(CommandFolder(path, "user", pi=path == user[-1]) for path in user),
-        CommandFolder(_SHIPPED, "builtin"),
+        CommandFolder(_BUILTIN_FOLDER, "builtin"),
     ]
 
 
 def find_commands(cwd: Path, environment: Mapping[str, str]) -> dict[str, CommandFile]:
-    """Return the commands by every name they can be called by."""
+    """Return the commands by each of their names."""
     commands: dict[str, CommandFile] = {}
     for folder in command_folders(cwd, environment):
         for path, namespace in _files(folder):
@@ -189,7 +189,7 @@ def _files(folder: CommandFolder) -> Iterator[tuple[Path, str]]:
     for here, folders, names in os.walk(folder.path):
         inner = Path(here).relative_to(folder.path).parts
         folders[:] = sorted(name for name in folders if is_safe(name))
-        if folder.pi or len(inner) >= MAX_DEPTH:
+        if folder.pi or len(inner) >= MAX_SUBFOLDERS:
             folders.clear()
         for name in sorted(names):
             path = Path(here, name)
@@ -203,7 +203,7 @@ def _read(path: Path, namespace: str, folder: CommandFolder) -> CommandFile:
     if not isinstance(data, bytes):
         return replace(command, problem=data.message)
     parts = split(data)
-    values, problem = read_keys(parts, _KEYS, _ALIASES)
+    values, problem = read_keys(parts, _COMMAND_KEYS, _KEY_ALIASES)
     if parts.error is not None and not parts.body:
         problem = parts.error.message
     body = parts.body.strip()
@@ -244,16 +244,16 @@ def _tools(value: Any) -> Iterator[str]:
 
 
 SHELL_SECONDS = 120.0
-_SHELL = re.compile(r"(?<!\S)!`([^`\n]+)`")
+_COMMAND_LINE = re.compile(r"(?<!\S)!`([^`\n]+)`")
 
 
 def commands_of(project: Project) -> dict[str, CommandFile]:
-    """Return the commands of the project and the user, as they are on disk now."""
+    """Return the present commands of the project and the user."""
     return project.round.once("commands", lambda: find_commands(project.cwd, project.environment))
 
 
 def list_commands(project: Project) -> list[PromptCommand]:
-    """Return the commands for the menu, each once, under the shortest of its names that is its own."""
+    """Return the commands for the menu, each once, under its shortest unique name."""
     names: dict[str, list[str]] = {}
     commands = commands_of(project)
     for name, command in commands.items():
@@ -268,8 +268,8 @@ def list_commands(project: Project) -> list[PromptCommand]:
 
 
 async def expand_command(prompt: PersonPrompt, name: str, arguments: str, project: Project) -> None:
-    """Add the text of the command, and note the model and the rules it brings. Raise PromptBlockedError when a
-    command line of it may not run."""
+    """Add the text of the command, its model and its rules to the prompt. Raise PromptBlockedError if one of its
+    command lines may not run."""
     command = commands_of(project).get(name)
     if command is None:
         return
@@ -286,11 +286,11 @@ async def expand_command(prompt: PersonPrompt, name: str, arguments: str, projec
 
 
 def fill_in(body: str, arguments: str, outputs: Mapping[str, str] | None = None) -> str:
-    """Return a text with its arguments, and with the outputs of its command lines in their places. Arguments that a
-    text does not use are added at its end. What is filled in is never looked at for command lines."""
+    """Return a text with its arguments and the outputs of its command lines filled in. Arguments that the text does not
+    use are added at its end. Command lines in the filled-in text are ignored."""
     words = split_arguments(arguments)
 
-    def put(match: re.Match[str]) -> str:
+    def argument(match: re.Match[str]) -> str:
         if match[1]:
             return arguments
         number = int(match[2])
@@ -298,10 +298,10 @@ def fill_in(body: str, arguments: str, outputs: Mapping[str, str] | None = None)
 
     parts: list[str] = []
     at = 0
-    for line in _SHELL.finditer(body) if outputs else ():
-        parts += [ARGUMENT.sub(put, body[at : line.start()]), (outputs or {})[line[1]]]
+    for line in _COMMAND_LINE.finditer(body) if outputs else ():
+        parts += [ARGUMENT.sub(argument, body[at : line.start()]), (outputs or {})[line[1]]]
         at = line.end()
-    parts.append(ARGUMENT.sub(put, body[at:]))
+    parts.append(ARGUMENT.sub(argument, body[at:]))
     if arguments and ARGUMENT.search(body) is None:
         parts.append(f"\n\nARGUMENTS: {arguments}")
     return "".join(parts)
@@ -314,7 +314,7 @@ def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list
     provenance = provenance_of(command.source)
     if not project.trust.permits("permissions", provenance, command.path, lambda: command.content):
         prompt.notes.append(
-            f"The allowed-tools of /{command.name} do not count: {command.path} is not trusted. "
+            f"The allowed-tools of /{command.name} have no effect: {command.path} is not trusted. "
             f"{project.trust.remedy('permissions', command.path)}"
         )
         return []
@@ -329,9 +329,9 @@ def _rules(command: CommandFile, prompt: PersonPrompt, project: Project) -> list
 async def _run_lines(
     command: CommandFile, arguments: str, rules: list[str], prompt: PersonPrompt, project: Project
 ) -> dict[str, str]:
-    """Return the output of each command line of the file, by its text there. All are judged before one runs. Raise
-    PromptBlockedError where one may not run."""
-    written = dict.fromkeys(_SHELL.findall(command.body))
+    """Return the output of each command line of the file, by its text. All are judged before the first runs. Raise
+    PromptBlockedError if one may not run."""
+    written = dict.fromkeys(_COMMAND_LINE.findall(command.body))
     if not written:
         return {}
     permissions = project.permissions_before_run(rules, prompt.mode)
@@ -369,7 +369,7 @@ def _quoted(line: str, arguments: str, command: CommandFile) -> str:
 async def _judge(
     line: str, command: CommandFile, permissions: PermissionPolicy | None, prompt: PersonPrompt, trust: Trust
 ) -> Clearance:
-    """Return who lets the line run. Raise PromptBlockedError where nobody does."""
+    """Return the clearance of a command line. Raise PromptBlockedError if it may not run."""
     decision = Decision("ask", "No permission rules are in force here.", "mode")
     if permissions is not None:
         decision = permissions.decide(ToolUse("bash", {"command": line}, TOOLS["bash"]))
@@ -410,7 +410,7 @@ def command_subjects(project: Project) -> list[TrustSubject]:
         if command.allowed_tools:
             what.append(f"command /{command.name} allows: {', '.join(command.allowed_tools)}")
         if command.runs_commands:
-            what += [f"command /{command.name} runs: {line}" for line in _SHELL.findall(command.body)]
+            what += [f"command /{command.name} runs: {line}" for line in _COMMAND_LINE.findall(command.body)]
         if what and command.source == "project":
             subjects[command.path] = TrustSubject(command.path, (command.content,), tuple(what))
     return list(subjects.values())

@@ -1,11 +1,8 @@
-"""convert_content: documents of the workspace and of the web as Markdown.
+"""The tool `convert_content`: documents of the workspace and of the web as Markdown.
 
-Converting documents for a run: the document, its sandbox, and the converter as a process.
-
-A document is a file of the workspace, or a download through the web's guard. `ConvertError` says how a conversion
-fails; its codes are those of devkit-pi. Converted text is kept among the outputs of the run, so that paging through a
-document converts it once.
-"""
+A document is a file of the workspace, or a download through the web's guard. The converter is a process in a sandbox.
+The codes of `ConvertError` are those of devkit-pi. Converted text is cached in the outputs of the run, so that a
+document is converted only once while an agent pages through it."""
 
 from __future__ import annotations
 
@@ -48,17 +45,18 @@ if TYPE_CHECKING:
 
 
 PROVIDER = "markitdown"
-_AT_ONCE = 2
-SECONDS = 30.0
-MOST_BYTES = 10 * 1024 * 1024
-MOST_CHARACTERS = 50_000
-"""How much text of a document a model gets at once."""
-MOST_MEMORY = 2048 * 1024 * 1024
-_CUT = "[The document has more text than is kept; the rest is cut off.]"
+_MAX_CONVERSIONS = 2
+MAX_SECONDS = 30.0
+MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
+MAX_SHOWN_CHARACTERS = 50_000
+"""The limit for the text that a model gets in one answer."""
+MAX_MEMORY_BYTES = 2048 * 1024 * 1024
+_CUT_NOTE = "[The document has more text than is kept; the rest is cut off.]"
 
 
 class ConvertContentTool(BuiltinTool):
-    """`confine` returns a sandbox for one conversion; `download` gets what a URL names, None where there is no web."""
+    """The tool. `confine` returns a sandbox for one conversion; `download` returns the function that downloads a URL,
+    or None if the web is switched off."""
 
     name = "convert_content"
     required = ()
@@ -81,10 +79,9 @@ class ConvertContentTool(BuiltinTool):
         super().__init__()
         self._confine = confine
         self._download = download
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONVERSIONS)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-
         try:
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ConvertError as error:
@@ -95,13 +92,15 @@ class ConvertContentTool(BuiltinTool):
             return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
     async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
-
         path, url = arguments.optional_text("path"), arguments.optional_text("url")
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
-        most = min(arguments.whole("maxContentChars", "max_content_chars", least=1) or MOST_CHARACTERS, MOST_CHARACTERS)
+        limit = min(
+            arguments.whole("maxContentChars", "max_content_chars", least=1) or MAX_SHOWN_CHARACTERS,
+            MAX_SHOWN_CHARACTERS,
+        )
         offset = arguments.whole("offset") or 0
-        seconds = min((arguments.number("timeoutMs", "timeout_ms") or SECONDS * 1000) / 1000, SECONDS)
+        seconds = min((arguments.number("timeoutMs", "timeout_ms") or MAX_SECONDS * 1000) / 1000, MAX_SECONDS)
         if seconds <= 0:
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
         if context.tool_timeout is not None:
@@ -110,93 +109,92 @@ class ConvertContentTool(BuiltinTool):
         check_installed()
         context.progress(call_id, f"converting {path or url}"[:200])
         began = time.monotonic()
-        about, converted = await self._text(path, url, context, seconds, offset)
-        return _shown(about, converted, offset, most, time.monotonic() - began)
+        facts, converted = await self._text(path, url, context, seconds, offset)
+        return _to_output(facts, converted, offset, limit, time.monotonic() - began)
 
     async def text_of(self, call_id: str, path: str, context: ToolContext) -> str:
         """Return the text of a file of the workspace, for `read`. Raise ConvertError."""
-
         check_installed()
         context.progress(call_id, f"converting {path}"[:200])
-        _, converted = await self._text(path, None, context, SECONDS, 0)
+        _, converted = await self._text(path, None, context, MAX_SECONDS, 0)
         if converted.cut:
-            return converted.text + "\n" + _CUT
+            return converted.text + "\n" + _CUT_NOTE
         return converted.text
 
     async def _text(
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
-    ) -> tuple[About, Converted]:
-        """Return the whole text. Later parts of a download are of the same text as the first."""
-
+    ) -> tuple[DocumentFacts, Converted]:
+        """Return the complete text. For a download, later parts come from the same text as the first."""
         # A page may have changed since its first part was read, so a URL is not fetched again for the next part.
         if url is not None and offset:
             cached = recall_converted(file_of_converted(context.outputs, key_of_url(url)))
             if cached is not None:
                 return cached
         give_up = time.monotonic() + seconds
-        document = await self._opened(path, url, context, seconds)
+        document = await self._open_document(path, url, context, seconds)
         with document.resources:
             file = file_of_converted(context.outputs, document.key)
             if path is not None and (cached := recall_converted(file)):
-                return document.about, cached[1]
+                return document.facts, cached[1]
             async with self._slots:
-                # Waiting for a slot counts: the call as a whole has `seconds`.
+                # The time limit includes the wait for a slot.
                 remaining = max(give_up - time.monotonic(), 0.05)
                 converted = await convert(
-                    document, context, seconds=remaining, memory=MOST_MEMORY, confine=self._confine
+                    document, context, seconds=remaining, memory=MAX_MEMORY_BYTES, confine=self._confine
                 )
-        await asyncio.to_thread(keep_converted, file, document.about, converted)
-        return document.about, converted
+        await asyncio.to_thread(store_converted, file, document.facts, converted)
+        return document.facts, converted
 
-    async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
-
+    async def _open_document(
+        self, path: str | None, url: str | None, context: ToolContext, seconds: float
+    ) -> SourceDocument:
         if path is not None:
-            return await in_thread(lambda: open_file(path, context, MOST_BYTES))
+            return await in_thread(lambda: open_file(path, context, MAX_DOCUMENT_BYTES))
         try:
             async with asyncio.timeout(seconds):
-                return await open_url(url or "", self._download(), context, MOST_BYTES)
+                return await open_url(url or "", self._download(), context, MAX_DOCUMENT_BYTES)
         except TimeoutError:
             raise ConvertError("CONVERT_TIMEOUT", f"{url} was not there within {seconds:g} s.") from None
 
 
-def _shown(about: About, converted: Converted, offset: int, most: int, seconds: float) -> ToolOutput:
+def _to_output(facts: DocumentFacts, converted: Converted, offset: int, limit: int, seconds: float) -> ToolOutput:
     markdown = converted.text
-    window = markdown[offset : offset + most]
+    window = markdown[offset : offset + limit]
     end = offset + len(window)
     truncated = end < len(markdown) or converted.cut
     text = "(no text)"
     if window:
-        text = _framed(window, about)
-    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(markdown)}", text]
+        text = _frame_if_foreign(window, facts)
+    lines = [f"{facts.name}: characters {min(offset + 1, end)}-{end} of {len(markdown)}", text]
     if end < len(markdown):
         lines.append(f"[{len(markdown) - end:,} more characters; continue with offset {end}]")
     elif converted.cut:
-        lines.append(_CUT)
+        lines.append(_CUT_NOTE)
     metadata: dict[str, Any] = {
-        "contentType": about.mimetype,
-        "fileName": about.name,
-        "fileSize": about.size,
+        "contentType": facts.mimetype,
+        "fileName": facts.name,
+        "fileSize": facts.size,
         "durationMs": round(seconds * 1000),
     }
     if converted.title:
         metadata["title"] = converted.title
     value = {
-        "source": about.source,
+        "source": facts.source,
         "provider": PROVIDER,
         "content": window,
         "truncated": truncated,
         "metadata": metadata,
     }
-    reads = () if about.is_url else (about.source,)
-    effect = ToolEffect(reads=reads, hosts=about.hosts, provider=PROVIDER)
+    reads = () if facts.is_url else (facts.source,)
+    effect = ToolEffect(reads=reads, hosts=facts.hosts, provider=PROVIDER)
     return ToolOutput((Text("\n\n".join(lines)),), effect=effect, value=value)
 
 
-def _framed(text: str, about: About) -> str:
+def _frame_if_foreign(text: str, facts: DocumentFacts) -> str:
     """Mark text from the web as such. A file of the workspace is shown as it is."""
-    if not about.is_url:
+    if not facts.is_url:
         return text
-    return f"{NOTE}\n\n{frame_untrusted(text, source=about.source, type=about.mimetype)}"
+    return f"{NOTE}\n\n{frame_untrusted(text, source=facts.source, type=facts.mimetype)}"
 
 
 def _failure(error: ConvertError) -> ToolOutput:
@@ -228,17 +226,22 @@ class ConvertError(ToolError):
         self.hosts = hosts
 
 
-_CODES: dict[str, Code] = {
+_CODE_BY_PROBLEM: dict[str, Code] = {
     "INVALID_URL": "INVALID_INPUT",
     "UNSUPPORTED_PROTOCOL": "UNSUPPORTED_PROTOCOL",
     "PRIVATE_NETWORK_BLOCKED": "PRIVATE_NETWORK_BLOCKED",
     "TIMEOUT": "CONVERT_TIMEOUT",
 }
-_KINDS = {"application/x-pdf": ".pdf", "text/html": ".html", "application/xhtml+xml": ".html", "image/jpeg": ".jpg"}
+_EXTENSION_BY_TYPE = {
+    "application/x-pdf": ".pdf",
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "image/jpeg": ".jpg",
+}
 
 
-class About(Struct, frozen=True):
-    """What is said of a document beside its text. `source` is a path or a URL; `hosts` were contacted for it."""
+class DocumentFacts(Struct, frozen=True):
+    """The facts about a document. `source` is a path or a URL; `hosts` were contacted for it."""
 
     source: str
     name: str
@@ -253,16 +256,16 @@ class About(Struct, frozen=True):
 
 
 class SourceDocument(Struct, frozen=True):
-    """An open document. `file` is at its beginning; closing `resources` leaves nothing behind. `key` identifies the
-    converted text."""
+    """An open document. `file` is at its beginning; closing `resources` removes all temporary files. `key` identifies
+    the converted text."""
 
-    about: About
+    facts: DocumentFacts
     file: BinaryIO
     resources: ExitStack
     key: str
 
 
-def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
+def open_file(text: str, context: ToolContext, limit: int) -> SourceDocument:
     """Open a file of the workspace, or raise ConvertError. The file is read: call this in a thread."""
     try:
         path = confine(text, context)
@@ -277,18 +280,18 @@ def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
         except ToolError as error:
             raise ConvertError("FILE_NOT_FOUND", str(error)) from None
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise ConvertError("FILE_TOO_LARGE", _too_large(path.shown, most))
+        if size > limit:
+            raise ConvertError("FILE_TOO_LARGE", _too_large(path.shown, limit))
         name = path.path.name
         digest = hashlib.file_digest(file, "sha256")
         # The same bytes under another ending may be converted as another kind.
         digest.update(_extension(name).encode())
         file.seek(0)
-        about = About(path.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
-        return SourceDocument(about, file, stack.pop_all(), digest.hexdigest())
+        facts = DocumentFacts(path.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
+        return SourceDocument(facts, file, stack.pop_all(), digest.hexdigest())
 
 
-async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> SourceDocument:
+async def open_url(url: str, download: Download | None, context: ToolContext, limit: int) -> SourceDocument:
     """Download a document, or raise ConvertError."""
     scheme = url.partition(":")[0].strip().lower()
     if "://" in url and scheme not in ("http", "https"):
@@ -296,11 +299,11 @@ async def open_url(url: str, download: Download | None, context: ToolContext, mo
     if download is None:
         raise ConvertError("NETWORK_ERROR", "the web is switched off here (web.enabled). Convert a file instead.")
     try:
-        fetched = await download(url, most, context.reach)
+        fetched = await download(url, limit, context.reach)
     except FetchError as error:
-        raise ConvertError(_CODES.get(error.problem, "NETWORK_ERROR"), error.message, error.hosts) from None
+        raise ConvertError(_CODE_BY_PROBLEM.get(error.problem, "NETWORK_ERROR"), error.message, error.hosts) from None
     if fetched.truncated:
-        raise ConvertError("FILE_TOO_LARGE", _too_large(fetched.url, most), fetched.hosts)
+        raise ConvertError("FILE_TOO_LARGE", _too_large(fetched.url, limit), fetched.hosts)
     return _downloaded(url, fetched)
 
 
@@ -308,19 +311,21 @@ def _downloaded(url: str, fetched: Fetched) -> SourceDocument:
     from tempfile import TemporaryFile  # not before a document is downloaded: it imports much
 
     with ExitStack() as stack:
-        # A file without a name cannot be left behind, however this process ends.
+        # A file without a name is removed even if this process is killed.
         file = stack.enter_context(TemporaryFile())
         file.write(fetched.body)
         file.flush()
         file.seek(0)
         mimetype = fetched.content_type.partition(";")[0].strip().lower()
         name = unquote(PurePosixPath(urlsplit(fetched.url).path).name)
-        extension = _KINDS.get(mimetype) or mimetypes.guess_extension(mimetype) or ""
-        # Servers send these types for anything; then the name says more.
+        extension = _EXTENSION_BY_TYPE.get(mimetype) or mimetypes.guess_extension(mimetype) or ""
+        # Servers send these types for any content; then the name is more precise.
         if not extension or mimetype in ("application/octet-stream", "text/plain", "application/zip"):
             extension = _extension(name) or extension
-        about = About(url, name or urlsplit(fetched.url).netloc, extension, mimetype, len(fetched.body), fetched.hosts)
-        return SourceDocument(about, file, stack.pop_all(), key_of_url(url))
+        facts = DocumentFacts(
+            url, name or urlsplit(fetched.url).netloc, extension, mimetype, len(fetched.body), fetched.hosts
+        )
+        return SourceDocument(facts, file, stack.pop_all(), key_of_url(url))
 
 
 def key_of_url(url: str) -> str:
@@ -331,22 +336,22 @@ def _extension(name: str) -> str:
     return Path(name).suffix.lower()[:16]
 
 
-def _too_large(name: str, most: int) -> str:
-    return f"{name} is larger than {most:,} bytes (convert.maxFileBytes)."
+def _too_large(name: str, limit: int) -> str:
+    return f"{name} is larger than {limit:,} bytes (convert.maxFileBytes)."
 
 
-EXTRA = install_command("convert")
-MOST_TEXT = 6 * 1024 * 1024
-MOST_OUTPUT = 8 * 1024 * 1024
-MOST_COMPLAINT = 64 * 1024
+INSTALL_COMMAND = install_command("convert")
+MAX_TEXT_BYTES = 6 * 1024 * 1024
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+MAX_STDERR_BYTES = 64 * 1024
 
-_INSIDE = Path(__file__).with_name("inside")
-_START = f"import sys;sys.path.append({str(_INSIDE)!r});import retinue_convert;retinue_convert.main()"
+_CONVERTER_FOLDER = Path(__file__).with_name("inside")
+_START_CODE = f"import sys;sys.path.append({str(_CONVERTER_FOLDER)!r});import retinue_convert;retinue_convert.main()"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Converted(Struct, frozen=True):
-    """`cut`: the document has more text than is kept."""
+    """The converted text. `cut`: the document is longer than the limit."""
 
     text: str
     title: str = ""
@@ -355,7 +360,7 @@ class Converted(Struct, frozen=True):
 
 def check_installed() -> None:
     if find_spec("markitdown") is None:
-        message = f"converting documents needs the optional part 'convert'. Install it: {EXTRA}"
+        message = f"converting documents needs the optional part 'convert'. Install it: {INSTALL_COMMAND}"
         raise ConvertError("COMMAND_NOT_FOUND", message)
 
 
@@ -371,23 +376,23 @@ async def convert(
     answer, complaints = bytearray(), bytearray()
 
     def receive(stream: int, data: bytes) -> None:
-        into, most = complaints, MOST_COMPLAINT
+        into, limit = complaints, MAX_STDERR_BYTES
         if stream == 1:
-            into, most = answer, MOST_OUTPUT
-        # One byte more than is allowed, so that `_parsed` can tell an answer that is too long.
-        into.extend(data[: max(0, most + 1 - len(into))])
+            into, limit = answer, MAX_ANSWER_BYTES
+        # One byte above the limit, so that `_parsed` recognises an answer that is too long.
+        into.extend(data[: max(0, limit + 1 - len(into))])
 
     options = {
-        "extension": document.about.extension,
-        "mimetype": document.about.mimetype,
-        "name": document.about.name,
+        "extension": document.facts.extension,
+        "mimetype": document.facts.mimetype,
+        "name": document.facts.name,
         "memory": memory,
         "seconds": int(seconds) + 1,
-        "most": MOST_TEXT,
+        "most": MAX_TEXT_BYTES,
     }
     # Neither variables of Python (-E) nor the working folder (-P) may decide what the program imports.
-    argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START, json.dumps(options)]
-    # The keys in our environment are not for a parser of foreign documents.
+    argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START_CODE, json.dumps(options)]
+    # The parser of foreign documents must not see the keys in our environment.
     variables = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT") if name in os.environ}
     environment = {**variables, **_ONE_THREAD}
     box = await in_thread(confine)
@@ -410,33 +415,33 @@ async def convert(
         if box is not None:
             # Shielded, because a cancelled call must not leave the sandbox's folders behind.
             await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(box.close)))
-    return _understood(document, ended, bytes(answer), bytes(complaints), seconds)
+    return _read_answer(document, ended, bytes(answer), bytes(complaints), seconds)
 
 
-def _understood(
+def _read_answer(
     document: SourceDocument, ended: ProcessEnd, output: bytes, complaints: bytes, seconds: float
 ) -> Converted:
     # At its limit of processor time the kernel ends the program with SIGXCPU (24) or SIGKILL (9).
     if ended.timed_out or ended.code in (-24, -9):
         raise ConvertError(
-            "CONVERT_TIMEOUT", f"converting {document.about.name} took longer than {seconds:g} s.", document.about.hosts
+            "CONVERT_TIMEOUT", f"converting {document.facts.name} took longer than {seconds:g} s.", document.facts.hosts
         )
-    answer = _parsed(output)
+    answer = _parse_answer(output)
     if answer is None:
         last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
         why = f"the converter ended with code {ended.code}"
         if last:
             why += f" ({last[0][:300]})"
-        raise ConvertError("CONVERT_FAILED", f"{document.about.name} cannot be converted: {why}.", document.about.hosts)
+        raise ConvertError("CONVERT_FAILED", f"{document.facts.name} cannot be converted: {why}.", document.facts.hosts)
     if "problem" in answer:
-        message = f"{document.about.name} cannot be converted: {answer['problem']}."
-        raise ConvertError("CONVERT_FAILED", message, document.about.hosts)
+        message = f"{document.facts.name} cannot be converted: {answer['problem']}."
+        raise ConvertError("CONVERT_FAILED", message, document.facts.hosts)
     return Converted(str(answer.get("text", "")), str(answer.get("title", "")), answer.get("cut") is True)
 
 
-def _parsed(output: bytes) -> dict[str, Any] | None:
-    """Return None for anything but one whole answer: the process that writes it is not trusted."""
-    if len(output) > MOST_OUTPUT:
+def _parse_answer(output: bytes) -> dict[str, Any] | None:
+    """Parse the answer; None if it is not one complete object, because the process is not trusted."""
+    if len(output) > MAX_ANSWER_BYTES:
         return None
     try:
         answer = json.loads(output)
@@ -452,7 +457,7 @@ def convert_tools(project: Project) -> dict[str, Tool]:
 
 
 async def convert_to_text(project: Project, call_id: str, path: str, context: ToolContext) -> str:
-    """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
+    """Return a document as text, for a model that does not accept the document itself. Raise ToolError."""
     tool = project.tools.get("convert_content")
     if tool is None and project.settings.settings.convert_enabled:
         check_installed()
@@ -462,8 +467,8 @@ async def convert_to_text(project: Project, call_id: str, path: str, context: To
 
 
 def _confinement(project: Project) -> Confinement | None:
-    """Return a sandbox in which nothing can be changed and nobody reached; None on a system without one, where
-    the converter has only its limits of memory and time."""
+    """Return a sandbox without write access and network; None on a system without sandbox, where the converter has only
+    its limits of memory and time."""
     from retinue.guard.sandbox.box import Box
 
     if not can_sandbox(project.settings.settings):
@@ -476,19 +481,19 @@ def file_of_converted(outputs: Path, key: str) -> Path:
     return outputs / f"converted-{key[:32]}.json"
 
 
-def recall_converted(path: Path) -> tuple[About, Converted] | None:
+def recall_converted(path: Path) -> tuple[DocumentFacts, Converted] | None:
     try:
-        about, converted = json.loads(path.read_bytes())
-        return About(**{**about, "hosts": tuple(about["hosts"])}), Converted(**converted)
+        facts, converted = json.loads(path.read_bytes())
+        return DocumentFacts(**{**facts, "hosts": tuple(facts["hosts"])}), Converted(**converted)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def keep_converted(path: Path, about: About, converted: Converted) -> None:
-    """Write the file completely or not at all. Where it cannot be written, the next page is converted again."""
+def store_converted(path: Path, facts: DocumentFacts, converted: Converted) -> None:
+    """Write the file atomically. If that fails, the document is converted again for the next page."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(to_builtins([about, converted]), file, ensure_ascii=False)
+            json.dump(to_builtins([facts, converted]), file, ensure_ascii=False)
         new.replace(path)

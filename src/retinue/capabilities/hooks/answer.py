@@ -24,7 +24,7 @@ from retinue.capabilities.hooks.sources import (
 )
 from retinue.core.permission import NO_OPINION, HookEvent, HookResult, Verdict
 
-MAX_TEXT_CHARACTERS = 10_000
+MAX_ANSWER_CHARACTERS = 10_000
 
 _VERDICT_STRENGTH: dict[Verdict | None, int] = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
@@ -66,12 +66,12 @@ def _join(texts: Iterable[str], between: str) -> str:
 
 
 def _shorten(text: str, store_text: StoreText) -> str:
-    if len(text) <= MAX_TEXT_CHARACTERS:
+    if len(text) <= MAX_ANSWER_CHARACTERS:
         return text
     path = store_text(text)
     where = f" in {path}" if path else ""
-    note = f"\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters{where}]"
-    return text[: MAX_TEXT_CHARACTERS - len(note)] + note
+    note = f"\n[… {len(text) - MAX_ANSWER_CHARACTERS} more characters{where}]"
+    return text[: MAX_ANSWER_CHARACTERS - len(note)] + note
 
 
 BLOCK_EXIT_CODE = 2

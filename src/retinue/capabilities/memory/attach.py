@@ -1,10 +1,9 @@
-"""The memory of a run: whether it has one, whether it may write it, which tools reach it, and its prompt part.
+"""The memory of a run: whether it has one, whether it may write it, which tools reach it, and its part of the prompt.
 
-Writing is decided after every list that takes tools away. An agent with write or edit may write
-its memory; a file written for Claude Code, whose documentation promises it, gets read, write and
-edit for its memory folder and nothing else where it lacks them; every other agent only reads.
-The folder is reached by these three tools of this run alone: no child has it. In the prompt, words that
-never change come first and the bounded index last.
+Whether it may write is decided after all lists that remove tools. An agent with write or edit may write its memory. An
+agent file of Claude Code, whose documentation promises it, gets read, write and edit for the memory folder only if it
+lacks them. Every other agent only reads. The folder is reached by these three tools of this run; children do not have
+it. In the prompt, constant text comes first and the bounded index last.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def cut_index(data: bytes) -> str:
     return f"{beginning}\n... (truncated at {limit}: shorten {INDEX}, and move details into files of their own)"
 
 
-def advice(data: bytes) -> str:
+def index_advice(data: bytes) -> str:
     """Return advice for an agent that has just written its index; empty while there is room."""
     lines, size = len(data.split(b"\n")), len(data)
     if data.endswith(b"\n") or not data:
@@ -80,21 +79,21 @@ def advice(data: bytes) -> str:
     return ""
 
 
-_SCOPES: dict[MemoryScope, str] = {
+_SCOPE_TEXTS: dict[MemoryScope, str] = {
     "user": "scope: user, for all projects",
     "project": "scope: project, shared by everyone who works on it",
     "local": "scope: local, for this project on this machine",
 }
 
 
-_TOOLS = {
+_TOOL_TEXTS = {
     False: "Use the write and edit tools with absolute paths in this folder.",
     True: "Your write and edit tools work in this folder only: use absolute paths in it.",
 }
 
 
 class Memory(Struct, frozen=True):
-    """The memory of one run. `own` is written, if anything is; `others` are only read."""
+    """The memory of one run. `own` is the folder that may be written; `others` are only read."""
 
     agent: str
     scope: MemoryScope
@@ -102,7 +101,7 @@ class Memory(Struct, frozen=True):
     others: tuple[SafeDir, ...] = ()
     writable: bool = False
     confined: bool = False
-    """The run's write and edit tools are for this memory and nothing else."""
+    """The run's write and edit tools work in this memory only."""
 
     @property
     def folder(self) -> Path:
@@ -110,27 +109,29 @@ class Memory(Struct, frozen=True):
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All that may be read."""
+        """The folders that may be read."""
         return (self.folder, *(other.real for other in self.others))
 
     def block(self) -> str:
         """Return the part of the prompt. Reads the index; creates nothing."""
         name = "memory" if self.writable else "memory_readonly"
-        text = shipped(name).replace("{{scope}}", _SCOPES[self.scope])
+        text = shipped(name).replace("{{scope}}", _SCOPE_TEXTS[self.scope])
         if self.writable:
-            text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
+            text = text.replace("{{folder}}", _on_one_line(self.folder)).replace(
+                "{{tools}}", _TOOL_TEXTS[self.confined]
+            )
         return "\n\n".join([text, *self._indexes()])
 
     def _indexes(self) -> Sequence[str]:
         frames = [_frame(read_index(self.own), "")]
         for other in self.others:
-            where = _line(other.real) if self.writable else "elsewhere"
+            where = _on_one_line(other.real) if self.writable else "elsewhere"
             frames.append(_frame(read_index(other), f' from="{where}"'))
         if any(frames):
             return [*filter(None, frames)]
         if not self.writable:
             return ["There is no memory available."]
-        path = _line(self.folder / INDEX)
+        path = _on_one_line(self.folder / INDEX)
         return [f"There is no {INDEX} yet. Create it at {path} when you have something to note."]
 
 
@@ -138,22 +139,22 @@ def _frame(index: str, attributes: str) -> str:
     """Return an index between tags; empty for an empty one."""
     if not index:
         return ""
-    # An agent wrote the index: it must not close the frame and speak as the system.
+    # An agent wrote the index, which must not be able to close the frame.
     return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
 
 
-def _line(path: Path) -> str:
-    # A name of a folder may have line breaks and quotes, which would end the attribute or the line.
+def _on_one_line(path: Path) -> str:
+    # The name of a folder may contain line breaks and quotes, which would end the attribute or the line.
     return replace_unprintable(str(path)).replace('"', "'")
 
 
-_WHY = "your memory"
-_IGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
+_ONLY_REASON = "your memory"
+_GITIGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
 
 
 def add_memory(plan: LaunchPlan) -> None:
-    """Give the run the memory that its file asks for, with the tools that reach it. Creates nothing on disk. What
-    stands in the way is noted."""
+    """Give the run the memory that its file asks for, with the tools that reach it. Creates nothing on disk. An
+    obstacle is noted."""
     spare = _spare_tools(plan)
     memory = _choose_memory(plan, spare)
     if memory is None:
@@ -163,18 +164,18 @@ def add_memory(plan: LaunchPlan) -> None:
     own = (memory.folder,) if memory.writable else ()
     before = tuple(plan.tools)
     for name in ("write", "edit"):
-        # A tool that the run has works everywhere; one of `spare` reaches its memory only.
+        # A tool that the run has anyway works everywhere; an added one reaches the memory only.
         if name in plan.tools and own:
-            plan.tools[name] = ReachingWriter(plan.tools[name], own, after=_advice)
+            plan.tools[name] = ReachingWriter(plan.tools[name], own, after=_advise_after_write)
     for name in memory_tools(before, readonly=not own):
         if name in spare and name == "read":
-            plan.tools[name] = Reaching(spare[name], memory.folders, only=_WHY)
+            plan.tools[name] = Reaching(spare[name], memory.folders, only=_ONLY_REASON)
         elif name in spare:
-            plan.tools[name] = ReachingWriter(spare[name], own, only=_WHY, after=_advice)
+            plan.tools[name] = ReachingWriter(spare[name], own, only=_ONLY_REASON, after=_advise_after_write)
 
 
 def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None:
-    """Return the memory that the run can have. `spare` are the file tools that nothing forbids the run."""
+    """Return the memory that the run can have. `spare` are the file tools that no rule forbids."""
     spec, project = plan.spec, plan.project
     assert spec.memory is not None
     try:
@@ -192,7 +193,7 @@ def _choose_memory(plan: LaunchPlan, spare: Mapping[str, Tool]) -> Memory | None
     obstacle = own.obstacle()
     if obstacle is not None:
         plan.note(f"its memory is not used: {obstacle}")
-        # Memories of other systems can be read although our folder cannot be used.
+        # Memories of other systems can be read even if our folder cannot be used.
         return Memory(spec.name, spec.memory, own, others) if others else None
     return Memory(spec.name, spec.memory, own, others, writable, confined=writable and not own_tools)
 
@@ -207,9 +208,7 @@ def _spare_tools(plan: LaunchPlan) -> Mapping[str, Tool]:
 
 
 def make_folder(node: Run) -> None:
-    """Make the folder of a run that may write its memory. One that cannot be made is found out by
-    the agent when it writes."""
-
+    """Create the folder of a run that may write its memory. If that fails, the agent gets the error when it writes."""
     memory = node.get(Memory)
     if memory is None or not memory.writable:
         return
@@ -219,13 +218,13 @@ def make_folder(node: Run) -> None:
             try:
                 read(above, ".gitignore", most=1)
             except FileNotFoundError:
-                write(above, (".gitignore",), _IGNORE, over=None)
+                write(above, (".gitignore",), _GITIGNORE, over=None)
 
 
-def _advice(path: Path) -> str:
+def _advise_after_write(path: Path) -> str:
     if path.name != INDEX:
         return ""
     try:
-        return advice(read_head(path, MAX_INDEX_BYTES * 40))
+        return index_advice(read_head(path, MAX_INDEX_BYTES * 40))
     except OSError:
         return ""

@@ -1,13 +1,12 @@
-"""Memories on disk: where they are, and packing, unpacking and merging whole ones.
+"""Memories on disk: their folders, and packing, unpacking and merging of complete memories.
 
     scope    ours                                       others, in this order
     project  PROJECT/.retinue/agent-memory/NAME         .claude, .pi of the project
     local    PROJECT/.retinue/agent-memory-local/NAME   .claude, .pi of the project
     user     RETINUE_HOME/agent-memory/NAME             ~/.claude, pi's folder, or pi's old one
 
-Retinue writes its own folders and only reads those of others. No text is lost: where two versions of
-a file meet, one keeps the name and the other is kept beside it as `NAME.conflict-DIGEST.md`; of two
-versions of the index, which is a list, the lines of both are kept.
+Retinue writes its own folders and only reads those of others. A merge loses no text: of two versions of a file, one
+keeps the name and the other becomes `NAME.conflict-DIGEST.md`. The lines of two versions of the index are combined.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ CARRIED_OTHERS = "others"
 
 
 def check_name(name: str) -> str:
-    """Return `name` itself. Raise UsageError for one that could lead anywhere else."""
+    """Return `name`. Raise UsageError if it could lead out of the folder."""
     if is_safe(name):
         return name
     shown = replace_unprintable(name[:40], "?")
@@ -74,7 +73,7 @@ def own_folder(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[st
     if scope == "user":
         return SafeDir(retinue_home(environment), names, private=True)
     root = project_folder(cwd, environment)
-    # From the project on, because a repository may bring its settings folder as a link.
+    # Checked from the project down, because a repository may contain its settings folder as a link.
     return SafeDir(root.parent, (root.name, *names))
 
 
@@ -105,7 +104,7 @@ def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, 
     yield SafeDir(house, (".claude", folder, name))
     modern = SafeDir(pi_home(environment), (folder, name))
     yield modern
-    # The former folder of pi is read only without the new one.
+    # The old folder of pi is read only if the new one does not exist.
     if not modern.path.exists():
         yield SafeDir(house, (".pi", folder, name))
 
@@ -125,7 +124,7 @@ def list_agents(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -
 
 
 MANIFEST = "retinue-memory.json"
-_ATTEMPTS = 20
+_MAX_MERGE_ATTEMPTS = 20
 _MAX_ARCHIVE_BYTES = 64 * 2**20
 
 Content = Mapping[str, bytes]
@@ -150,8 +149,7 @@ class MemoryArchive(Struct, frozen=True):
 
 
 class Merged(Struct, frozen=True):
-    """The changes of one folder by a merge: the paths of new files, of files with another text, and of files that are
-    beside another version."""
+    """The changes that a merge made: the paths of new files, of changed files, and of added conflict versions."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -159,7 +157,7 @@ class Merged(Struct, frozen=True):
 
 
 def content_of(folder: SafeDir) -> dict[str, bytes]:
-    """Return every file of a memory. Links and files that are too large to be notes are left out."""
+    """Return every file of a memory, without links and files above the limit."""
     content: dict[str, bytes] = {}
     for names in files(folder):
         with suppress(OSError):
@@ -195,8 +193,8 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def unpack(data: bytes) -> MemoryArchive:
-    """Raise UsageError for anything but an archive of `pack`: one with links, with paths that
-    lead out, with files that are not listed or not as listed, or one that is too large."""
+    """Return the content of an archive of `pack`. Raise UsageError for links, paths that lead out, files that differ
+    from the manifest, and archives above the limit."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as zipped:
             unzipped = zipped.read(_MAX_ARCHIVE_BYTES + 1)
@@ -237,10 +235,10 @@ def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
 
 def _is_safe(name: str) -> bool:
     path = PurePosixPath(name)
-    parts = path.parts
-    if len(parts) < 2 or parts[0] != "memory" or len(parts) > MAX_DEPTH or str(path) != name:
+    names = path.parts
+    if len(names) < 2 or names[0] != "memory" or len(names) > MAX_DEPTH or str(path) != name:
         return False
-    return all(part[0] != "." and part.isprintable() and not set(part) & set('\\:<>|?*"') for part in parts)
+    return all(name[0] != "." and name.isprintable() and not set(name) & set('\\:<>|?*"') for name in names)
 
 
 def _refused(why: str) -> UsageError:
@@ -248,32 +246,32 @@ def _refused(why: str) -> UsageError:
 
 
 def merge(content: Content, folder: SafeDir) -> Merged:
-    """Put `content` into a memory. The files of the memory keep their names; another version of a file is added beside
-    them. Raise StateError if agents keep writing meanwhile."""
-    for _ in range(_ATTEMPTS):
-        # Each step leaves everything whole, so that it can be tried again.
+    """Merge `content` into a memory. The files of the memory keep their names; another version of a file is added under
+    a new name. Raise StateError if agents keep changing the memory meanwhile."""
+    for _ in range(_MAX_MERGE_ATTEMPTS):
+        # Each step leaves a consistent memory, so the merge can be repeated.
         with suppress(ChangedError):
             there = content_of(folder)
-            return _write_all(folder, there, _combine(there, content))
+            return _write_changes(folder, there, _combine(there, content))
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
 def _combine(first: Content, second: Content) -> dict[str, bytes]:
-    """Return the files of both. Of two versions, that of `first` has the name."""
+    """Return the files of both. Of two versions of a file, that of `first` keeps the name."""
     combined = dict(first)
     for path, data in second.items():
         version = first.get(path, data)
         if version == data:
             combined[path] = data
         elif path == INDEX:
-            combined[path] = union(version, data)
+            combined[path] = combine_lines(version, data)
         else:
             combined[conflict_name(path, data)] = data
     return combined
 
 
-def _write_all(folder: SafeDir, there: Content, content: Content) -> Merged:
-    # Copies come first, so that no version is lost if this is cut off.
+def _write_changes(folder: SafeDir, there: Content, content: Content) -> Merged:
+    # Conflict versions are written first, so that no version is lost if this is interrupted.
     paths = sorted(content, key=lambda path: (".conflict-" not in path, path))
     written = [path for path in paths if there.get(path) != content[path]]
     for path in written:
@@ -286,7 +284,7 @@ def _write_all(folder: SafeDir, there: Content, content: Content) -> Merged:
     )
 
 
-def union(first: bytes, second: bytes) -> bytes:
+def combine_lines(first: bytes, second: bytes) -> bytes:
     """Return `first` with the lines that only `second` has, in their order, at the end."""
     present = {b"", *(line.strip() for line in first.splitlines())}
     missing = [line for line in second.splitlines() if line.strip() not in present]

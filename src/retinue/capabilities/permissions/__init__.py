@@ -1,6 +1,6 @@
-"""What a run may do unasked, what it must ask, and what it may not do: rules, modes and the gate before its tools.
+"""Permissions: the rules, the mode and the grants of a run, and the gate before its tools.
 
-The permissions of a run are assembled from settings, files, mode, parent and the agent's file.
+The permissions of a run are assembled from settings, files of rules, mode, parent and the agent's file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ else:
 
 
 class PermissionsCapability(Capability):
-    """The mode of a run, the tools its rules leave it, and the gate before every call."""
+    """The mode of a run, the tools that its rules permit, and the gate before every call."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
         plan.mode = mode_for(plan.request, plan.project, plan.mode_above, plan.notes)
@@ -79,7 +79,7 @@ async def _forget_guard(node: Run) -> None:
 
 
 class FileRules(Rules):
-    """The rules of all files that count for the project."""
+    """The rules of all files that apply to the project."""
 
     def denied_agents(self) -> frozenset[str]:
         from retinue.guard.permissions.match import named_agents
@@ -99,7 +99,7 @@ class FileRules(Rules):
         return policy
 
 
-_NAMES = {
+_RULE_KEYS = {
     "permissions_allow": "allow",
     "permissions_ask": "ask",
     "permissions_deny": "deny",
@@ -118,17 +118,18 @@ def permissions_for(
     bounds: Sequence[Bound] = (),
     isolation: Isolation | None = None,
 ) -> PermissionPolicy:
-    """Return the permissions of a run. `parent` is the policy of the run that started it, as it is now: a child has
-    all its restrictions, and the grants of this moment. What the outcome should tell is added to `notes` (as
-    `mode_for` does); of a child only what its parent has not said. `bounds` are those of the runs above it, for one
-    whose parent is gone. Rules about the checkout hold in the worktree of `isolation`."""
+    """Return the permissions of a run. `parent` is the present policy of the run that started it: a child gets all its
+    restrictions and its present grants. Notes for the outcome are added to `notes` (as in `mode_for`); for a child
+    only those that its parent does not have. `bounds` are those of the runs above it, for a run whose parent is gone.
+    Rules about the checkout also apply in the worktree of `isolation`."""
     spec, where = request.spec, str(request.cwd)
     copied = (str(isolation.top), str(isolation.main)) if isolation is not None else None
-    rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
+    rules, limits = _rules_of_agent(spec.path or f"agent {spec.name}", patterns, where, notes)
     presets = spec.dialect == "codingcode"
     for bound in bounds if parent is None else ():
-        more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
-        rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
+        bound_rules, bound_limits = _rules_of_agent(bound.agent, bound.patterns, bound.base, notes)
+        rules, limits = (*rules, *bound_rules), (*limits, *bound_limits)
+        presets = presets or bound.presets
     if presets:
         rules += preset_rules()
     if parent is not None:
@@ -141,7 +142,7 @@ def permissions_for(
     sources = project_rules(project)
     extra = (*project.settings.settings.extra_roots, *sources.directories)
     home = project.environment.get("HOME") or str(Path.home())
-    roots, programs = [str(project.cwd / each) for each in extra], project.environment.get("PATH", "")
+    roots, programs = [str(project.cwd / folder) for folder in extra], project.environment.get("PATH", "")
 
     def consented(path: Path, content: bytes) -> bool:
         return project.trust.permits("git", "project", path, lambda: content)
@@ -154,27 +155,26 @@ def permissions_for(
 
 
 def _can_mask(project: Project, rules: Sequence[Rule], notes: list[str]) -> bool:
-    """Return whether commands must and can be kept from files that rules deny. Note where they cannot."""
+    """Return whether rules are about files and commands can be kept from these. Add a note if they cannot."""
     rule = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
     if rule is None:
         return False
     if can_mask(project.settings.settings):
         return True
     notes.append(
-        f"Rules about files ({rule.text}) hold for the file tools and for commands that name a file; other "
+        f"Rules about files ({rule.text}) apply to the file tools and to commands that name a file; other "
         "commands of a shell cannot be kept from files here (see: retinue doctor)."
     )
     return False
 
 
 def mode_for(request: RunRequest, project: Project, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
-    """Return the mode that the run's policy will have, for those who decide before there is one.
-    `above` is the parent's mode; None for a run without a parent, which then also notes what is
-    wrong with the rules. Raise LaunchError where a file of rules cannot be read at all."""
+    """Return the mode that the policy of the run will have. `above` is the parent's mode; None for a run without a
+    parent, which also gets notes on mistakes in the rules. Raise LaunchError if a file of rules cannot be read."""
     sources, spec = project_rules(project), request.spec
     for why in sources.refused:
         raise RefusedAgentError(
-            f"{as_sentence(why)} It may hold deny rules, so nothing is started.",
+            f"{as_sentence(why)} It may contain deny rules, so nothing is started.",
             remedy="Correct the file, or remove it.",
         )
     if above is None:
@@ -194,24 +194,24 @@ def mode_for(request: RunRequest, project: Project, above: PermissionMode | None
 def permit_tools(
     request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]
 ) -> tuple[Tool, ...]:
-    """Return the tools that no rule takes away: a model need not see what is always denied."""
+    """Return the tools that are not always denied: a model need not see the others."""
     denied = [rule for rule in project_rules(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
         return tuple(tools.values())
-    kept = []
+    permitted = []
     for name, tool in tools.items():
         rule = next((rule for rule in denied if takes_away(rule, name, tool.spec.effects)), None)
         if rule is None:
-            kept.append(tool)
+            permitted.append(tool)
         elif request.parent_id is None:
             notes.append(f"{name} is withheld: {rule.source} denies {rule.text}")
-    return tuple(kept)
+    return tuple(permitted)
 
 
-def _of_file(
+def _rules_of_agent(
     source: str, patterns: Patterns, base: str, notes: list[str]
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
-    """Return the patterns of an agent's file as rules. One that cannot be read allows nothing."""
+    """Return the patterns of an agent's file as rules and limits. A pattern that cannot be read allows nothing."""
     rules: tuple[Rule, ...] = ()
     for tool, listed in patterns.denied.items():
         rules += _rules(tool, listed, "deny", source, base, notes)
@@ -219,8 +219,8 @@ def _of_file(
     for tool, listed in patterns.allowed.items():
         limits.append(Limit(tool, _rules(tool, listed, "allow", source, base, notes), source))
     if patterns.rules:
-        more, narrower = rules_of_file(patterns.rules, source=source, base=base)
-        rules, limits = (*rules, *more), [*limits, *narrower]
+        file_rules, file_limits = rules_of_file(patterns.rules, source=source, base=base)
+        rules, limits = (*rules, *file_rules), [*limits, *file_limits]
     return rules, tuple(limits)
 
 
@@ -232,7 +232,7 @@ def _rules(tool: str, patterns: Iterable[str], kind: Any, source: str, base: str
             effect = "every call of it is denied" if kind == "deny" else "it allows nothing"
             notes.append(f"{source}: {tool}({pattern}) {rule}; {effect}")
             if kind == "deny":
-                # A denial that cannot be understood must not deny less than was meant.
+                # A deny pattern that cannot be parsed must not deny less than was meant.
                 rule = parse_rule(tool, kind, source=source, base=base)
         if isinstance(rule, Rule):
             rules.append(rule)
@@ -240,8 +240,8 @@ def _rules(tool: str, patterns: Iterable[str], kind: Any, source: str, base: str
 
 
 def project_rules(project: Project) -> Sources:
-    """Return the rules of all files, read once for runs that start together. A file that changes takes effect for the
-    next run."""
+    """Return the rules of all files, read once for runs that start together. A changed file takes effect at the next
+    run."""
     sources: Sources | None = project.round.get("permissions")
     if sources is None:
         notes: list[str] = []
@@ -257,8 +257,8 @@ def project_rules(project: Project) -> Sources:
 
 
 def _unknown_tools(sources: Sources, project: Project) -> list[str]:
-    """Return notes about rules for tools that do not exist. One that forbids, or wants to be asked, and whose tool is
-    almost one of ours keeps runs from being started: it would protect nothing."""
+    """Return notes about rules for tools that do not exist. A deny or ask rule whose tool name is almost one of ours
+    prevents runs, because it would protect nothing."""
     notes = []
     for rule in sources.rules:
         name = next(iter(rule.tools), "")
@@ -271,9 +271,9 @@ def _unknown_tools(sources: Sources, project: Project) -> list[str]:
         problem = entry_problem(name)
         if problem is not None and rule.kind != "allow":
             line = line_of(Path(rule.source), f"permissions.{rule.kind}")
-            place = f"{rule.source}:{line}" if line else rule.source
-            sources.refused.append(f"{place}: the {rule.kind} rule {rule.text!r} {problem.why}. {problem.remedy}")
-        # Another program may have such a tool, or a plugin, whose tools are known only when it is imported.
+            position = f"{rule.source}:{line}" if line else rule.source
+            sources.refused.append(f"{position}: the {rule.kind} rule {rule.text!r} {problem.why}. {problem.remedy}")
+        # The tool may be one of another program, or of a plugin that is not imported yet.
         elif problem is not None or not (name.lower() in ELSEWHERE or project.extensions.has_code):
             lost = "it allows nothing" if rule.kind == "allow" else "it protects nothing"
             notes.append(f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist ({lost})")
@@ -281,11 +281,11 @@ def _unknown_tools(sources: Sources, project: Project) -> list[str]:
 
 
 def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
-    """Return our own settings, layer by layer, and note what is wrong with them."""
+    """Return the rules of our own settings, layer by layer, and add notes on mistakes in them."""
     blocks = []
     for layer in project.settings.layers:
         content = {}
-        for key, name in _NAMES.items():
+        for key, name in _RULE_KEYS.items():
             if key in layer.values:
                 content[name] = layer.values[key]
         if content:
@@ -295,7 +295,7 @@ def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
             blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
     for problem in project.settings.problems:
         if problem.limits:
-            # Runs are refused before this (`settings.limits`); calls outside of runs are refused by it.
+            # Runs are refused earlier (`settings.limits`); this block refuses calls outside of runs.
             blocks.append(Block(problem.where, os.fspath(project.cwd), DENY_EVERYTHING, refused=str(problem)))
         elif problem.field.startswith("permissions."):
             notes.append(str(problem))

@@ -1,9 +1,8 @@
 """The guard of one run, assembled from its permissions, its hooks, and the people it may ask.
 
-A child's permissions are forked from its parent's when it starts, so grants flow down and never
-up or sideways. A child that starts or is resumed after its parent is gone gets the same bounds from
-its own first event. What people allow beyond one call goes where they said: to the run, to every run
-of the agent (kept in the log), or as a rule into the settings of the project.
+A child's permissions are forked from its parent's when it starts, so a grant reaches descendants only. A child that
+starts or is resumed after its parent is gone gets the same bounds from its own first event. A person may allow more
+than one call: for the run, for every run of the agent (stored in the log), or as a rule in the settings of the project.
 """
 
 from __future__ import annotations
@@ -51,22 +50,22 @@ if TYPE_CHECKING:
 
 
 _DESCRIPTION_CHARACTERS = 60
-"""How much of its task describes a run that has no description."""
+"""The length of the task that serves as description of a run without one."""
 
-_TYPES: dict[str, tuple[str, Vocabulary]] = {
+_TYPE_ARGUMENTS: dict[str, tuple[str, Vocabulary]] = {
     "Agent": ("subagent_type", "claude"),
     "subagent": ("agent", "devkit"),
     "dispatch_agent": ("agent", "codingcode"),
 }
-"""The argument in which each tool that starts agents names the type, and its vocabulary."""
+"""For each tool that starts agents, the argument that names the type, and its vocabulary."""
 _WEB_TOOLS = frozenset({"web_search", "fetch_content", "get_search_content", "convert_content", "todo", "ask_user"})
-"""Tools of an agent that cannot read the project."""
+"""The only tools of an agent that cannot read the project."""
 _STRICTNESS = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 
 class RulesOnAgents:
-    """The permissions of a run, which judge a call by the agent that it would start: `Agent(x)` also holds for a call
-    that names x by the name of its file, or that falls back to x, and where x is the name of its file."""
+    """The permissions of a run, which judge a call by the agent that it would start: a rule `Agent(x)` also applies to
+    a call that names x by its file name or that falls back to x, and x may be a file name."""
 
     def __init__(self, inner: Permissions, node: Run) -> None:
         self._inner = inner
@@ -78,34 +77,34 @@ class RulesOnAgents:
         return self._inner.mode
 
     def decide(self, use: ToolUse) -> Decision:
-        if use.tool not in _TYPES:
+        if use.tool not in _TYPE_ARGUMENTS:
             return self._inner.decide(use)
-        decisions = [self._inner.decide(each) for each in self._by_names(use)]
+        decisions = [self._inner.decide(variant) for variant in self._by_names(use)]
         return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
 
     def grant(self, rule: str) -> None:
         self._inner.grant(rule)
 
     def _by_names(self, use: ToolUse) -> list[ToolUse]:
-        """Return the call once for each name that rules may have for the agent that it would start."""
-        key, vocabulary = _TYPES[use.tool]
+        """Return the call once for each name that rules may use for the agent that it would start."""
+        key, vocabulary = _TYPE_ARGUMENTS[use.tool]
         if use.arguments.get("resume") or use.arguments.get("retry"):
             return [use]
-        wanted, settings = use.arguments.get(key), self._project.settings.settings
-        if wanted is not None and not isinstance(wanted, str):
+        agent_type, settings = use.arguments.get(key), self._project.settings.settings
+        if agent_type is not None and not isinstance(agent_type, str):
             return [use]
-        found = resolve_type(wanted, self._project.catalog(), settings, vocabulary=vocabulary, strict=self._nested)
-        if isinstance(found, Refusal):
+        agent = resolve_type(agent_type, self._project.catalog(), settings, vocabulary=vocabulary, strict=self._nested)
+        if isinstance(agent, Refusal):
             return [use]
-        names = [found.spec.name]
-        if found.spec.dialect == "pi" and found.spec.path:
-            names.append(file_stem(found.spec.path, (".md",)))
+        names = [agent.spec.name]
+        if agent.spec.dialect == "pi" and agent.spec.path:
+            names.append(file_stem(agent.spec.path, (".md",)))
         return [replace(use, arguments={**use.arguments, key: name}) for name in dict.fromkeys(names)]
 
 
 class OwnMemory:
-    """The permissions of a run, but that it need not ask before it writes its own memory by one of `tools`. What a
-    rule forbids or wants asked stays so, and children have the permissions without this."""
+    """The permissions of a run that may write its own memory by one of `tools` without asking. Deny and ask rules still
+    apply, and children get the permissions without this."""
 
     def __init__(self, inner: Permissions, tools: Mapping[str, Reaching], node: Run) -> None:
         self._inner = inner
@@ -120,7 +119,7 @@ class OwnMemory:
     def decide(self, use: ToolUse) -> Decision:
         decision = self._inner.decide(use)
         tool = self._tools.get(use.tool)
-        # A decision of a rule stays: only the mode's question is not worth asking.
+        # The decision of a rule stays; only a question of the mode is skipped.
         if tool is None or decision.verdict == "allow" or decision.by != "mode" or self._inner.mode == "plan":
             return decision
         if tool.target(use.arguments, self._root, self._house) is None:
@@ -132,14 +131,13 @@ class OwnMemory:
 
 
 def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:
-    """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
-    it. `resumed` runs may have asked something before: they take the answer when they ask it
-    again."""
+    """Put every tool of a run that begins behind its gate, outside of the wrappers of `inner`. A `resumed` run may have
+    asked a question before: it gets the answer when it asks again."""
     project, guards = node.project, node.project.part(RunGuards)
     above = None if node.parent is None else guards.get(node.parent.id)
     taint = None
     if project.settings.settings.web_taint != "off":
-        # A resumed run remembers the strangers it has listened to, and so does one whose agents listened.
+        # The taint of a resumed run includes what it, or its agents, read from the web before.
         taint = Taint(None if above is None else above.taint, first_host(project.log.reader, node.id))
     guard = RunGuard(node, _permissions(node, above, resumed), _asker(node, resumed), taint)
     guards.add(guard)
@@ -191,20 +189,20 @@ class _GateAnswers:
 
 
 def _permissions(node: Run, above: RunGuard | None, resumed: bool) -> PermissionPolicy:
-    """Return permissions forked from those of the parent as they are now. A program vouches for tools of its own,
-    unless a rule forbids or asks. What is wrong with the patterns of the agent's file is noted, unless the launch
-    has noted it already."""
+    """Return permissions forked from the present ones of the parent. The embedding program's own tools are granted,
+    unless a rule denies or asks. Mistakes in the patterns of the agent's file are noted, unless the launch has noted
+    them."""
     launch, project, notes = node.launch, node.project, list[str]()
     parent = None if above is None else above.permissions
     policy = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
     spec = launch.request.spec
     reads_only_web = {tool.spec.name for tool in launch.tools} <= _WEB_TOOLS and not (spec.memory or spec.servers)
-    # A resumed run may have read a file before, and a child has words of a run that reads.
+    # A resumed run may have read a file before, and the task of a child may come from a run that reads.
     policy.web_unasked = launch.request.parent_id is None and not resumed and reads_only_web
     if above is None:
         for tool in project.custom_tools:
             if tool.spec.name not in TOOLS:
-                # A name that no rule can hold is asked about.
+                # Calls of a tool whose name no rule can contain are asked about.
                 with suppress(ValueError):
                     policy.grant(tool.spec.name)
     for note in notes:
@@ -223,16 +221,16 @@ def _asker(node: Run, resumed: bool) -> Asker:
 
 
 async def release(node: Run) -> None:
-    """Take all rights from a run that is over, and withdraw what it had asked."""
+    """Remove all rights of a run that has ended, and withdraw its questions."""
     guard = node.project.part(RunGuards).pop(node.id, None)
     if guard is not None and guard.asker.leftovers:
-        # A log that cannot be written is reported by those who write runs.
+        # An error of the log is reported where runs are written.
         with suppress(RetinueError):
             await node.project.inbox_service.run_ended(guard.asker)
 
 
 async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswer) -> None:
-    """Grant `rule` to those the answer names, and let calls go on that wait for nothing else."""
+    """Grant `rule` to the runs that the answer names, and decide waiting calls again."""
     guards = project.part(RunGuards)
     match answer.choice:
         case "allow-run":
@@ -244,7 +242,7 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
                 if other.is_of(guard.node):
                     other.permissions.grant(rule)
         case "always":
-            await _write(guard, project, rule)
+            await _write_rule(guard, project, rule)
             for other in list(guards.values()):
                 other.permissions.grant(rule)
         case _:
@@ -252,9 +250,9 @@ async def grant(guard: RunGuard, project: Project, rule: str, answer: InboxAnswe
     await project.inbox_service.rejudge()
 
 
-async def _write(guard: RunGuard, project: Project, rule: str) -> None:
-    """Write the rule into the project's local settings. Where that fails it is in force for this session only, and
-    the run warns of it."""
+async def _write_rule(guard: RunGuard, project: Project, rule: str) -> None:
+    """Write the rule into the project's local settings. If that fails, it applies to this session only, and the run
+    gets a warning."""
     change: dict[str, Any] = {"permissions.allow": Append(rule)}
     with consent_stays(project, target_file(project.cwd, "local", project.environment)):
         saved = await asyncio.to_thread(
@@ -268,8 +266,8 @@ async def _write(guard: RunGuard, project: Project, rule: str) -> None:
 
 
 def recall(guard: RunGuard, project: Project) -> bool:
-    """Grant what people allowed this agent, or an agent above it, in earlier runs or other processes. Return whether
-    anything was new."""
+    """Grant the rules that people allowed for this agent, or an agent above it, in earlier runs or other processes.
+    Return whether any was new."""
     new = False
     node: Run | None = guard.node
     while node is not None:
@@ -283,17 +281,17 @@ def recall(guard: RunGuard, project: Project) -> bool:
 
 
 _VERDICT_SECONDS = 30.0
-"""How long a call waits for the model's opinion, retries included, before a person is asked."""
+"""The time that a call waits for the model's verdict, retries included, before a person is asked."""
 _VERDICT_TOKENS = 1_000
-"""Room for a short verdict, and for the little that models think which cannot be told not to."""
+"""Enough for a short verdict, and for the minimal thinking that some models cannot turn off."""
 
 
 Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
 def _classifier(policy: PermissionPolicy, project: Project) -> Classify | None:
-    """Return what asks the model of `permissions.autoModel` to decide; None where no model decides. The model is
-    connected for the first question."""
+    """Return the function that lets the model of `permissions.autoModel` decide; None if no model decides. The model is
+    connected at the first call."""
     name = project.settings.settings.permissions_auto_model
     if policy.mode != "auto" or name is None:
         return None
@@ -303,8 +301,8 @@ def _classifier(policy: PermissionPolicy, project: Project) -> Classify | None:
         nonlocal model
         async with asyncio.timeout(_VERDICT_SECONDS):
             if model is None:
-                model = await _judge(name, project)
-            # Thinking counts towards the limit and is on by default: it would leave no room for the verdict.
+                model = await _connect_judge(name, project)
+            # Thinking is on by default and would use up the limit.
             request = ModelRequest(
                 system=system,
                 messages=(user(question),),
@@ -313,9 +311,9 @@ def _classifier(policy: PermissionPolicy, project: Project) -> Classify | None:
                 tool_choice="none",
             )
             async with aclosing(model.stream(request)) as parts:
-                async for part in parts:
-                    if isinstance(part, Finished):
-                        return part.message.text if part.message.failure is None else ""
+                async for event in parts:
+                    if isinstance(event, Finished):
+                        return event.message.text if event.message.failure is None else ""
         return ""
 
     async def classify(use: ToolUse, decision: Decision) -> Decision:
@@ -324,12 +322,12 @@ def _classifier(policy: PermissionPolicy, project: Project) -> Classify | None:
     return classify
 
 
-async def _judge(name: str, project: Project) -> Model:
-    """Connect to the model that judges calls. It must not be on a server that the project names, in which the calls
-    are made."""
+async def _connect_judge(name: str, project: Project) -> Model:
+    """Connect to the model that judges calls. It must not be on a server that the project configures: the calls to
+    judge are made in that project."""
     selection = await select_model(
         name, settings=project.settings.settings, environment=project.environment, transport=project.transport
     )
     if not selection.provider.origin.personal and not project.trust.everything:
-        raise LaunchError(f"{selection.provider.id} is a server of the project's: it does not judge calls.")
+        raise LaunchError(f"{selection.provider.id} is a server of the project, which must not judge calls.")
     return build_model(selection, project.transport)

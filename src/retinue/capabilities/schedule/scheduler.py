@@ -1,8 +1,7 @@
 """The scheduler, which starts jobs when they are due.
 
-It looks once a second, so that clocks may jump, in both directions, and machines may sleep. Any number of processes may
-do so for one project: each slot is claimed in the log by exactly one of them.
-"""
+It checks the jobs once a second, which tolerates clocks that jump in both directions and machines that sleep. Any
+number of processes may do so for one project: each slot is claimed in the log by exactly one of them."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 MAX_JOBS = 50
-COURTESY_SECONDS = 10.0
-"""How long a job of a session is left to the process in which that session lives."""
+SESSION_PRIORITY_SECONDS = 10.0
+"""The time for which a job of a session is reserved for the process in which that session is live."""
 
 
 class Fired(Struct, frozen=True):
-    """The result of one slot. `error` says why no run started; `run_id` and `error` are None for a slot that was
-    passed over, and `why` says the reason."""
+    """The result of one slot. `error` is the reason why no run started. For a skipped slot, `run_id` and `error` are
+    None and `why` is the reason."""
 
     job: ScheduledJob
     slot: float
@@ -47,7 +46,7 @@ class Fired(Struct, frozen=True):
 
 
 class Scheduler:
-    """The jobs of one project, as one process sees them. Costs nothing until `begin`."""
+    """Starts the jobs of one project from this process. Does nothing until `begin`."""
 
     def __init__(self, supervisor: Supervisor, report: Callable[[Fired], None] = lambda fired: None) -> None:
         self._supervisor = supervisor
@@ -55,8 +54,8 @@ class Scheduler:
         self._timer: Timer | None = None
         self._task: asyncio.Task[list[Fired]] | None = None
         self._orphans_at = -math.inf
-        self._too_far: frozenset[str] = frozenset()
-        """The jobs whose next slot was too far away at the last look."""
+        self._suspended_by_clock: frozenset[str] = frozenset()
+        """The jobs whose next slot was too far away at the last tick."""
 
     @property
     def active(self) -> bool:
@@ -125,7 +124,7 @@ class Scheduler:
         if enabled:
             next_at = next_after(job, now, job.anchor)
             if next_at is None:
-                raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
+                raise UsageError(f"The time of {job.name} has passed.", remedy="Remove it and add it anew.")
         await self._log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
@@ -144,7 +143,7 @@ class Scheduler:
         """Let this process start due jobs from now on."""
         if self._timer is not None:
             return
-        self._timer = self._supervisor.clock.call_later(0.0, self._look)
+        self._timer = self._supervisor.clock.call_later(0.0, self._schedule_tick)
         # Reading the cached property would create the bridge, which nobody needs before a program listens.
         if "bridge" in self._supervisor.__dict__:
             self._supervisor.bridge.scheduler_ready(sum(job.enabled for job in self.jobs()))
@@ -156,11 +155,11 @@ class Scheduler:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _look(self) -> None:
-        self._timer = self._supervisor.clock.call_later(TICK_SECONDS, self._look)
+    def _schedule_tick(self) -> None:
+        self._timer = self._supervisor.clock.call_later(TICK_SECONDS, self._schedule_tick)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self.tick(), name="schedules")
-            # A failed look is repeated a second later; asyncio would report an exception that nobody fetched.
+            # A failed tick is repeated a second later; without this asyncio would report the exception.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def tick(self) -> list[Fired]:
@@ -174,24 +173,24 @@ class Scheduler:
             decided = plan(job, now)
             if decided is not None and decided.act != "wait" and not self._leave_to_session(job, now):
                 fired += await self._decide(job, decided, now)
-        # The look for claims of dead processes reads every slot of the log, so it comes once a minute.
+        # The search for claims of dead processes reads every slot of the log, so it runs once a minute.
         passed = self._supervisor.clock.monotonic()
         if passed - self._orphans_at >= 60 * TICK_SECONDS:
             self._orphans_at = passed
             for orphan in schedules.orphans(reader, this_process()):
-                fired += await self._adopt(orphan, now)
+                fired += await self._take_over(orphan, now)
         for result in fired:
             self._report(result)
         return fired
 
     async def _bring_forward(self, now: float) -> None:
-        """Correct the slots of jobs that a clock which was set back would keep waiting. A clock that is put right
-        before the next look changes nothing."""
+        """Correct the slots of jobs that would wait too long because the clock was set back. If the clock is corrected
+        before the next tick, nothing changes."""
         corrected = [job for job in (brought_forward(job, now) for job in self.jobs()) if job is not None]
         for job in corrected:
-            if job.id in self._too_far:
+            if job.id in self._suspended_by_clock:
                 await self._log.transact(partial(schedules.move, job=job))
-        self._too_far = frozenset(job.id for job in corrected)
+        self._suspended_by_clock = frozenset(job.id for job in corrected)
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
         log = self._log
@@ -201,7 +200,7 @@ class Scheduler:
         elif job.last_run is not None and self._is_live(job.last_run):
             result = "overlap"
         run_id = new_run_id() if result == "fired" else None
-        # A slot that overlaps is passed over itself; `plan` has counted only those before it.
+        # An overlapping slot is skipped as well; `plan` has counted only those before it.
         passed = decided.passed + (result == "overlap")
         claimed = await log.transact(
             lambda db: schedules.claim(
@@ -233,7 +232,7 @@ class Scheduler:
         self._emit(what, job, agentId=started, error=error)
         return Fired(job, slot, started, error)
 
-    async def _adopt(self, orphan: Orphan, now: float) -> list[Fired]:
+    async def _take_over(self, orphan: Orphan, now: float) -> list[Fired]:
         """Take over the slot of a process that died between claiming it and starting its run."""
         log, again = self._supervisor.project.log, orphan.job.missed == "catch-up"
         result: schedules.Result = "fired" if again else "missed"
@@ -250,13 +249,13 @@ class Scheduler:
             return False
 
     def _leave_to_session(self, job: ScheduledJob, now: float) -> bool:
-        """Return whether the session of a job lives in another process, which can tell its main agent of the end."""
+        """Return whether the session of a job is live in another process, which can notify its main agent."""
         if job.session_id is None or session_of(self._supervisor, job) is not None or job.next_at is None:
             return False
-        return now - job.next_at < COURTESY_SECONDS and self._is_live(job.session_id)
+        return now - job.next_at < SESSION_PRIORITY_SECONDS and self._is_live(job.session_id)
 
-    def _emit(self, what: str, job: ScheduledJob, **more: Any) -> None:
-        """Tell the programs that listen. None does before the bridge is first used."""
+    def _emit(self, what: str, job: ScheduledJob, **details: Any) -> None:
+        """Notify programs that listen. There are none before the bridge is first used."""
         if "bridge" in self._supervisor.__dict__:
-            data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **more}
+            data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **details}
             self._supervisor.bridge.scheduled(data)

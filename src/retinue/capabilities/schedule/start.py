@@ -1,4 +1,4 @@
-"""Starting a job as a run, and `Agent(schedule=…)`, by which a model asks for a run at a time.
+"""The start of a job as a run, and `Agent(schedule=…)`, with which a model schedules a run.
 
 A job starts in the session it belongs to if that lives in this process, otherwise as a main run.
 """
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 
-OPTIONS = ("model", "thinking", "max_turns", "isolated", "isolation")
-"""The options of a call that a job keeps."""
+KEPT_OPTIONS = ("model", "thinking", "max_turns", "isolated", "isolation")
+"""The options of a call that are stored with the job."""
 
 
 async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> Run:
@@ -59,13 +59,13 @@ def session_of(supervisor: Supervisor, job: ScheduledJob) -> Run | None:
     return supervisor.members.get(job.session_id or "")
 
 
-def rights_of(me: Run, request: RunRequest) -> dict[str, Any]:
-    """Return the limits that a job inherits from the run that asks for it, for the time after that run."""
-    ceiling = ceiling_of(request, me)
-    # Patterns can only be checked while their run exists; without it the job may change nothing.
-    if bounds_below(me):
+def rights_of(parent_run: Run, request: RunRequest) -> dict[str, Any]:
+    """Return the limits that a job inherits from the run that schedules it, for the time after that run."""
+    ceiling = ceiling_of(request, parent_run)
+    # Patterns can be checked only while their run exists; without it the job is read-only.
+    if bounds_below(parent_run):
         ceiling = replace(ceiling, readonly=True)
-    return {"ceiling": ceiling.as_dict(), "mode": me.mode}
+    return {"ceiling": ceiling.as_dict(), "mode": parent_run.mode}
 
 
 def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
@@ -92,36 +92,38 @@ async def request_for(
     return await request_of_call(spec, call, supervisor.project, parent)
 
 
-async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, call: SpawnCall) -> Scheduled | Refusal:
-    """Add the job that a call of the Agent tool asks for. It belongs to the session of `me`.
+async def schedule_call(
+    scheduler: Scheduler, supervisor: Supervisor, parent_run: Run, call: SpawnCall
+) -> Scheduled | Refusal:
+    """Add the job that a call of the Agent tool asks for. It belongs to the session of `parent_run`.
 
     Type, model and tools are checked as for a run that starts now.
     """
-    refusal = _refusal(supervisor, me, call)
+    refusal = _refusal(supervisor, parent_run, call)
     if refusal is not None:
         return refusal
     agent = resolve_type(
         call.agent,
         supervisor.project.catalog(),
         supervisor.settings,
-        strict=me.depth > 0,
-        allowed=startable_types(me.launch.request.spec),
+        strict=parent_run.depth > 0,
+        allowed=startable_types(parent_run.launch.request.spec),
     )
     if isinstance(agent, Refusal):
         return agent
-    options = {name: value for name in OPTIONS if (value := getattr(call, name)) is not None}
+    options = {name: value for name in KEPT_OPTIONS if (value := getattr(call, name)) is not None}
     try:
-        request = await request_for(supervisor, agent.spec, call.prompt, options, me)
-        # Only for its refusals: a job that could not start now is refused now.
-        async with launching(LaunchPlan(request, supervisor.project, me)):
+        request = await request_for(supervisor, agent.spec, call.prompt, options, parent_run)
+        # A job that could not start now is refused now.
+        async with launching(LaunchPlan(request, supervisor.project, parent_run)):
             pass
         job = await scheduler.add(
             agent.spec.name,
             call.prompt,
             call.schedule or "",
             name=call.name or call.description,
-            session_id=me.place.root_id,
-            options={**options, "rights": rights_of(me, request)},
+            session_id=parent_run.place.root_id,
+            options={**options, "rights": rights_of(parent_run, request)},
         )
     except RetinueError as error:
         return Refusal(code=error.code, message=str(error))
@@ -134,7 +136,7 @@ async def schedule_call(scheduler: Scheduler, supervisor: Supervisor, me: Run, c
     return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=notes)
 
 
-def _refusal(supervisor: Supervisor, me: Run, call: SpawnCall) -> Refusal | None:
+def _refusal(supervisor: Supervisor, parent_run: Run, call: SpawnCall) -> Refusal | None:
     if not supervisor.settings.scheduling_enabled:
         return Refusal(code="UNSUPPORTED", message="Scheduling is switched off in this project: leave out `schedule`.")
     for name in ("resume", "inherit_context"):
@@ -143,7 +145,7 @@ def _refusal(supervisor: Supervisor, me: Run, call: SpawnCall) -> Refusal | None
     if call.background is False:
         message = "A scheduled agent always works in the background: leave out `run_in_background: false`."
         return Refusal(code="INVALID_INPUT", message=message)
-    if me.depth + 1 > supervisor.settings.max_subagent_depth:
+    if parent_run.depth + 1 > supervisor.settings.max_subagent_depth:
         deepest = supervisor.settings.max_subagent_depth
         return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=f"Agents may be nested {deepest} deep at most.")
     return None

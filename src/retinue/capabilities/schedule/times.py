@@ -1,16 +1,16 @@
-"""When a job is due, in the forms people write, and what to do when it is: fire, skip, or wait.
+"""Times of jobs: parsing schedules, finding the next slot, and deciding to fire, skip or wait.
 
     +10m                        once, ten minutes from now (s, m, h, d; combined: +1h30m)
     5m, every 5m                every five minutes
     0 0 9 * * 1-5               cron with seconds: weekdays at nine; five fields mean minutes
     2027-03-01T09:00[+01:00]    once, at that time; without a zone, local time
 
-Cron slots follow the zone's clock through daylight-saving changes: a slot that a change skips
-fires once after it, one that comes twice fires once.
+Cron slots follow the local clock of the zone through daylight-saving changes: a slot that a change skips fires once
+after it, and a slot that occurs twice fires once.
 
-A slot that is at most `TOLERANCE_SECONDS` late is on time. Earlier ones were missed: no process ran, the
-machine slept, or its clock was set. By the job's policy they are counted and skipped, or together
-made up for by one run. Nothing here reads a clock or the store.
+A slot that is at most `TOLERANCE_SECONDS` late is on time. An earlier slot was missed, because no process ran, the
+machine slept or its clock was set. Depending on the job's policy, missed slots are skipped, or one run makes up for all
+of them. This module reads neither a clock nor the log.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FORMS = (
     "Accepted: a delay such as +10m or +1h30m (once), an interval such as 5m or 2h (repeated), a time such as "
     "2027-03-01T09:00 (once), or cron with 5 or 6 fields such as 0 0 9 * * 1-5 (with 6, seconds come first)."
 )
-MIN_SECONDS = 1.0
-MAX_SECONDS = 100 * 366 * 86_400.0
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_SPAN = re.compile(r"(\+)?((?:\d{1,12}[smhd])+)", re.ASCII)
-_PART = re.compile(r"(\d+)([smhd])", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
+MIN_SPAN_SECONDS = 1.0
+MAX_SPAN_SECONDS = 100 * 366 * 86_400.0
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SPAN_PATTERN = re.compile(r"(\+)?((?:\d{1,12}[smhd])+)", re.ASCII)
+_SPAN_PART = re.compile(r"(\d+)([smhd])", re.ASCII)
+_DATE_START = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
 
 
 class When(Struct, frozen=True):
@@ -58,10 +58,10 @@ class When(Struct, frozen=True):
 def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
     """Parse a schedule. Raise UsageError, with the accepted forms, for one that would never or always fire."""
     plain = " ".join(text.split()).removeprefix("every ")
-    span = _SPAN.fullmatch(plain.lower())
+    span = _SPAN_PATTERN.fullmatch(plain.lower())
     if span:
         return _span(plain, bool(span[1]), span[2], now)
-    if _DATE.match(plain):
+    if _DATE_START.match(plain):
         return _moment(plain, now, zone)
     if len(plain.split()) in (5, 6):
         return _cron(plain, now, zone)
@@ -86,7 +86,7 @@ def next_after(when: When | ScheduledJob, after: float, anchor: float) -> float 
 def zone_of(name: str | None) -> tzinfo:
     """Return the zone of that name, or this machine's zone. Raise UsageError for an unknown name."""
     try:
-        return ZoneInfo(name) if name else _local()
+        return ZoneInfo(name) if name else _local_zone()
     except (KeyError, ValueError, OSError) as error:
         raise UsageError(
             f"There is no time zone '{name}'.", remedy="Use a name such as Europe/Berlin or UTC."
@@ -96,12 +96,12 @@ def zone_of(name: str | None) -> tzinfo:
 def local_zone_name() -> str:
     """Return the name of this machine's zone, or an empty text where it has no name. It is stored with a job, so that
     the job fires by the clock of the person who made it."""
-    return getattr(_local(), "key", "") or ""
+    return getattr(_local_zone(), "key", "") or ""
 
 
 def _span(text: str, is_once: bool, span: str, now: float) -> When:
-    seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
-    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+    seconds = float(sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _SPAN_PART.findall(span)))
+    if not MIN_SPAN_SECONDS <= seconds <= MAX_SPAN_SECONDS:
         raise UsageError(f'Invalid schedule "{text}": it must be between 1 second and 100 years.', remedy=FORMS)
     return When("once", text, now + seconds, seconds) if is_once else When("interval", text, seconds=seconds)
 
@@ -144,7 +144,7 @@ def _next_cron(expression: str, zone: tzinfo, after: float) -> float | None:
         raise _invalid(expression) from None
 
 
-def _local() -> tzinfo:
+def _local_zone() -> tzinfo:
     name = os.environ.get("TZ", "").lstrip(":")
     if not name:
         with suppress(OSError):
@@ -162,12 +162,12 @@ def _invalid(text: str) -> UsageError:
 
 TOLERANCE_SECONDS = 30.0
 MAX_COUNTED_SLOTS = 10_000
-"""Missed slots are counted up to here; a machine may have been off for years."""
+"""Missed slots are counted up to this number, because a machine may have been off for years."""
 
 
 class NextSlot(Struct, frozen=True):
-    """`slot` is the one that is decided; `passed` were missed before it. `next_at` is None when
-    the job is over. `act` is `wait` while jitter holds the slot back."""
+    """A decision about a slot. `passed` is the number of slots missed before it; `next_at` is None after the last slot
+    of a job. `act` is `wait` while jitter delays the slot."""
 
     act: Literal["fire", "pass", "wait"]
     slot: float
@@ -179,12 +179,12 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     """Return what to do about the slot of a job that is due; None when nothing is due."""
     if not job.enabled or job.next_at is None or job.next_at > now:
         return None
-    due, following = _due(job, now)
+    due, following = _due_slots(job, now)
     newest = due[-1]
     if now < newest + jitter(job, newest):
         if len(due) == 1:
             return NextSlot("wait", newest, job.next_at)
-        # Jitter still holds the newest slot back: decide the older ones first.
+        # Jitter still delays the newest slot: decide the older ones first.
         due, following, newest = due[:-1], newest, due[-2]
     if now - newest - jitter(job, newest) <= TOLERANCE_SECONDS or job.missed == "catch-up":
         return NextSlot("fire", newest, following, len(due) - 1)
@@ -192,9 +192,9 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
 
 
 def brought_forward(job: ScheduledJob, now: float) -> ScheduledJob | None:
-    """Return a job whose next slot is further away than it can be, as it should be: the clock was set back since that
-    slot was decided. None for any other. An interval or a delay has its whole length before it then, and no more; a
-    slot by the clock is the next one, and one that was fired before is not fired again."""
+    """Return a job with a corrected next slot, if that slot is too far away because the clock was set back; None
+    otherwise. An interval or a delay starts again at its full length. A cron job gets its next slot, and a slot that
+    was fired already is not fired again."""
     if not job.enabled or job.next_at is None or job.next_at <= now:
         return None
     if job.kind == "cron":
@@ -214,7 +214,7 @@ def jitter(job: ScheduledJob, slot: float) -> float:
     return job.jitter * int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _due(job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
+def _due_slots(job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
     """Return the slots up to now, oldest first, and the one after them."""
     slot = job.next_at
     due: list[float] = []

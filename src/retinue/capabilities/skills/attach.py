@@ -1,8 +1,8 @@
-"""The skills of a run: those it can see, those it begins with, and the rights of each.
+"""The skills of a run: those it can load, those in its prompt, and the permissions of each.
 
-A run has the `skill` tool if there are skills and its file does not say otherwise. It gets the whole
-text of the skills it begins with and a line for each other. The permissions of a skill (`allowed-tools`) apply to the
-rest of the run, if the skill is the user's own or someone has consented to exactly that file of the project.
+A run has the `skill` tool if there are skills and its file does not exclude them. Its prompt has the complete text of
+preloaded skills and a line for each other one. The permissions of a skill (`allowed-tools`) apply from then on, if the
+skill is the user's own or a person has consented to exactly that file of the project.
 """
 
 from __future__ import annotations
@@ -45,25 +45,26 @@ else:
     _tool = LazyModule("retinue.capabilities.skills.tool")
 
 
-MAX_NAME_CHARACTERS = 128
-MAX_LINE_CHARACTERS = 1536
-"""Of one line of the list."""
-_CUTS = (MAX_LINE_CHARACTERS, 768, 384, 192, 96, 40)
+MAX_SKILL_NAME_CHARACTERS = 128
+MAX_LISTED_CHARACTERS = 1536
+"""The limit for one line of the list."""
+_LINE_LIMITS = (MAX_LISTED_CHARACTERS, 768, 384, 192, 96, 40)
 _CHARACTERS_PER_TOKEN = 4
-LIST_TOKENS = 4_000
-"""How much of a prompt the list of skills may take."""
+MAX_LIST_TOKENS = 4_000
+"""The share of a prompt for the list of skills."""
 
 
 def preload_skills(names: Iterable[str], library: Library, notes: list[str]) -> str:
-    """Return one section for each name, in order. A missing skill leaves a placeholder and a note:
-    the others load all the same."""
+    """Return one section for each name, in order. A missing skill gets a placeholder and a note, and the others are
+    loaded."""
     return "\n\n".join(
-        f"# Preloaded Skill: {one_line(name)[:MAX_NAME_CHARACTERS]}\n{_body(name, library, notes)}" for name in names
+        f"# Preloaded Skill: {one_line(name)[:MAX_SKILL_NAME_CHARACTERS]}\n{_body(name, library, notes)}"
+        for name in names
     )
 
 
 def _body(name: str, library: Library, notes: list[str]) -> str:
-    shown = one_line(name)[:MAX_NAME_CHARACTERS]
+    shown = one_line(name)[:MAX_SKILL_NAME_CHARACTERS]
     if not _library.is_name(name):
         notes.append(f"skill '{shown}' is skipped: the name is not safe")
         return f'(Skill "{shown}" skipped: the name may hold letters, digits, "-", "_" and "." only)'
@@ -73,7 +74,7 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
         folders = [str(root.path) for root in library.roots if root.path.is_dir()]
         where = ", ".join(folders) or "any folder of skills: there is none"
         return f'(Skill "{shown}" not found in {where})'
-    # A loose file without a description is not invocable either, but a file that names it may have it.
+    # A single file without a description is not invocable either, but an agent file may preload it by name.
     if not skill.model_invocable and skill.folder is not None:
         notes.append(f"skill '{shown}' is skipped: its file keeps it from models (disable-model-invocation)")
         return f'(Skill "{shown}" skipped: its file has disable-model-invocation)'
@@ -87,7 +88,7 @@ def _body(name: str, library: Library, notes: list[str]) -> str:
     return text
 
 
-def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
+def describe_skills(skills: Sequence[Skill], tokens: int = MAX_LIST_TOKENS) -> str:
     """Return the list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
     left out, and skills that still do not fit are only counted. Empty without skills."""
     if not skills:
@@ -95,7 +96,7 @@ def describe_skills(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
     head = shipped("skills")
     room = tokens * _CHARACTERS_PER_TOKEN - len(head)
     described = [(skill.name, one_line(f"{skill.description} {skill.when_to_use}")) for skill in skills]
-    for cut in _CUTS:
+    for cut in _LINE_LIMITS:
         lines = [_line(name, about, cut) for name, about in described]
         if sum(map(len, lines)) + len(lines) <= room:
             return "\n".join([head, *lines])
@@ -118,12 +119,12 @@ def _line(name: str, about: str, cut: int) -> str:
     return f"- {name}: {about}"
 
 
-SKILL = "skill"
+SKILL_TOOL = "skill"
 
 
 def library_of(project: Project) -> Library | None:
-    """Return the skills that can be seen from the project; None where no folder of skills exists."""
-    # A tuple of one, because None is an answer worth keeping.
+    """Return the skills that are visible from the project; None if no folder of skills exists."""
+    # A tuple of one, so that None is cached as well.
     return project.round.once("skills", lambda: (_open_library(project),))[0]
 
 
@@ -131,7 +132,7 @@ def _open_library(project: Project) -> Library | None:
     roots = skill_roots(
         project.cwd,
         project.environment,
-        extra=_extra(project),
+        extra=_extra_folders(project),
         plugins=project.extensions.skills,
         brought=project.brought,
     )
@@ -139,9 +140,9 @@ def _open_library(project: Project) -> Library | None:
     return _library.Library(existing) if existing else None
 
 
-def _extra(project: Project) -> tuple[str, ...]:
-    """Return the folders that settings add. A project's files name only folders of the project, because agents
-    can read what is in them."""
+def _extra_folders(project: Project) -> tuple[str, ...]:
+    """Return the folders that settings add. A project's files may add only folders of the project, because agents can
+    read these folders."""
     settings = project.settings.settings
     if not settings.skills_paths or settings.origin("skills_paths").personal:
         return settings.skills_paths
@@ -154,19 +155,19 @@ def _extra(project: Project) -> tuple[str, ...]:
 
 
 def offer_skills(plan: LaunchPlan) -> None:
-    """Offer the tool that loads skills to a run that may have it. With a way to other agents, skills that want an
-    agent of their own can have one."""
+    """Offer the tool that loads skills to a run that may have it. If the run can start agents, a skill that is meant
+    for a separate agent gets one."""
     spec = plan.spec
     if spec.skills is True and plan.policy.allow and not {"*", "all"} & set(plan.policy.allow):
         # A file that asks for all skills need not list the tool that loads them.
-        plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL))
+        plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL_TOOL))
     # The embedding program may bring a skill tool of its own.
-    if SKILL in plan.available or not _may_load(spec):
+    if SKILL_TOOL in plan.available or not _may_load(spec):
         return
     library = library_of(plan.project)
     if library is None or not library.invocable():
         return
-    plan.available[SKILL] = _tool.SkillTool(library, spawns=plan.may_spawn)
+    plan.available[SKILL_TOOL] = _tool.SkillTool(library, spawns=plan.may_spawn)
 
 
 def _may_load(spec: AgentSpec) -> bool:
@@ -179,7 +180,7 @@ def _may_load(spec: AgentSpec) -> bool:
     allow = spec.tools.allow
     if spec.skills is True or allow is None:
         return True
-    return any(entry in ("*", "all") or SKILL in canonical(split_entry(entry)[0]) for entry in allow)
+    return any(entry in ("*", "all") or SKILL_TOOL in canonical(split_entry(entry)[0]) for entry in allow)
 
 
 def _names_to_preload(spec: AgentSpec) -> tuple[str, ...]:
@@ -188,14 +189,14 @@ def _names_to_preload(spec: AgentSpec) -> tuple[str, ...]:
 
 
 def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
-    """Return the part of the prompt about skills: the whole text of those the file names, a line for each that can
-    be loaded."""
+    """Return the part of the prompt about skills: the complete text of those that the file names, and a line for each
+    that can be loaded."""
     names = _names_to_preload(request.spec)
-    if not names and SKILL not in tools:
+    if not names and SKILL_TOOL not in tools:
         return ""
     library = library_of(project) or _library.Library(())
     parts = [preload_skills(names, library, notes)] if names else []
-    if SKILL in tools:
+    if SKILL_TOOL in tools:
         parts.append(describe_skills(library.invocable()))
     return "\n\n".join(filter(None, parts))
 
@@ -206,7 +207,7 @@ def files_of_skills(
     """Return a function from a resolved path to the folder of the skill it leads into, if the run may read
     that; None for a run without skills."""
     names = _names_to_preload(request.spec)
-    if not names and SKILL not in tools:
+    if not names and SKILL_TOOL not in tools:
         return None
 
     def folder(path: str) -> Path | None:
@@ -217,7 +218,7 @@ def files_of_skills(
         if owner is None:
             return None
         skill, resolved = owner
-        if SKILL in tools and skill.model_invocable:
+        if SKILL_TOOL in tools and skill.model_invocable:
             return resolved
         # By the library and not by name: a skill of the same name may shadow this one.
         return resolved if skill in map(library.find, names) else None
@@ -226,8 +227,7 @@ def files_of_skills(
 
 
 def expand_skill(prompt: PersonPrompt, name: str, arguments: str, project: Project) -> None:
-    """Add the text of the skill that the person called. One that is not for people, or cannot be read, adds
-    nothing."""
+    """Add the text of the skill that the person called, unless it is not for people or cannot be read."""
     library = library_of(project)
     if library is None:
         return
@@ -257,9 +257,9 @@ def skill_commands(project: Project) -> list[PromptCommand]:
 
 
 def connect_skill_tool(node: Run, tools: tuple[Tool, ...]) -> None:
-    """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
-    are those of the run, each behind its gate."""
-    tool = _find_tool(node.launch.tools, SKILL)
+    """Connect the run's skill tool with the gated `Agent` tool and with the guard. `tools` are those of the run, each
+    behind its gate."""
+    tool = _find_tool(node.launch.tools, SKILL_TOOL)
     if tool is None or not isinstance(tool, _tool.SkillTool):
         return
     if "spawn" in tool.spec.effects:

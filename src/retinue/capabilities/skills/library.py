@@ -1,16 +1,15 @@
-"""All skills that can be seen from a folder, and their texts with arguments filled in.
+"""All skills that are visible from a folder, and their texts with arguments filled in.
 
-Each root is searched breadth first, entries in the order of their bytes: a file NAME.md of the
-root itself, then folders NAME with a SKILL.md or skill.md, the shallower first. Nothing is looked for inside
-a skill's folder, and links are not followed. Results are cached, and checked again by the times,
-sizes and inodes of the folders and files they came from.
+Each root is searched breadth first, with entries in byte order: first files NAME.md in the root itself, then folders
+NAME with a SKILL.md or skill.md. A skill's folder is not searched for other skills, and links are not followed. Results
+are cached, and validated by the times, sizes and inodes of their folders and files.
 
     $ARGUMENTS          all arguments
     $ARGUMENTS[N], $N   the word number N, from 0, with the quoting of a shell
-    $name               the word that the skill's `arguments` calls so
+    $name               the word that has this name in the skill's `arguments`
 
-A number without a word stays as it is, a name without one becomes empty, and a backslash before
-any of these keeps it as it is written. Arguments that a text does not use are added at its end.
+A number without a word stays unchanged, a name without a word becomes empty, and a backslash before any of these keeps
+it literally. Arguments that a text does not use are added at its end.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from retinue.agents.prompt_files import split_arguments
 from retinue.capabilities.skills.parse import Root, Skill, parse_skill_file
 from retinue.tools.safe_dir import SafeDir, files, read
 
-_PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
-_FOLDERS = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
+_ARGUMENT_PLACEHOLDER = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")
+_FOLDER_VARIABLES = ("${CLAUDE_SKILL_DIR}", "${RETINUE_SKILL_DIR}")
 
 
 def substitute(text: str, skill: Skill, arguments: str) -> str:
     words = split_arguments(arguments)
     is_used = False
 
-    def put(match: re.Match[str]) -> str:
+    def argument(match: re.Match[str]) -> str:
         nonlocal is_used
         escape, index, everything, number, name = match.groups()
         if name is not None and name not in skill.arguments:
@@ -55,34 +54,34 @@ def substitute(text: str, skill: Skill, arguments: str) -> str:
         is_used = True
         return arguments if everything else "".join(words[at : at + 1])
 
-    filled = _PLACEHOLDER.sub(put, text)
+    filled = _ARGUMENT_PLACEHOLDER.sub(argument, text)
     if skill.folder is not None:
-        for name in _FOLDERS:
+        for name in _FOLDER_VARIABLES:
             filled = filled.replace(name, str(skill.folder))
     if arguments.strip() and not is_used:
         filled += f"\n\nARGUMENTS: {arguments}"
     return filled
 
 
-FILES = ("SKILL.md", "skill.md")
-"""Names of a skill's file; of two the first is read."""
-_NAME = re.compile(r"[^\W_][\w.-]{0,127}")
-MAX_DEPTH = 6
+SKILL_FILES = ("SKILL.md", "skill.md")
+"""Names of a skill's file; if both exist, the first is read."""
+_SAFE_NAME = re.compile(r"[^\W_][\w.-]{0,127}")
+MAX_SKILL_DEPTH = 6
 MAX_SKILLS = 20_000
-MAX_FILE_BYTES = 2 * 2**20
+MAX_SKILL_BYTES = 2 * 2**20
 MAX_BUNDLED_FILES = 200
-_LINK = "It is a symbolic link, and those are not followed."
-_UNSAFE = "Its name is not safe: use letters, digits, '-', '_' and '.', beginning with a letter or digit."
+_LINK_REASON = "It is a symbolic link, and those are not followed."
+_UNSAFE_NAME_REASON = "Its name is not safe: use letters, digits, '-', '_' and '.', beginning with a letter or digit."
 
 
 class Library:
-    """The skills a run can see. Files are looked at again whenever they may have changed."""
+    """The skills that a run can see. Files are read again when they may have changed."""
 
     def __init__(self, roots: Iterable[Root]) -> None:
         self.roots = tuple(roots)
 
     def all(self) -> tuple[Skill, ...]:
-        """Return every skill, strongest first; of one name only the first."""
+        """Return every skill in order of precedence; of one name only the first."""
         skills: dict[str, Skill] = {}
         for contents in map(_contents, self.roots):
             for name, skill in contents.skills.items():
@@ -90,7 +89,7 @@ class Library:
         return tuple(skills.values())
 
     def shadowed(self) -> tuple[Skill, ...]:
-        """Return the skills that a stronger one of the same name replaces."""
+        """Return the skills that are replaced by one of the same name."""
         winners = {skill.path for skill in self.all()}
         skills = chain.from_iterable(_contents(root).skills.values() for root in self.roots)
         return tuple(skill for skill in skills if skill.path not in winners)
@@ -123,8 +122,8 @@ class Library:
         return None
 
     def text(self, skill: Skill, arguments: str = "") -> str:
-        """Return the instructions with `arguments` filled in. Raise OSError when the file went away or became
-        something else."""
+        """Return the instructions with `arguments` filled in. Raise OSError if the file is gone or is no longer a
+        file."""
         return substitute(split(self.content(skill)).body.strip(), skill, arguments)
 
     def content(self, skill: Skill) -> bytes:
@@ -167,16 +166,16 @@ def is_name(name: str) -> bool:
 
 def _is_safe(name: str) -> bool:
     """Return whether `name` is one folder and nothing else, in any script."""
-    return _NAME.fullmatch(unicodedata.normalize("NFC", name)) is not None
+    return _SAFE_NAME.fullmatch(unicodedata.normalize("NFC", name)) is not None
 
 
 class _RootContents:
-    """The skills of one root. `signatures` prove while they hold that nothing changed, unless `sure` is False: then
-    nothing can. Files that have not changed since `before` are not read again."""
+    """The skills of one root. While `signatures` match, nothing has changed, unless `verifiable` is False. Files that
+    have not changed since `before` are not read again."""
 
     def __init__(self, root: Root, before: _RootContents | None) -> None:
         self.root = root
-        self.sure = True
+        self.verifiable = True
         self.signatures: list[tuple[str, Signature]] = []
         self.skills: dict[str, Skill] = {}
         self.titles: dict[str, str] = {}
@@ -191,15 +190,15 @@ class _RootContents:
         try:
             status = os.lstat(path)
         except OSError:
-            self.sure = False
+            self.verifiable = False
             return
         if not stat.S_ISDIR(status.st_mode):
-            self.sure = False
+            self.verifiable = False
             if stat.S_ISLNK(status.st_mode):
-                self.refused.append((path, _LINK))
+                self.refused.append((path, _LINK_REASON))
             return
         level = [path]
-        for depth in range(MAX_DEPTH):
+        for depth in range(MAX_SKILL_DEPTH):
             level = [below for folder in level for below in self._look(folder, flat=depth == 0)]
         self._before = {}
 
@@ -207,12 +206,12 @@ class _RootContents:
         signature = signature_of(status)
         self.signatures.append((path, signature))
         # Another write within the same tick of the clock would leave the same signature.
-        self.sure = self.sure and not just_written(signature, self._now)
+        self.verifiable = self.verifiable and not just_written(signature, self._now)
         return signature
 
     def _add(self, name: str, path: str, folder: str | None, status: os.stat_result) -> None:
         if not _is_safe(name):
-            self.refused.append((path, _UNSAFE))
+            self.refused.append((path, _UNSAFE_NAME_REASON))
             return
         full = f"{self.root.plugin}:{name}" if self.root.plugin else name
         signature = self._sign(path, status)
@@ -227,13 +226,13 @@ class _RootContents:
             self.titles.setdefault(title, full)
 
     def _look(self, folder: str, *, flat: bool) -> list[str]:
-        """Take the skills of one folder, and return the folders to look into next."""
+        """Add the skills of one folder, and return the folders to search next."""
         try:
             self._sign(folder, os.lstat(folder))
             with os.scandir(folder) as entries:
                 listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
         except OSError:
-            self.sure = False
+            self.verifiable = False
             return []
         folders = []
         for entry in listed:
@@ -241,8 +240,8 @@ class _RootContents:
             is_loose = flat and name.lower().endswith(".md") and name[0] != "."
             if entry.is_symlink():
                 if is_loose or (name[0] != "." and entry.is_dir()):
-                    self.refused.append((entry.path, _LINK))
-            elif is_loose and name != FILES[0]:
+                    self.refused.append((entry.path, _LINK_REASON))
+            elif is_loose and name != SKILL_FILES[0]:
                 if entry.is_file(follow_symlinks=False):
                     self._add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
             elif name[0] != "." and name != "node_modules" and entry.is_dir(follow_symlinks=False):
@@ -250,13 +249,13 @@ class _RootContents:
         return [entry.path for entry in folders if not self._take_folder(entry)]
 
     def _take_folder(self, entry: os.DirEntry[str]) -> bool:
-        """Take the skill of a folder. Return whether it has one."""
-        for name in FILES:
+        """Add the skill of a folder. Return whether it has one."""
+        for name in SKILL_FILES:
             path = f"{entry.path}/{name}"
             try:
                 status = os.lstat(path)
-                if name != FILES[0]:
-                    # The first may come to lie beside it.
+                if name != SKILL_FILES[0]:
+                    # A file of the first name may be added later.
                     self._sign(entry.path, os.lstat(entry.path))
             except OSError:
                 continue
@@ -264,20 +263,20 @@ class _RootContents:
                 self._add(entry.name, path, entry.path, status)
             else:
                 # It may become a file without changing the times of the folder.
-                self.sure = False
-                why = _LINK if stat.S_ISLNK(status.st_mode) else "It is not a regular file."
+                self.verifiable = False
+                why = _LINK_REASON if stat.S_ISLNK(status.st_mode) else "It is not a regular file."
                 self.refused.append((path, why))
             return True
         return False
 
 
-_CONTENTS: dict[Root, _RootContents] = {}
+_CACHED_CONTENTS: dict[Root, _RootContents] = {}
 
 
 def _contents(root: Root) -> _RootContents:
-    contents = _CONTENTS.get(root)
-    if contents is None or not contents.sure or not unchanged(contents.signatures, os.lstat):
-        contents = _CONTENTS[root] = _RootContents(root, contents)
+    contents = _CACHED_CONTENTS.get(root)
+    if contents is None or not contents.verifiable or not unchanged(contents.signatures, os.lstat):
+        contents = _CACHED_CONTENTS[root] = _RootContents(root, contents)
         contents.search()
     return contents
 
@@ -292,12 +291,12 @@ def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill
 
 
 def _data(root: Root, skill: Skill) -> bytes:
-    data = read(_safe_dir(root, skill.path.parent), skill.path.name, most=MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise OSError(27, f"it has more than {MAX_FILE_BYTES // 2**20} MB", str(skill.path))
+    data = read(_safe_dir(root, skill.path.parent), skill.path.name, most=MAX_SKILL_BYTES + 1)
+    if len(data) > MAX_SKILL_BYTES:
+        raise OSError(27, f"it has more than {MAX_SKILL_BYTES // 2**20} MB", str(skill.path))
     return data
 
 
 def _safe_dir(root: Root, folder: Path) -> SafeDir:
-    """Return a folder of a root, to be opened with no link from the root on."""
+    """Return a folder of a root, to be opened without following links below the root."""
     return SafeDir(root.path.parent, folder.parts[len(root.path.parts) - 1 :])

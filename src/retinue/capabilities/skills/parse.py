@@ -1,10 +1,8 @@
-"""The file of a skill, its frontmatter and its text; and the folders of skills in order.
+"""Parsing of a skill's file, and the folders of skills in order of precedence.
 
-Skills of the project come before the user's, a nearer folder before the ones above it up to the
-repository's root, and within one folder Retinue's own before Claude Code's, pi's and the shared
-`.agents`. Folders from the settings and from plugins come last. A root that is a symbolic link is
-not used.
-"""
+Skills of the project come before the user's, and a nearer folder before those above it, up to the root of the
+repository. Within one folder, Retinue's own come before Claude Code's, pi's and the shared `.agents`. Folders from
+settings and plugins come last. A root that is a symbolic link is not used."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from retinue.core.foreign import Provenance
 from retinue.core.tool_names import split_entries
 from retinue.settings.places import home, pi_home, retinue_home
 
-PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
+PROJECT_FOLDERS = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
 
 
 class Root(Struct, frozen=True):
@@ -40,8 +38,8 @@ def skill_roots(
     plugins: Iterable[tuple[str, Path]] = (),
     brought: Path | None = None,
 ) -> tuple[Root, ...]:
-    """Return every folder to search, whether it exists or not. `extra` are paths as settings have them, `plugins` are
-    names with their skill folders. Skills that a run `brought` from another home are before those of this machine."""
+    """Return every folder to search, whether it exists or not. `extra` are paths from settings, `plugins` are names
+    with their skill folders. Skills that a run `brought` from its sender's home come before those of this machine."""
     homes = (home(environment), retinue_home(environment), pi_home(environment))
     roots = _roots(cwd, *homes, tuple(extra), tuple(plugins))
     if brought is None or not (brought / "skills").is_dir():
@@ -63,7 +61,7 @@ def _roots(
         house / ".agents" / "skills",
         house / ".pi" / "skills",
     )
-    roots = [Root(path, "project") for path in project_folders(cwd, PROJECT, user)]
+    roots = [Root(path, "project") for path in project_folders(cwd, PROJECT_FOLDERS, user)]
     roots += [Root(path, "user") for path in user]
     for text in extra:
         roots.append(Root(house / text[2:] if text.startswith("~/") else cwd / text, "extra"))
@@ -74,31 +72,31 @@ def _roots(
     return tuple(first.values())
 
 
-_KEYS = {
+_SKILL_KEYS = {
     *("name", "description", "when_to_use", "argument-hint", "arguments", "disable-model-invocation"),
     *("user-invocable", "allowed-tools", "context", "agent", "background", "model"),
 }
-_ALIASES = {
+_KEY_ALIASES = {
     "when-to-use": "when_to_use",
     "allowed_tools": "allowed-tools",
     "argument_hint": "argument-hint",
     "disable_model_invocation": "disable-model-invocation",
     "user_invocable": "user-invocable",
 }
-_TRUE = frozenset({"true", "yes", "on", "1", "y"})
-_FALSE = frozenset({"false", "no", "off", "0", "n", ""})
+_TRUE_WORDS = frozenset({"true", "yes", "on", "1", "y"})
+_FALSE_WORDS = frozenset({"false", "no", "off", "0", "n", ""})
 MAX_DESCRIPTION_CHARACTERS = 400
-"""Of a description that is the first paragraph of the text."""
+"""The limit for a description that is taken from the first paragraph."""
 
 
 def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, root: Root) -> tuple[Skill, str]:
     """Return the skill, and the name in its frontmatter. Never raises: a file that cannot be read is a skill with a
     problem."""
     parts = split(data)
-    # A file that only begins with keys may be text; one with an open fence is not.
+    # A file that only begins like frontmatter may be text, unless its fence is not closed.
     if parts.error is not None and (not parts.body or parts.error.code == "frontmatter-unclosed"):
         return Skill(name=name, path=path, source=root.source, folder=folder, problem=parts.error.message), ""
-    values, problem = read_keys(parts, _KEYS, _ALIASES)
+    values, problem = read_keys(parts, _SKILL_KEYS, _KEY_ALIASES)
     description = _text(values.get("description"))
     if not description and (folder is not None or parts.block is not None):
         description = _first_paragraph(parts.body)
@@ -113,7 +111,7 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
         argument_hint=_text(values.get("argument-hint")),
         arguments=_names(values.get("arguments")),
         allowed_tools=_tools(values.get("allowed-tools")),
-        # A loose file without a description is loaded only where a file or a person names it.
+        # A single file without a description is loaded only if an agent file or a person names it.
         model_invocable=not _flag(values.get("disable-model-invocation"), False)
         and (folder is not None or bool(description)),
         user_invocable=_flag(values.get("user-invocable"), True),
@@ -121,7 +119,7 @@ def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, ro
         agent=_text(values.get("agent")) or None,
         background=None if background is None else _flag(background, False),
         model=_text(values.get("model")) or None,
-        extra={key: value for key, value in values.items() if key not in _KEYS},
+        extra={key: value for key, value in values.items() if key not in _SKILL_KEYS},
         problem=problem,
     )
     return skill, _text(values.get("name"))
@@ -138,9 +136,9 @@ def _text(value: Any) -> str:
 def _flag(value: Any, otherwise: bool) -> bool:
     """Return a switch; `otherwise` for a value that is missing or cannot be understood."""
     word = str(value).strip().lower()
-    if word in _TRUE:
+    if word in _TRUE_WORDS:
         return True
-    return otherwise and word not in _FALSE
+    return otherwise and word not in _FALSE_WORDS
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -169,12 +167,12 @@ def _first_paragraph(body: str) -> str:
 
 
 SkillSource = Literal["project", "user", "extra", "plugin", "sender"]
-"""`extra`: a folder of the settings, which may be a project's. `sender`: the home of whoever sent the run."""
+"""`extra`: a folder from settings, which may be a project's. `sender`: the home of the machine that sent the run."""
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """What is known of a skill without its text. `path` is its Markdown file; `folder` is where
-    its bundled files are, None for a skill that is a single file."""
+    """A skill without its text. `path` is its Markdown file; `folder` contains its bundled files and is None for a
+    skill that is a single file."""
 
     name: str
     path: Path
@@ -184,18 +182,18 @@ class Skill(Struct, frozen=True, kw_only=True):
     when_to_use: str = ""
     argument_hint: str = ""
     arguments: tuple[str, ...] = ()
-    """Names for the words of the arguments, in order."""
+    """The names of its arguments, in order."""
     allowed_tools: tuple[str, ...] = ()
-    """Calls that need no question once it is loaded, if its file is trusted."""
+    """Calls that are allowed without asking once it is loaded, if its file is trusted."""
     model_invocable: bool = True
     user_invocable: bool = True
     fork: bool = False
-    """It is meant for a separate agent."""
+    """It runs in a separate agent."""
     agent: str | None = None
     background: bool | None = None
     model: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Keys nobody honours."""
+    """Keys without effect."""
     problem: str = ""
     """Why it cannot be used; empty for one that can."""
 

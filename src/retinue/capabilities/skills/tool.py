@@ -14,42 +14,42 @@ from retinue.core.tool_names import PATHS, TOOLS
 from retinue.tools.base import Aliases, Arguments, ToolError, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
 
-NAME = "skill"
+SKILL_TOOL_NAME = "skill"
 MAX_SUGGESTIONS = 12
 MAX_SHOWN_CHARACTERS = 200
-_PROPERTIES = {
+_ARGUMENT_PROPERTIES = {
     "name": {"type": "string", "description": "Name of the skill"},
     "arguments": {"type": "string", "description": "What the skill is given"},
 }
-_ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
+_ARGUMENT_ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
 
 OnLoad = Callable[[Skill], Awaitable[tuple[str, ...]]]
 """Called for every loaded skill; returns notes on it for the model."""
 
 
 class SkillTool:
-    """Belongs to one run. `agent` runs skills that want an agent of their own; without it they
-    are loaded like any other, with a note in the result."""
+    """The skill tool of one run. `agent` starts the agents of skills that run in a separate one; without it such a
+    skill is loaded like any other, with a note."""
 
     def __init__(self, library: Library, *, spawns: bool = False) -> None:
         self.library = library
         self.agent: Tool | None = None
         self.on_load: OnLoad | None = None
-        parameters = parameters_of(_PROPERTIES, ("name",))
-        effects = TOOLS[NAME]
+        parameters = parameters_of(_ARGUMENT_PROPERTIES, ("name",))
+        effects = TOOLS[SKILL_TOOL_NAME]
         if spawns:
             effects |= {"spawn"}
         self.spec = ToolSpec(
-            name=NAME,
+            name=SKILL_TOOL_NAME,
             description=read_prompt(type(self), "skill"),
             parameters=parameters,
             effects=effects,
-            paths=PATHS[NAME],
-            aliases=ArgumentAliases(parameters, names_of(_ALIASES)),
+            paths=PATHS[SKILL_TOOL_NAME],
+            aliases=ArgumentAliases(parameters, names_of(_ARGUMENT_ALIASES)),
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        values = Arguments(NAME, arguments, _ALIASES)
+        values = Arguments(SKILL_TOOL_NAME, arguments, _ARGUMENT_ALIASES)
         try:
             name = values.text("name").strip().removeprefix("/")
             words = values.optional_text("arguments") or ""
@@ -68,7 +68,7 @@ class SkillTool:
         if self.on_load is not None:
             notes = await self.on_load(skill)
         if skill.fork:
-            notes = (*notes, "It is meant for an agent of its own, which cannot be started here: follow it yourself.")
+            notes = (*notes, "It is meant for a separate agent, which cannot be started here: follow it yourself.")
         bundled = await in_thread(lambda: self.library.files(skill))
         return ok(_show(skill, text, bundled, notes), ToolEffect(reads=(str(skill.path),)))
 

@@ -1,7 +1,7 @@
-"""Consent: programs and rights in a project's files take effect only when somebody has agreed to them.
+"""Consent: programs and rights in a project's files take effect only when a person has agreed to them.
 
-A run notes what it goes without. Its record keeps the whole definition, so that a run that is resumed after consent
-has all of it.
+A run gets notes on the parts that are withheld. Its record keeps the complete definition, so that a run that is resumed
+after consent has all parts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ else:
 
 
 class TrustCapability(Capability):
-    """Withholds from a run everything that nobody has consented to, with a note."""
+    """Withholds from a run every part without consent, with a note."""
 
     async def restrict(self, plan: LaunchPlan) -> None:
         request, project, spec = plan.request, plan.project, plan.spec
-        # Once is enough: the runs below would repeat the notes of the run that a person started.
+        # Only for the run that a person started: its children would repeat the notes.
         if request.parent_id is None and project.settings.problems:
             plan.notes += _withheld_settings(project)
-        # Nothing is loaded for an agent that brings nothing.
+        # Most agents have nothing that needs consent, and load nothing here.
         if not (spec.hooks or spec.servers or spec.permission_mode):
             return
         withheld = {right: what for right, what in _trust.brings(spec).items() if not project.trust.trusts(spec, right)}
@@ -47,11 +47,11 @@ class TrustCapability(Capability):
 
 
 def _explain_withheld(spec: AgentSpec, withheld: Mapping[Right, Sequence[str]], trust: Trust) -> list[str]:
-    """Return what a run goes without, and what would change that."""
+    """Return notes on the withheld parts of a run, with the remedies."""
     everything = "; ".join(line for lines in withheld.values() for line in lines)
     match spec.provenance:
         case "plugin":
-            return [f"An agent of a plugin cannot bring these, they have no effect: {everything}."]
+            return [f"An agent of a plugin cannot have these parts, which have no effect: {everything}."]
         case "machine":
             where = spec.path or f"the file of '{spec.name}'"
             return [
@@ -75,7 +75,7 @@ def _withheld_settings(project: Project) -> Iterable[str]:
 
 
 def git_subject(folder: Path) -> TrustSubject | None:
-    """Return the git settings of the repository that `folder` is in, where they start programs."""
+    """Return the git settings of the repository of `folder`, if they start programs, as a subject of consent."""
     from retinue.guard.gitconfig import git_programs
 
     programs = git_programs(folder, checkout=True, aliases=lambda name: True)
@@ -86,7 +86,7 @@ def git_subject(folder: Path) -> TrustSubject | None:
 
 def subjects(project: Project) -> list[TrustSubject]:
     """Return every file of the project that needs consent, whether or not it has been given."""
-    found: list[TrustSubject] = []
+    trust_subjects: list[TrustSubject] = []
     foreign = [(file.layer, Path(file.path)) for file in foreign_files(project.cwd, project.environment)]
     for layer, path in (*foreign, *settings_files(project.cwd, project.environment)):
         if layer in ("pi project", "project", "local"):
@@ -96,10 +96,10 @@ def subjects(project: Project) -> list[TrustSubject]:
                 continue  # the settings' own reader reports it
             subject = _trust.settings_subject(path, parse_object(content)[0], content)
             if subject:
-                found.append(subject)
+                trust_subjects.append(subject)
     git = git_subject(project.cwd)
     if git is not None:
-        found.append(git)
+        trust_subjects.append(git)
     for capability in project.capabilities.plan:
-        found += capability.trust_subjects(project)
-    return [*found, *_trust.agent_subjects([entry.spec for entry in project.catalog().winners])]
+        trust_subjects += capability.trust_subjects(project)
+    return [*trust_subjects, *_trust.agent_subjects([entry.spec for entry in project.catalog().winners])]

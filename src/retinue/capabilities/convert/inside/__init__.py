@@ -1,1 +1,1 @@
-"""What runs in the converter's own process; `retinue` itself is not importable there."""
+"""The program of the converter's own process; `retinue` itself is not importable there."""

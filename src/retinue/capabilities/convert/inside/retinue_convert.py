@@ -1,13 +1,12 @@
 """A program that converts the document on its standard input and writes one JSON object to its standard output.
 
-Whatever a document does to a parser happens in this process, which has little memory, little time and, in a sandbox,
-nothing to change and nobody to reach. It is started with one argument, a JSON object: `extension`, `mimetype`, `name`,
-`memory`, `seconds`, `most` (bytes of text).
+A document that exploits a parser is confined to this process, which has little memory and time and, in a sandbox, no
+write access and no network. Its argument is a JSON object: `extension`, `mimetype`, `name`, `memory`, `seconds`, `most`
+(bytes of text).
 
-The content of a document decides its kind; its name and the type that a server declares are only hints. Office
-documents and books are archives: their sizes are checked before anything is unpacked. An entry cannot unpack to more
-than the size that the archive declares for it, because Python's reader stops there.
-"""
+The content of a document decides its kind; its name and the declared type are only hints. Office documents and books
+are archives, whose sizes are checked before they are unpacked. An entry cannot unpack to more than its declared size,
+because Python's reader stops there."""
 
 from __future__ import annotations
 
@@ -18,17 +17,17 @@ import sys
 import zipfile
 from typing import IO, Any, BinaryIO
 
-MEBI = 1024 * 1024
-MOST_ENTRIES = 5_000
-MOST_UNPACKED = 256 * MEBI
-MOST_LOOSE_ENTRIES = 200
-MOST_LOOSE_UNPACKED = 64 * MEBI
-MOST_NESTED = 16 * MEBI
-MOST_RATIO = 250
-_WORTH_A_LOOK = 16 * MEBI
-"""Small things may be packed as tightly as they like."""
+MIB = 1024 * 1024
+MAX_ENTRIES = 5_000
+MAX_UNPACKED_BYTES = 256 * MIB
+MAX_COLLECTION_ENTRIES = 200
+MAX_COLLECTION_BYTES = 64 * MIB
+MAX_NESTED_BYTES = 16 * MIB
+MAX_COMPRESSION_RATIO = 250
+_RATIO_CHECKED_BYTES = 16 * MIB
+"""The compression ratio of smaller entries is not checked."""
 
-DOCUMENTS = frozenset({".docx", ".pptx", ".xlsx", ".epub", ".xlsm", ".docm", ".pptm"})
+ARCHIVE_DOCUMENTS = frozenset({".docx", ".pptx", ".xlsx", ".epub", ".xlsm", ".docm", ".pptm"})
 _OTHER_ARCHIVES = (
     (b"\x1f\x8b", 0, "gzip"),
     (b"BZh", 0, "bzip2"),
@@ -41,7 +40,7 @@ _OTHER_ARCHIVES = (
 
 
 class RefusedArchiveError(Exception):
-    """An archive that is not opened. The message completes "The document cannot be converted: …"."""
+    """An archive that is refused. The message completes "The document cannot be converted: …"."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -54,39 +53,41 @@ def other_archive(head: bytes) -> str | None:
 
 
 def check_archive(stream: BinaryIO, extension: str) -> None:
-    """Raise RefusedArchiveError for one that is damaged, locked, a bomb, or holds other archives."""
-    loose = extension not in DOCUMENTS
+    """Raise RefusedArchiveError for an archive that is damaged, encrypted, a bomb, or contains other archives."""
+    is_collection = extension not in ARCHIVE_DOCUMENTS
     try:
         with zipfile.ZipFile(stream) as archive:
-            _check_sizes(archive, loose)
-            if loose:
+            _check_sizes(archive, is_collection)
+            if is_collection:
                 _check_contents(archive)
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError, RuntimeError) as error:
         raise RefusedArchiveError(f"the archive is damaged ({error})") from None
 
 
-def _check_sizes(archive: zipfile.ZipFile, loose: bool) -> None:
+def _check_sizes(archive: zipfile.ZipFile, is_collection: bool) -> None:
     entries = archive.infolist()
-    most, bytes_ = MOST_ENTRIES, MOST_UNPACKED
-    if loose:
-        most, bytes_ = MOST_LOOSE_ENTRIES, MOST_LOOSE_UNPACKED
+    most, max_bytes = MAX_ENTRIES, MAX_UNPACKED_BYTES
+    if is_collection:
+        most, max_bytes = MAX_COLLECTION_ENTRIES, MAX_COLLECTION_BYTES
     if len(entries) > most:
         raise RefusedArchiveError(f"it holds {len(entries):,} files, more than {most:,}")
     # The lowest flag of an entry says that it is encrypted.
     if any(entry.flag_bits & 1 for entry in entries):
         raise RefusedArchiveError("it is locked with a password")
     unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > bytes_:
-        raise RefusedArchiveError(f"it unpacks to {unpacked / MEBI:,.0f} MiB, more than {bytes_ // MEBI}")
+    if unpacked > max_bytes:
+        raise RefusedArchiveError(f"it unpacks to {unpacked / MIB:,.0f} MiB, more than {max_bytes // MIB}")
     for entry in entries:
-        if entry.file_size > _WORTH_A_LOOK and entry.file_size > MOST_RATIO * max(entry.compress_size, 1):
+        if entry.file_size > _RATIO_CHECKED_BYTES and entry.file_size > MAX_COMPRESSION_RATIO * max(
+            entry.compress_size, 1
+        ):
             raise RefusedArchiveError(
                 f"a file in it unpacks to {entry.file_size // max(entry.compress_size, 1)} times its size"
             )
 
 
 def _check_contents(archive: zipfile.ZipFile) -> None:
-    """Raise RefusedArchiveError for a collection of files that holds more than documents and plain files."""
+    """Raise RefusedArchiveError for a collection with anything but documents and plain files."""
     for entry in archive.infolist():
         if entry.is_dir():
             continue
@@ -98,51 +99,56 @@ def _check_contents(archive: zipfile.ZipFile) -> None:
         if not is_zip(head):
             continue
         ending = "." + name.rpartition(".")[2]
-        if ending not in DOCUMENTS:
+        if ending not in ARCHIVE_DOCUMENTS:
             raise RefusedArchiveError("it holds another archive (zip)")
-        if entry.file_size > MOST_NESTED:
+        if entry.file_size > MAX_NESTED_BYTES:
             raise RefusedArchiveError("a document in it is too large")
         check_archive(io.BytesIO(archive.read(entry)), ending)
 
 
-IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
-_PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
-_PARTS = {
+IMAGE_EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
+_IMAGE_SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_MAIN_ENTRIES = {
     "word/document.xml": ".docx",
     "ppt/presentation.xml": ".pptx",
     "xl/workbook.xml": ".xlsx",
     "META-INF/container.xml": ".epub",
 }
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_OLD = frozenset({".xls", ".msg"})
-_READ_AS_TEXT = frozenset({".html", ".ipynb", ".csv", ".rss", ".atom"})
-_SAME = {".htm": ".html", ".xhtml": ".html", ".xml": ".xml"}
-_BY_TYPE = {"text/html": ".html", "application/xhtml+xml": ".html", "text/csv": ".csv", "application/rss+xml": ".rss"}
-_LOOKED_AT = 4096
+_OLD_OFFICE_EXTENSIONS = frozenset({".xls", ".msg"})
+_TEXT_EXTENSIONS = frozenset({".html", ".ipynb", ".csv", ".rss", ".atom"})
+_EXTENSION_ALIASES = {".htm": ".html", ".xhtml": ".html", ".xml": ".xml"}
+_EXTENSION_BY_TYPE = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "text/csv": ".csv",
+    "application/rss+xml": ".rss",
+}
+_SNIFFED_BYTES = 4096
 
 
 def kind_of(data: bytes, extension: str, mimetype: str | None) -> str:
-    """Return the ending that stands for the kind of a document: `.txt` for text of no other kind, and an empty text
-    for an unknown kind."""
+    """Return the kind of a document as a file name extension: `.txt` for plain text, and an empty text for an unknown
+    kind."""
     if data.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"%PDF-":
         return ".pdf"
     if data.startswith(b"PK"):
         return _kind_of_archive(data)
-    # Other formats begin like TIFF (the last two marks), so these count only together with the name of a picture.
-    if data.startswith(_PICTURES[:4]) or (data.startswith(_PICTURES) and extension in IMAGES):
+    # Other formats begin like TIFF (the last two), so these need the extension of a picture as well.
+    if data.startswith(_IMAGE_SIGNATURES[:4]) or (data.startswith(_IMAGE_SIGNATURES) and extension in IMAGE_EXTENSIONS):
         return ".png"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".png"
     if data.startswith(_OLD_OFFICE):
-        return extension if extension in _OLD else ""
+        return extension if extension in _OLD_OFFICE_EXTENSIONS else ""
     if text_of(data) is None:
         return ""
-    named = _SAME.get(extension, extension)
-    hinted = _BY_TYPE.get(mimetype or "", named)
-    start = data[:_LOOKED_AT].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    named = _EXTENSION_ALIASES.get(extension, extension)
+    hinted = _EXTENSION_BY_TYPE.get(mimetype or "", named)
+    start = data[:_SNIFFED_BYTES].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return ".html"
-    return hinted if hinted in _READ_AS_TEXT else ".txt"
+    return hinted if hinted in _TEXT_EXTENSIONS else ".txt"
 
 
 def _kind_of_archive(data: bytes) -> str:
@@ -151,7 +157,7 @@ def _kind_of_archive(data: bytes) -> str:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError):
         return ".zip"  # damaged: `check_archive` says how
-    return next((ending for part, ending in _PARTS.items() if part in names), ".zip")
+    return next((ending for name, ending in _MAIN_ENTRIES.items() if name in names), ".zip")
 
 
 def text_of(data: bytes) -> str | None:
@@ -164,9 +170,9 @@ def text_of(data: bytes) -> str | None:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         pass
-    # Every byte is a character in this encoding, so control characters have to tell text from other data.
-    control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in data[:_LOOKED_AT])
-    return None if control > len(data[:_LOOKED_AT]) // 50 else data.decode("cp1252", "replace")
+    # In this encoding every byte is a character, so control characters indicate data that is not text.
+    control = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in data[:_SNIFFED_BYTES])
+    return None if control > len(data[:_SNIFFED_BYTES]) // 50 else data.decode("cp1252", "replace")
 
 
 _CONVERTERS = {
@@ -183,26 +189,28 @@ _CONVERTERS = {
     ".atom": "RssConverter",
     ".msg": "OutlookMsgConverter",
 }
-_MOST_TAGS = 60
+_MAX_EXIF_TAGS = 60
 
 
 class CannotConvertError(Exception):
-    """A document that cannot be converted, and why, as a sentence for the model."""
+    """A document that cannot be converted. The message is a sentence for the model."""
 
 
 def main() -> int:
-    wanted = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-    # Libraries print to standard output, where only the answer may stand.
+    # Libraries print to standard output, which is reserved for the answer.
     os.dup2(2, 1)
-    _limit(int(wanted["memory"]), int(wanted["seconds"]))
+    _limit(int(options["memory"]), int(options["seconds"]))
     try:
-        text, title = convert(sys.stdin.buffer, wanted["extension"], wanted["mimetype"] or None, wanted["name"] or None)
-        answer = _bounded(text, title, int(wanted["most"]))
+        text, title = convert(
+            sys.stdin.buffer, options["extension"], options["mimetype"] or None, options["name"] or None
+        )
+        answer = _bounded(text, title, int(options["most"]))
     except (CannotConvertError, RefusedArchiveError) as error:
         answer = {"problem": str(error)}
     except MemoryError:
-        answer = {"problem": f"it needs more than {int(wanted['memory']) // 2**20} MiB of memory"}
+        answer = {"problem": f"it needs more than {int(options['memory']) // 2**20} MiB of memory"}
     except RecursionError:
         answer = {"problem": "it is nested too deeply"}
     json.dump(answer, answers, ensure_ascii=False)
@@ -248,7 +256,7 @@ def _collection(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _document(data: bytes, kind: str) -> tuple[str, str]:
-    """Convert with the one converter for this kind: markitdown on its own would try others in turn."""
+    """Convert with the converter for this kind only: markitdown would otherwise try others."""
     try:
         import markitdown
         from markitdown import converters
@@ -268,13 +276,13 @@ def _document(data: bytes, kind: str) -> tuple[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the last line of an error: what went wrong, without where in a library it did."""
+    """Return the last line of an error, without its position in a library."""
     text = str(error).strip().splitlines()
     return f"the document is damaged or of another kind ({(text or [type(error).__name__])[-1][:300]})"
 
 
 def _image(data: BinaryIO) -> str:
-    """Describe a picture by its header."""
+    """Describe a picture from its header."""
     try:
         from PIL import ExifTags, Image
     except ImportError:
@@ -288,7 +296,7 @@ def _image(data: BinaryIO) -> str:
             tags = dict(picture.getexif().items())
     except (OSError, ValueError, SyntaxError) as error:
         raise CannotConvertError(_reason(error)) from None
-    lines += [f"{ExifTags.TAGS.get(tag, tag)}: {_plain(value)}" for tag, value in list(tags.items())[:_MOST_TAGS]]
+    lines += [f"{ExifTags.TAGS.get(tag, tag)}: {_plain(value)}" for tag, value in list(tags.items())[:_MAX_EXIF_TAGS]]
     return "\n".join(lines)
 
 
@@ -306,11 +314,11 @@ def _limit(memory: int, seconds: int) -> None:
         import resource
     except ImportError:  # no such limits on this system
         return
-    wanted = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 16 * 2**20, "RLIMIT_CPU": seconds + 2}
+    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 16 * 2**20, "RLIMIT_CPU": seconds + 2}
     # Linux counts all private memory as data. Elsewhere that is the heap alone, so the address space is limited.
     memory_limit = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
-    wanted[memory_limit] = memory
-    for name, most in wanted.items():
+    limits[memory_limit] = memory
+    for name, most in limits.items():
         number = getattr(resource, name, None)
         if number is not None:
             hard = resource.getrlimit(number)[1]
