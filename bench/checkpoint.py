@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from retinue.capabilities.audit.checkpoint import Checkpoints
-from retinue.capabilities.audit.ledger import LedgerStore, RunLedger, Who
+from retinue.capabilities.audit.ledger import ChangeAuthor, LedgerStore, RunLedger
 from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.audit.undo import Undo, UndoScope
 from retinue.core.tool import ToolContext
@@ -46,7 +46,7 @@ def main() -> None:
         shadow, store = Shadow(state / "checkpoints"), LedgerStore(state / "checkpoints")
 
         def run(name: str) -> Checkpoints:
-            return Checkpoints(shadow, store, RunLedger(store, shadow, Who(name, "bench")), (root,))
+            return Checkpoints(shadow, store, RunLedger(store, shadow, ChangeAuthor(name, "bench")), (root,))
 
         print(f"{files} files")
         one = run("run-1")
@@ -67,7 +67,11 @@ def main() -> None:
         timed("the first checkpoint of another run", lambda: two.begin("c", "command"))
         two.end()
         context = ToolContext(
-            "run-3", (root,), state / "out", clearance="person", ledger=RunLedger(store, shadow, Who("run-3", "bench"))
+            "run-3",
+            (root,),
+            state / "out",
+            clearance="person",
+            ledger=RunLedger(store, shadow, ChangeAuthor("run-3", "bench")),
         )
         plain = ToolContext("run-4", (root,), state / "out", clearance="person")
         for label, given, name in (("an edit without a ledger", plain, "p"), ("an edit with a ledger", context, "l")):
@@ -78,7 +82,7 @@ def main() -> None:
 
             timed(label, edit, 20)
         undo = Undo(state)
-        timed("undo of 10 files", lambda: undo.run(UndoScope(Who("run-1", "bench"))))
+        timed("undo of 10 files", lambda: undo.run(UndoScope(ChangeAuthor("run-1", "bench"))))
         undo.close()
 
 

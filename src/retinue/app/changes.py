@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.app.feed import Feed
 from retinue.app.text import local_time
-from retinue.capabilities.audit.ledger import Who
+from retinue.capabilities.audit.ledger import ChangeAuthor
 from retinue.capabilities.audit.report import CallEffect as CallEffect
 from retinue.capabilities.audit.report import RunEffects as RunEffects
 from retinue.capabilities.audit.report import WriteStatus, WrittenFile, effects_of
@@ -200,10 +200,10 @@ def undo_run(
 def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | None) -> UndoScope:
     runs = tuple(each.id for each in below)
     if turn is None:
-        return UndoScope(Who(row.id, row.agent), 0, runs, 0.0)
+        return UndoScope(ChangeAuthor(row.id, row.agent), 0, runs, 0.0)
     for event in reader.events(row.id):
         if isinstance(event.body, TurnStarted) and event.body.turn == turn:
-            return UndoScope(Who(row.id, row.agent), turn, runs, event.at)
+            return UndoScope(ChangeAuthor(row.id, row.agent), turn, runs, event.at)
     raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
 
 

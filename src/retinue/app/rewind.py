@@ -18,8 +18,8 @@ from msgspec import Struct
 from retinue.app.conversation import exchanges
 from retinue.app.rich_text import fit, one_line
 from retinue.app.text import plural, short_path
-from retinue.capabilities.audit.ledger import Changed, Who
-from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, same, undone_event
+from retinue.capabilities.audit.ledger import ChangeAuthor, FileChange
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, chains_of, same_state, undone_event
 from retinue.core.delegation import LIVE
 from retinue.core.events import Body, Event, Rewound, TurnEnded
 from retinue.core.person_prompt import words_of
@@ -59,7 +59,7 @@ class RewindPoint(Struct, frozen=True):
         return self.turn == 1 and not self.is_left
 
 
-def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> list[RewindPoint]:
+def find_points(events: Sequence[Event], changes: Sequence[FileChange] = ()) -> list[RewindPoint]:
     """Return where one can go back to, oldest first, then the parts that were left. Of the run's events, those of the
     types `READ` are enough."""
     branch = current_branch(events)
@@ -67,19 +67,16 @@ def find_points(events: Sequence[Event], changes: Sequence[Changed] = ()) -> lis
     for exchange in exchanges(branch):
         # Words that the model has never heard are still in the editor, or were never sent.
         if exchange.turn:
-            scope = UndoScope(Who(events[0].run_id, ""), exchange.turn, since=exchange.at)
+            scope = UndoScope(ChangeAuthor(events[0].run_id, ""), exchange.turn, since=exchange.at)
             files = _changed_files(changes, scope)
             points.append(RewindPoint(exchange.seq - 1, exchange.at, exchange.text, exchange.turn, files=files))
     return [*points, *_find_left(events)]
 
 
-def _changed_files(changes: Sequence[Changed], scope: UndoScope) -> tuple[str, ...]:
+def _changed_files(changes: Sequence[FileChange], scope: UndoScope) -> tuple[str, ...]:
     """Return the files that differ from how they were, without those that were put back already."""
-    chains: dict[str, list[Changed]] = {}
-    for row in changes:
-        if scope.covers(row) and not row.is_only_folder:
-            chains.setdefault(row.path, []).append(row)
-    return tuple(path for path, chain in chains.items() if not same(chain[0].before, chain[-1].after))
+    chains = chains_of(row for row in changes if scope.covers(row) and not row.is_only_folder)
+    return tuple(path for path, chain in chains.items() if not same_state(chain[0].before, chain[-1].after))
 
 
 def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
@@ -125,7 +122,7 @@ class Rewinder:
             if row.state in LIVE:
                 raise StateError(f"{row.agent} ({row.id[:8]}) is still at work.", remedy="Stop it first: /stop")
         below = tuple(row.id for row in tree[1:])
-        scope = UndoScope(Who(self._row.id, self._row.agent), point.turn, below, point.at)
+        scope = UndoScope(ChangeAuthor(self._row.id, self._row.agent), point.turn, below, point.at)
         return await asyncio.to_thread(self._undo, scope)
 
     def _read_said(self, reader: LogReader) -> list[Event]:
@@ -153,7 +150,7 @@ def _has_ledger(state: Path) -> bool:
     return (state / "checkpoints" / "ledger.db").is_file()
 
 
-def _read_changes(state: Path, run_ids: Sequence[str]) -> list[Changed]:
+def _read_changes(state: Path, run_ids: Sequence[str]) -> list[FileChange]:
     if not _has_ledger(state):
         return []
     with closing(Undo(state)) as undo:

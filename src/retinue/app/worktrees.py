@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord, load, wor
 from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationPlan, check_target, list_pending, target_of
 from retinue.capabilities.worktree.integrate import IntegrationBranch as IntegrationBranch
 from retinue.capabilities.worktree.integrate import integrate as integrate_plan
-from retinue.capabilities.worktree.save import SavedWork, WorktreeState, list_strangers, sweep
-from retinue.capabilities.worktree.save import list_worktrees as list_states
+from retinue.capabilities.worktree.save import SavedWork, list_strangers, sweep
+from retinue.capabilities.worktree.save import list_worktrees as list_records
 from retinue.capabilities.worktree.worktree import source_of
 from retinue.cluster import open_project
 from retinue.core.delegation import LIVE
@@ -103,14 +103,13 @@ def _live_runs(state: Path) -> frozenset[str]:
         return frozenset(row.id for row in reader.list_runs(states=LIVE))
 
 
-def _view(worktree: WorktreeState) -> WorktreeView:
-    record = worktree.record
+def _view(record: WorktreeRecord, live: Collection[str]) -> WorktreeView:
     kept = record.phase == "kept"
     status = "kept" if kept else "left over"
     return WorktreeView(
         run=record.run,
         agent=record.agent,
-        status="working" if worktree.busy else status,
+        status="working" if _is_in_use(record, live) else status,
         path=str(record.path),
         repository=record.repository,
         base=record.base,
@@ -120,15 +119,21 @@ def _view(worktree: WorktreeState) -> WorktreeView:
     )
 
 
+def _is_in_use(record: WorktreeRecord, live: Collection[str]) -> bool:
+    return record.run in live or record.busy()
+
+
 def list_worktrees(state: Path) -> WorktreeList:
     """Return the worktrees of the project with that state folder."""
-    known = list_states(state, _live_runs(state))
-    return WorktreeList([*map(_view, known)], [*map(str, list_strangers(state))])
+    live = _live_runs(state)
+    views = [_view(record, live) for record in list_records(state)]
+    return WorktreeList(views, [*map(str, list_strangers(state))])
 
 
 def list_idle(state: Path) -> IdleWorktrees:
     """Return the worktrees that `clean_worktrees` would save and remove."""
-    return IdleWorktrees([_view(each) for each in list_states(state, _live_runs(state)) if not each.busy])
+    live = _live_runs(state)
+    return IdleWorktrees([_view(record, live) for record in list_records(state) if not _is_in_use(record, live)])
 
 
 def clean_worktrees(

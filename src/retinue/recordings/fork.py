@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.ledger import Who
+from retinue.capabilities.audit.ledger import ChangeAuthor
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, undone_event
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.events import (
@@ -170,7 +170,7 @@ async def _restore_files(project: Project, row: RunState, turn: int, since: floa
                 f"{run.agent} ({run.id[:8]}) is still at work, so files cannot go back.",
                 remedy="Stop it first, or fork with --keep-files.",
             )
-    scope = UndoScope(Who(row.id, row.agent), turn, tuple(run.id for run in tree[1:]), since)
+    scope = UndoScope(ChangeAuthor(row.id, row.agent), turn, tuple(run.id for run in tree[1:]), since)
 
     def work() -> list[UndoneFile]:
         with closing(Undo(project.state)) as undo:

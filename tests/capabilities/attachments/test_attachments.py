@@ -54,7 +54,7 @@ async def test_secrets_binaries_and_files_outside_are_refused_with_a_sentence(pr
     said = await expanded(project, f"See @.env @data.bin @{project.home}/outside.txt @missing.txt @someone")
     assert said.blocks == []
     assert len(said.notes) == 3
-    assert ".env is not attached: a file of this name usually holds secrets" in said.notes[0]
+    assert ".env is not attached: a file of this name usually contains secrets" in said.notes[0]
     assert "data.bin is binary data" in said.notes[1]
     assert "outside the workspace" in said.notes[2]
 
@@ -81,7 +81,9 @@ async def test_only_so_many_files_are_attached(project: Project) -> None:
         (project.cwd / name).write_text("x\n")
     said = await expanded(project, " ".join(f"@{name}" for name in names))
     assert len(said.blocks) == MAX_ATTACHMENTS
-    assert said.notes == [f"{names[MAX_ATTACHMENTS]} and what follows are not attached: at most {MAX_FILES} files are."]
+    assert said.notes == [
+        f"{names[MAX_ATTACHMENTS]} and the files after it are not attached: at most {MAX_ATTACHMENTS} files are."
+    ]
 
 
 async def test_an_image_is_named_so_that_the_model_looks_at_it(project: Project) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.audit.checkpoint import Checkpoints
-from retinue.capabilities.audit.ledger import LedgerStore, RunLedger, Who
-from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
+from retinue.capabilities.audit.ledger import ChangeAuthor, LedgerStore, RunLedger
+from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
 from retinue.core.permission import TouchedPath
 from retinue.core.tool import ToolContext, ToolOutput
@@ -17,11 +17,11 @@ from retinue.tools.base import builtin_tools
 
 
 class Bench:
-    def __init__(self, folder: Path, limits: CheckpointLimits | None = None) -> None:
+    def __init__(self, folder: Path, **limits: Any) -> None:
         self.root = folder.resolve() / "work"
         self.root.mkdir(exist_ok=True)
         self.state = folder.resolve() / "state"
-        self.shadow = Shadow(self.state / "checkpoints", limits)
+        self.shadow = Shadow(self.state / "checkpoints", **limits)
         self.store = LedgerStore(self.state / "checkpoints")
 
     def run(self, run_id: str, agent: str = "implementer") -> Worker:
@@ -30,7 +30,7 @@ class Bench:
     def undo(self, run: Worker, *, below: tuple[str, ...] = (), turn: int = 0, **options: Any) -> dict[str, UndoneFile]:
         undo = Undo(self.state)
         try:
-            done = undo.run(UndoScope(run.who, turn, below), **options)
+            done = undo.run(UndoScope(run.author, turn, below), **options)
         finally:
             undo.close()
         return {os.path.relpath(each.path, self.root): each for each in done}
@@ -46,8 +46,8 @@ class Worker:
     """One run."""
 
     def __init__(self, bench: Bench, run_id: str, agent: str) -> None:
-        self.who = Who(run_id, agent)
-        self.ledger = RunLedger(bench.store, bench.shadow, self.who)
+        self.author = ChangeAuthor(run_id, agent)
+        self.ledger = RunLedger(bench.store, bench.shadow, self.author)
         self.checkpoints = Checkpoints(bench.shadow, bench.store, self.ledger, (bench.root,))
         self.context = ToolContext(
             run_id, (bench.root,), bench.state / "outputs", clearance="person", ledger=self.ledger

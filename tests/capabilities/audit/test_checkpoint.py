@@ -11,7 +11,7 @@ import pytest
 from audit_bench import Bench, picture
 
 from retinue.capabilities.audit.checkpoint import ScannedRoot
-from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, Shadow
+from retinue.capabilities.audit.shadow import CheckpointError, Shadow
 
 HERE = str(Path(__file__).parent)
 
@@ -64,7 +64,7 @@ async def test_names_that_are_no_text(bench):
 
 
 async def test_too_many_files_are_refused_with_the_reason(tmp_path):
-    bench = Bench(tmp_path, CheckpointLimits(files=5))
+    bench = Bench(tmp_path, max_files=5)
     for number in range(6):
         bench.put(f"f{number}", "x")
     with pytest.raises(CheckpointError, match="more than 5 files"):

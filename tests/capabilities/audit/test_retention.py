@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, Worker
 
-from retinue.capabilities.audit.retention import alone, collect, drop, is_due
+from retinue.capabilities.audit.retention import collect, drop, is_due, retention_lock
 from retinue.capabilities.audit.shadow import CheckpointError
 
 
@@ -111,13 +111,13 @@ async def test_leftovers_of_killed_processes_go(bench):
 
 
 async def test_without_time_everything_stays_and_is_still_due(bench):
-    from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
+    from retinue.capabilities.audit.shadow import Shadow
 
     run = await work(bench, "old", "one")
     new = await work(bench, "new", "two")
-    drop(bench.shadow, bench.store, [run.who.run_id])
+    drop(bench.shadow, bench.store, [run.author.run_id])
     with pytest.raises(CheckpointError, match="could not"):
-        collect(Shadow(bench.shadow.folder, CheckpointLimits(seconds=0.0001)), bench.store, grace=0)
+        collect(Shadow(bench.shadow.folder, seconds=0.0001), bench.store, grace=0)
     assert is_due(bench.shadow.folder)
     assert bench.undo(new)["two-edited"].fate == "restored"
 
@@ -180,5 +180,5 @@ async def test_locks_of_a_git_that_was_killed_stop_no_later_one(bench, lock):
 
 
 def test_only_one_process_is_at_it(bench):
-    with alone(bench.shadow.folder) as first, alone(bench.shadow.folder) as second:
+    with retention_lock(bench.shadow.folder) as first, retention_lock(bench.shadow.folder) as second:
         assert (first, second) == (True, False)

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, Worker, picture
 
-from retinue.capabilities.audit.shadow import CheckpointLimits
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -188,7 +186,7 @@ async def test_the_users_repository_is_not_touched(bench):
 
 
 async def test_files_too_large_are_left_out_and_named(tmp_path):
-    bench = Bench(tmp_path, CheckpointLimits(file_bytes=1000))
+    bench = Bench(tmp_path, max_file_bytes=1000)
     bench.put("big.dat", "x" * 5000)
     bench.put("grows.txt", "x")
     run = bench.run("run-1")

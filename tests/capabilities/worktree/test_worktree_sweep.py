@@ -45,7 +45,7 @@ def test_sweep_saves_what_dead_processes_left_and_leaves_the_living_alone(scene)
     (dead.record.path / "x").write_text("x")
     die(dead)
     (scene.state / "worktrees" / "stranger").mkdir()
-    assert [each.busy for each in list_worktrees(scene.state)].count(True) == 1
+    assert [each.busy() for each in list_worktrees(scene.state)].count(True) == 1
     told = swept(scene)
     assert list(told) == [dead.record.run]
     assert scene.show(f"{told[dead.record.run].branch}:x") == "x"
@@ -84,7 +84,7 @@ def test_a_worktree_in_which_others_still_work_is_not_swept(scene):
     worktree = scene.make()
     (worktree.record.path / "x").write_text("x")
     assert scene.finish(worktree, keep="runs still work in it: 1").kept
-    assert [each.busy for each in list_worktrees(scene.state)] == [True]
+    assert [each.busy() for each in list_worktrees(scene.state)] == [True]
     assert swept(scene) == {} and worktree.record.path.is_dir()
 
 

@@ -1,6 +1,6 @@
-"""The record of what runs change: checkpoints, a line of record in their results, and undo where an agent's file asks
-for it. One `Audit` per attempt of a run. No file is opened before a tool that changes something runs, so a run that
-only reads costs nothing here.
+"""The record of the changes of runs: checkpoints, a line of record in the results, and undo if an agent's file asks
+for it. Each attempt of a run has one `Audit`. It opens no file before the first call of a changing tool, so runs that
+only read cost nothing here.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ MAX_NAMED_FILES = 8
 MAX_NAMED_COMMANDS = 4
 MAX_COMMAND_LENGTH = 80
 _CHANGING = frozenset({"write", "execute"})
-_CHECKS = (
+_CHECK_COMMANDS = (
     r"\b(?:pytest|unittest|tox|nox|mypy|pyright|ruff|flake8|pylint|jest|vitest|mocha|eslint|biome|tsc|rspec|phpunit|ctest)\b"
     r"|\b(?:cargo|go|dotnet|swift|gradle|gradlew|mvn|mix|bazel|make|just|task|npm|pnpm|yarn|bun)\b[^|;&\n]*"
     r"\b(?:tests?|check|lint|verify|build|vet|clippy|typecheck|ci)\b"
 )
-"""Commands that test, lint, check types or build. Compiled when a command ran."""
+"""Commands that test, lint, check types or build. Compiled on first use."""
 
 
 class AuditCapability(Capability):
-    """The audit of a run. Nothing is opened before a tool changes something."""
+    """The audit of a run."""
 
     async def running(self, node: Run, *, resumed: bool) -> RunPart:
         audit = Audit(node, resumed=resumed)
@@ -97,23 +97,23 @@ class CheckpointStore:
         return "store" in self.__dict__
 
     async def _close(self, project: Project) -> None:
-        """Drop old checkpoints if this process has made some, and close their files."""
+        """Drop old checkpoints if this process has made any, and close the files."""
         if self.used:
             await _retention.tidy(project)
             self.store.close()
 
 
 class Audit:
-    """Made when the run starts; `finish` completes its outcome."""
+    """Records the changes of one attempt of a run; `finish` completes its outcome."""
 
     def __init__(self, node: Run, *, resumed: bool) -> None:
         self._node = node
         self._project = project = node.project
         self._resumed = resumed
-        self._kept = project.part(CheckpointStore)
+        self._checkpoint_store = project.part(CheckpointStore)
         self._effects: dict[str, ToolEffect] = {}
         self._roots: tuple[Path, ...] = ()
-        self._complained = False
+        self._has_warned = False
         self._notices: ChangeNotices | None = None
         if node.parent is None and project.settings.settings.delegation_vocabulary == "devkit":
             self._notices = ChangeNotices(node, resumed=resumed)
@@ -121,21 +121,23 @@ class Audit:
 
     @cached_property
     def ledger(self) -> _ledger.RunLedger:
-        shadow = self._kept.shadow if self._kept.enabled else None
-        return _ledger.RunLedger(self._kept.store, shadow, self._who)
+        shadow = self._checkpoint_store.shadow if self._checkpoint_store.enabled else None
+        return _ledger.RunLedger(self._checkpoint_store.store, shadow, self._who)
 
     @cached_property
     def _checkpoints(self) -> _checkpoint.Checkpoints:
-        checkpoints = _checkpoint.Checkpoints(self._kept.shadow, self._kept.store, self.ledger, self._roots)
+        checkpoints = _checkpoint.Checkpoints(
+            self._checkpoint_store.shadow, self._checkpoint_store.store, self.ledger, self._roots
+        )
         if self._resumed:
             checkpoints.recover()
         return checkpoints
 
     @property
-    def _who(self) -> _ledger.Who:
-        return _ledger.Who(self._node.id, self._node.agent)
+    def _who(self) -> _ledger.ChangeAuthor:
+        return _ledger.ChangeAuthor(self._node.id, self._node.agent)
 
-    # While it runs
+    # While the run works
 
     def context(self, context: ToolContext) -> ToolContext:
         """Return the context with this run's ledger in it."""
@@ -143,8 +145,8 @@ class Audit:
         return replace(context, ledger=cast("Ledger", _LazyLedger(self)))
 
     def tools(self, tools: Iterable[Tool]) -> tuple[Tool, ...]:
-        """Return the tools, those that change something watched. A gate goes around them, not inside: time
-        spent waiting for a person is no part of a call."""
+        """Return the tools with the changing ones wrapped. The gate must be outside of this wrapper, so that the wait
+        for a person is not part of a call."""
         return tuple(Audited(tool, self) if tool.spec.effects & _CHANGING else tool for tool in tools)
 
     def observe(self, body: Body) -> None:
@@ -154,26 +156,26 @@ class Audit:
                 self._notices.observe(body)
 
     def enter(self, call_id: str) -> None:
-        """Attribute the following changes to this call."""
+        """Attribute the next changes to this call."""
         self.ledger.turn, self.ledger.call_id = self._node.state.turn, call_id
 
     async def begin(self, call_id: str, command: str) -> bool:
-        """Take the checkpoint before a call. Return False when there is none; a warning says once why."""
-        if not self._kept.enabled:
+        """Take the checkpoint before a call. Return False if that fails; a warning gives the reason once."""
+        if not self._checkpoint_store.enabled:
             return False
-        # The text is stored, and a command may hold a secret.
+        # The text is stored, and a command may contain a secret.
         about = self._project.redactor(command)
         work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
-            # Cancelled before the call began: nothing of it is to be recorded.
+            # The call was cancelled before it began, so there is nothing to record.
             await _processes.wait_until_over(work)
             if work.exception() is None:
                 await self.end()
             raise
         except (_shadow.CheckpointError, OSError) as error:
-            self._complain(f"No checkpoint: {error}. What commands change is not recorded and cannot be undone.")
+            self._warn_once(f"No checkpoint: {error}. What commands change is not recorded and cannot be undone.")
             return False
         return True
 
@@ -182,25 +184,25 @@ class Audit:
         try:
             writes = await _processes.in_thread(self._checkpoints.end)
         except _shadow.CheckpointError as error:
-            self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
+            self._warn_once(f"No checkpoint after the call: {error}. What it changed is not recorded.")
             return ()
         if self._checkpoints.left_out:
-            self._complain(f"Too large for checkpoints, so not undone: {name_first(self._checkpoints.left_out, 5)}.")
+            self._warn_once(f"Too large for checkpoints, so not undone: {name_first(self._checkpoints.left_out, 5)}.")
         return writes
 
-    def _complain(self, text: str) -> None:
-        if not self._complained:
-            self._complained = True
+    def _warn_once(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             self._project.log.append(self._node.place, Warned("checkpoint", text))
 
-    # At its end
+    # At the end of the run
 
     async def finish(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with what the record adds to it: files put back, the line of record,
-        and what a parent must read again. A record that fails takes no outcome away."""
+        """Return the outcome with the notes of the record: restored files, the line of record, and the files that a
+        parent must read again. An error of the record becomes a note."""
         try:
             return replace(outcome, notes=(*outcome.notes, *await self._complete(outcome)))
-        except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
+        except Exception as error:  # noqa: BLE001  (an error of the record must not change the outcome)
             return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
         finally:
             # An ended run stays in memory for a while.
@@ -218,7 +220,7 @@ class Audit:
         earlier: list[ToolEffect] = []
         if self._resumed:
             earlier = await self._project.log.read(self._earlier)
-        return [*notes, *self._tell(earlier)]
+        return [*notes, *self._describe_record(earlier)]
 
     async def _roll_back(self) -> str:
         scope = _undo.UndoScope(self._who, below=tuple(child.id for child in self._node.descendants()))
@@ -238,31 +240,33 @@ class Audit:
             note += f" Not put back: {name_first(event.kept, 10)}."
         return note
 
-    def _tell(self, earlier: Iterable[ToolEffect]) -> list[str]:
-        """Return the line of record, and which files a parent that had read them must read again."""
+    def _describe_record(self, earlier: Iterable[ToolEffect]) -> list[str]:
+        """Return the line of record, and a note on files that the parent has read and must read again."""
         files = self._files()
         outcomes = [child.outcome for child in self._node.descendants()]
         notes = [
             record_line(
                 [*earlier, *self._effects.values()],
-                self._shown(files),
+                self._relative_paths(files),
                 below=[len(outcome.evidence.commands) if outcome else 0 for outcome in outcomes],
-                complete=self._kept.enabled and not self._complained,
+                complete=self._checkpoint_store.enabled and not self._has_warned,
             )
         ]
         above = None if self._node.parent is None else self._node.parent.get(Audit)
         read = {} if above is None else above.seen
         stale = [path for path, after in files.items() if path in read and read[path] != after]
         if stale:
-            names = name_first(self._shown(stale), MAX_NAMED_STALE_FILES)
+            names = name_first(self._relative_paths(stale), MAX_NAMED_STALE_FILES)
             notes.append(f"You had read {names} before: read again before you edit.")
         return notes
 
     def _files(self) -> dict[str, str | None]:
-        """Return the paths changed in this tree, with their present hash as far as it is known."""
+        """Return the paths changed in this tree, each with its present hash if that is known."""
         files: dict[str, str | None] = {}
-        if self._kept.used:
-            for row in self._kept.store.of_runs([self._node.id, *(child.id for child in self._node.descendants())]):
+        if self._checkpoint_store.used:
+            for row in self._checkpoint_store.store.of_runs(
+                [self._node.id, *(child.id for child in self._node.descendants())]
+            ):
                 if not row.has_folder:
                     files[row.path] = row.after_hash
         for effect in self._effects.values():
@@ -271,20 +275,20 @@ class Audit:
                     files.setdefault(write.path, write.after)
         return files
 
-    def _shown(self, paths: Iterable[str]) -> list[str]:
+    def _relative_paths(self, paths: Iterable[str]) -> list[str]:
         root = str(self._roots[0]) if self._roots else ""
         return [relative(path, root) for path in paths]
 
     def _earlier(self, reader: LogReader) -> list[ToolEffect]:
         """Return the effects of the run before it was resumed."""
-        # One event at a time: the results of a long run do not fit into memory together.
+        # One event at a time, because the results of a long run may not fit into memory.
         bodies = (event.body for event in reader.stream(self._node.id, types=("tool.ended",)))
         return [body.effect for body in bodies if isinstance(body, ToolEnded) and body.call_id not in self._effects]
 
 
 class Audited:
-    """A tool that may change things, between two checkpoints. One that reports what it wrote needs none: the ledger
-    keeps what it replaces."""
+    """A changing tool, whose calls run between two checkpoints. A tool that reports its writes needs none, because the
+    ledger stores what it replaces."""
 
     def __init__(self, tool: Tool, audit: Audit) -> None:
         self.inner = tool
@@ -324,50 +328,49 @@ class _LazyLedger:
 
 
 class ChangeNotices:
-    """Notices for the person while a main run works, each once: the branch it works on, that it has begun to change
-    files, and that it ended without a check of its changes. They are devkit-pi's guards, given in its vocabulary only;
-    they stop nothing, and no model sees them."""
+    """Notices for a person while a main run works, each given once: its branch, its first change of a file, and an end
+    without a check of its changes. These are devkit-pi's guards and given only in its vocabulary. They stop nothing,
+    and the model does not see them."""
 
     def __init__(self, node: Run, *, resumed: bool) -> None:
         self._node = node
         self._wrote = self._checked = False
-        self._given: set[str] = set()
+        self._codes_given: set[str] = set()
         if resumed:
             earlier = node.project.log.reader.ordered(node.id, ("run.warned",))
-            self._given = {event.body.code for _, event in earlier if isinstance(event.body, Warned)}
+            self._codes_given = {event.body.code for _, event in earlier if isinstance(event.body, Warned)}
 
     def observe(self, body: ToolEnded) -> None:
         cwd = self._node.launch.request.cwd
-        if "git_context" not in self._given and (branch := detect(cwd).branch):
-            self._give("git_context", f"It works on branch {branch}.")
+        if "git_context" not in self._codes_given and (branch := detect(cwd).branch):
+            self._notify("git_context", f"It works on branch {branch}.")
         self._checked = self._checked or is_check(body.effect)
         changed = [write.path for write in body.effect.writes if write.before != write.after]
         if changed:
             self._wrote = True
             undo = f"retinue runs undo {self._node.id}"
             first = relative(changed[0], str(cwd))
-            self._give("first_write", f"It begins to change files: {first}. To put them back: {undo}")
+            self._notify("first_write", f"It begins to change files: {first}. To restore them: {undo}")
 
     def finish(self) -> None:
-        """The run is over, and its end is not in the log yet."""
+        """Give the notice at the end of the run, before its end is logged."""
         if self._wrote and not self._checked:
-            self._give("not_verified", "It changed files, and no test, lint, type check or build command ran.")
+            self._notify("not_verified", "It changed files, and no test, lint, type check or build command ran.")
 
-    def _give(self, code: str, text: str) -> None:
-        if code not in self._given:
-            self._given.add(code)
+    def _notify(self, code: str, text: str) -> None:
+        if code not in self._codes_given:
+            self._codes_given.add(code)
             self._node.project.log.append(self._node.place, Warned(code, text))
 
 
 def record_line(
     effects: Sequence[ToolEffect], files: Sequence[str], *, below: Sequence[int] = (), complete: bool = True
 ) -> str:
-    """Return the line of record for a run with these `effects` that changed `files`, also by agents below it: files,
-    commands with their exit codes, which of them were checks, and denials. Whether the answer fits them is for its
-    reader to judge.
+    """Return the line of record for a run with these `effects`. It lists the changed `files`, including those changed
+    by agents below it, the commands with their exit codes, which commands were checks, and denials.
 
-    `below` has the number of commands of each of those agents. `complete` is False when changes
-    made by commands were not recorded.
+    `below` has the number of commands of each agent below it. `complete` is False if changes made by commands were not
+    recorded.
     """
     if not effects and not files and not below:
         return f"{RECORD}no tool calls."
@@ -394,14 +397,14 @@ def record_line(
 
 
 def is_check(effect: ToolEffect) -> bool:
-    """Tell whether the call ran a command that tests, lints, checks types or builds."""
-    return effect.command is not None and re.search(_CHECKS, effect.command) is not None
+    """Return whether the call ran a command that tests, lints, checks types or builds."""
+    return effect.command is not None and re.search(_CHECK_COMMANDS, effect.command) is not None
 
 
-def name_first(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are."""
-    shown = ", ".join(map(_on_one_line, names[:most]))
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def name_first(names: Sequence[str], limit: int) -> str:
+    """Return the first `limit` names, and the number of others."""
+    shown = ", ".join(map(_on_one_line, names[:limit]))
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
 
 
 def _counted(number: int, noun: str) -> str:
@@ -410,13 +413,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Return `text` without line breaks and control characters: a name must not look like a line of ours."""
+    """Return `text` without line breaks and control characters, so that a name cannot imitate a line of the record."""
     return " ".join(replace_unprintable(text).split())
 
 
 def _describe_commands(title: str, effects: Sequence[ToolEffect]) -> str:
-    """Name the last commands, each once, in the order and with the exit code of its last use: how a run ended matters
-    more than how it began."""
+    """Name the last commands, each once, in the order and with the exit code of their last use."""
     codes: dict[str, int | None] = {}
     for effect in effects:
         command = _on_one_line(effect.command or "")

@@ -1,13 +1,13 @@
 """Checkpoints of one run: the workspace before and after each call that may change anything.
 
-The difference is the effect of the call, whatever program caused it. Changes that the ledger attributes to another run
-are not counted. Where commands of two runs ran at once and nothing tells whose a change is, it is recorded for both,
-as shared.
+The difference is the effect of the call, including all programs that it started. Changes that the ledger attributes to
+another run are excluded. If commands of two runs ran at once and the author of a change is unknown, it is recorded for
+both, as shared.
 
-Tools that report what they wrote need no checkpoint: the ledger keeps what they replace. So a run that only reads costs
-nothing, and one that only edits starts no program.
+Tools that report their writes need no checkpoint, because the ledger stores what they replace. So a run that only reads
+costs nothing, and a run that only edits starts no program.
 
-All of it blocks: call it in a thread.
+All functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.ledger import Changed, CommandWindow, LedgerStore, RunLedger
+from retinue.capabilities.audit.ledger import CommandWindow, FileChange, LedgerStore, RunLedger
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, RootSnapshot, Shadow
 from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.permission import TouchedPath
@@ -34,17 +34,17 @@ from retinue.settings.places import private_folder, repository_root
 from retinue.tools.content import content_hash
 
 _PACKED_FROM_FILES = 100
-"""From this many new files on, one pack takes them all, instead of a file for each: the first
-checkpoint of a project is eight times faster."""
+"""From this number of new files, git writes one pack instead of a file for each. That makes the first checkpoint of a
+project eight times faster."""
 MAX_HASHED_FILES = 2_000
-"""Of more files than this, one call's effect lists the first ones; undo knows them all."""
+"""The effect of a call lists at most this many files; undo knows all."""
 _MAX_HASHED_BYTES = 64 * 2**20
-PULSE_SECONDS = 0.25
+HEARTBEAT_SECONDS = 0.25
 
 
 class ScannedRoot:
-    """One root as one run sees it: with an index of its own, begun from the newest one of this root, so that only new
-    files have to be read."""
+    """One root of a run, with a separate git index. The index starts as a copy of the newest one of this root, so that
+    only changed files are read."""
 
     def __init__(self, shadow: Shadow, root: Path, run_id: str) -> None:
         self.root = repository_root(root) or root
@@ -55,40 +55,40 @@ class ScannedRoot:
         self._lock = threading.Lock()
         self._tree = ""
 
-    def snapshot(self, also: Iterable[str] = ()) -> RootSnapshot:
-        """Return the root as it is now. `also` are paths to keep although git ignores them."""
+    def snapshot(self, extra_paths: Iterable[str] = ()) -> RootSnapshot:
+        """Return the present state of the root. `extra_paths` are paths to include although git ignores them."""
         with self._lock:
             self._shadow.open()
             if not self._index.exists() and self._base.exists():
                 with suppress(OSError):
                     shutil.copy2(self._base, self._index)
-            return self._take(also)
+            return self._take(extra_paths)
 
     def close(self) -> None:
-        """Leave the index of a run that is over to the next one, unless the run's worktree is removed as well."""
+        """Keep the index for the next run, unless the root is a worktree, which is removed with the run."""
         with self._lock, suppress(OSError):
             if self._shadow.folder.parent / "worktrees" in self.root.parents:
                 self._index.unlink()
             else:
                 self._index.replace(self._base)
 
-    def _take(self, also: Iterable[str]) -> RootSnapshot:
+    def _take(self, extra_paths: Iterable[str]) -> RootSnapshot:
         # git's letters: H known, S known and skipped, C changed, R gone, ? new.
         by_letter: defaultdict[str, set[str]] = defaultdict(set)
         for line in paths(self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])):
-            # Git lists a folder where another repository begins.
+            # A path with a slash is the root of another repository.
             if not line.endswith("/"):
                 by_letter[line[0]].add(line[2:])
         tracked, gone = by_letter["H"] | by_letter["S"], by_letter["R"]
         new = (by_letter["C"] | by_letter["?"]) - gone
         above = str(self.root).rstrip("/") + "/"
-        for path in also:
+        for path in extra_paths:
             below = path.removeprefix(above)
             if below != path and below not in tracked and os.path.lexists(path):
                 new.add(below)
         small, large = self._sized(new)
-        if len(tracked) + len(small) > self._shadow.limits.files:
-            raise CheckpointError(f"the workspace has more than {self._shadow.limits.files:,} files")
+        if len(tracked) + len(small) > self._shadow.max_files:
+            raise CheckpointError(f"the workspace has more than {self._shadow.max_files:,} files")
         outgrown = large & tracked
         if outgrown:
             # --force-remove is for files that are still there but have grown too large.
@@ -131,7 +131,7 @@ class ScannedRoot:
         return empty
 
     def _sized(self, names: set[str]) -> tuple[set[str], set[str]]:
-        """Return the files that are kept and those that are too large; neither has devices and the like."""
+        """Return the files to store and those that are too large. Devices and other special files are in neither."""
         small: set[str] = set()
         large: set[str] = set()
         for path in names:
@@ -141,15 +141,15 @@ class ScannedRoot:
                 continue
             if stat.S_ISLNK(entry.st_mode):
                 small.add(path)
-            elif stat.S_ISREG(entry.st_mode) and entry.st_size > self._shadow.limits.file_bytes:
+            elif stat.S_ISREG(entry.st_mode) and entry.st_size > self._shadow.max_file_bytes:
                 large.add(path)
             elif stat.S_ISREG(entry.st_mode) and os.access(self.root / path, os.R_OK):
                 # A file that git cannot read would fail the whole checkpoint.
                 small.add(path)
         return small, large
 
-    def _git(self, arguments: list[str], given: bytes = b"") -> bytes:
-        return self._shadow.git(arguments, root=self.root, index=self._index, given=given)
+    def _git(self, arguments: list[str], stdin: bytes = b"") -> bytes:
+        return self._shadow.git(arguments, root=self.root, index=self._index, stdin=stdin)
 
 
 def _parents(names: Iterable[str]) -> frozenset[str]:
@@ -163,7 +163,7 @@ def _parents(names: Iterable[str]) -> frozenset[str]:
 
 
 def _permissions(root: Path, names: Iterable[str]) -> tuple[tuple[int, int], dict[str, int]]:
-    """Return the permission bits that most plain files and most programs have, and the exceptions."""
+    """Return the most common permission bits of plain files and of programs, and the exceptions."""
     bits: dict[str, int] = {}
     above = str(root).rstrip("/") + "/"
     for path in names:
@@ -180,8 +180,8 @@ def _permissions(root: Path, names: Iterable[str]) -> tuple[tuple[int, int], dic
 
 
 class Checkpoints:
-    """All of it blocks: call it in a thread. Calls of one run may overlap: they share the checkpoint before the first,
-    and everything that changed is the effect of the last to end."""
+    """The checkpoints of one run. Calls may overlap: they share the checkpoint before the first one, and all changes
+    are the effect of the last one to end."""
 
     def __init__(self, shadow: Shadow, store: LedgerStore, ledger: RunLedger, roots: Sequence[Path]) -> None:
         self._shadow = shadow
@@ -189,31 +189,31 @@ class Checkpoints:
         self._ledger = ledger
         self._roots = roots
         self._lock = threading.Lock()
-        self._spaces: list[ScannedRoot] | None = None
+        self._scanned_roots: list[ScannedRoot] | None = None
         self._window: CommandWindow | None = None
-        self._inside = 0
-        self._pulse = HeartbeatFile(pulse_file(store, ledger.who.run_id))
+        self._calls_inside = 0
+        self._heartbeat = HeartbeatFile(heartbeat_file(store, ledger.author.run_id))
         self.left_out: tuple[str, ...] = ()
-        """Files too large to be kept, as of the last checkpoint."""
+        """Files that were too large for the last checkpoint."""
 
     def begin(self, call_id: str, command: str) -> None:
-        """Take the checkpoint before a call. Raise CheckpointError when there can be none."""
+        """Take the checkpoint before a call. Raise CheckpointError."""
         with self._lock:
-            self._inside += 1
+            self._calls_inside += 1
             if self._window is not None:
                 return
             try:
-                self._pulse.start()
+                self._heartbeat.start()
                 snapshots = self._snapshots()
-                window = self._store.begin(self._ledger.who, self._ledger.turn, call_id, command, snapshots)
+                window = self._store.begin(self._ledger.author, self._ledger.turn, call_id, command, snapshots)
                 self._window = window
-                about = f"{window.who}: turn {window.turn}, before {call_id}\n\n{command}"
+                about = f"{window.author}: turn {window.turn}, before {call_id}\n\n{command}"
                 for number, snapshot in enumerate(snapshots):
-                    ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
+                    ref = f"refs/retinue/{window.author.run_id}/{window.id:08d}-{number}"
                     self._shadow.commit(ref, snapshot, about, window.began)
             except (CheckpointError, OSError) as error:
-                self._inside -= 1
-                self._pulse.stop()
+                self._calls_inside -= 1
+                self._heartbeat.stop()
                 if isinstance(error, CheckpointError):
                     raise
                 raise CheckpointError(str(error)) from error
@@ -221,9 +221,9 @@ class Checkpoints:
     def end(self) -> tuple[TouchedPath, ...]:
         """Take the checkpoint after the call and return what changed in between."""
         with self._lock:
-            self._inside -= 1
+            self._calls_inside -= 1
             window = self._window
-            if self._inside or window is None:
+            if self._calls_inside or window is None:
                 return ()
             self._window = None
             try:
@@ -232,26 +232,26 @@ class Checkpoints:
             except OSError as error:
                 raise CheckpointError(str(error)) from error
             finally:
-                self._pulse.stop()
+                self._heartbeat.stop()
             return touched_paths(self._shadow, rows)
 
     def recover(self) -> None:
-        """Record what commands of this run did that were cut off with an earlier process."""
-        for window in self._store.open_windows([self._ledger.who.run_id]):
+        """Record the changes of commands of this run whose process died."""
+        for window in self._store.open_windows([self._ledger.author.run_id]):
             rows, _ = changes_so_far(self._shadow, self._store, window, self._ledger.touched)
             self._store.end(window, rows)
 
     def close(self) -> None:
-        self._pulse.stop()
-        for space in self._spaces or ():
-            space.close()
+        self._heartbeat.stop()
+        for scanned in self._scanned_roots or ():
+            scanned.close()
 
     def _snapshots(self) -> list[RootSnapshot]:
-        if self._spaces is None:
-            # None that lies in another.
+        if self._scanned_roots is None:
+            # Without roots that are inside another one.
             outermost = [root for root in dict.fromkeys(self._roots) if not set(self._roots).intersection(root.parents)]
-            self._spaces = [ScannedRoot(self._shadow, root, self._ledger.who.run_id) for root in outermost]
-        snapshots = [space.snapshot(self._ledger.touched) for space in self._spaces]
+            self._scanned_roots = [ScannedRoot(self._shadow, root, self._ledger.author.run_id) for root in outermost]
+        snapshots = [scanned.snapshot(self._ledger.touched) for scanned in self._scanned_roots]
         left_out = []
         for snapshot in snapshots:
             left_out += [f"{snapshot.root}/{path}" for path in snapshot.left_out]
@@ -259,13 +259,13 @@ class Checkpoints:
         return snapshots
 
 
-def pulse_file(store: LedgerStore, run_id: str) -> Path:
+def heartbeat_file(store: LedgerStore, run_id: str) -> Path:
     return store.folder / "alive" / run_id
 
 
 class HeartbeatFile:
-    """A file that is touched while a command runs. If this process is killed, its time is the last moment at which the
-    command can have been ours; later changes are someone else's."""
+    """A file that is touched while a command runs. If this process is killed, changes after the time of the file were
+    not made by the command."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -277,7 +277,7 @@ class HeartbeatFile:
         over = self._over = threading.Event()
 
         def beat() -> None:
-            while not over.wait(PULSE_SECONDS):
+            while not over.wait(HEARTBEAT_SECONDS):
                 with suppress(OSError):
                     os.utime(self._file)
 
@@ -290,26 +290,28 @@ class HeartbeatFile:
             self._file.unlink(missing_ok=True)
 
 
-def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
+def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[FileChange]:
     """Return what differs between the checkpoint before a call and `now`."""
-    rows: list[Changed] = []
+    rows: list[FileChange] = []
     for before, after in zip(window.snapshots, now, strict=True):
         for name, (old, new) in shadow.differences(before, after):
             path = f"{before.root.rstrip('/')}/{name}"
             digest = _hash(path, new) if len(rows) < MAX_HASHED_FILES else None
-            row = Changed(window.who, window.turn, window.call_id, "command", path, old, new, digest, at=time.time())
+            row = FileChange(
+                window.author, window.turn, window.call_id, "command", path, old, new, digest, at=time.time()
+            )
             rows.append(row)
     return rows
 
 
-def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
+def attribute(store: LedgerStore, window: CommandWindow, rows: list[FileChange]) -> list[FileChange]:
     """Return those of `rows` that the ledger does not attribute to another run."""
     # Of several changes of a path the last one decides.
-    theirs = {row.path: row for row in store.since(window.after_change) if row.who.run_id != window.who.run_id}
+    theirs = {row.path: row for row in store.since(window.after_change) if row.author.run_id != window.author.run_id}
     if not theirs or not rows:
         return rows
-    commands = {(other.call_id, other.who.run_id): other.command for other in store.overlapping(window)}
-    mine: list[Changed] = []
+    commands = {(other.call_id, other.author.run_id): other.command for other in store.overlapping(window)}
+    mine: list[FileChange] = []
     shared: list[tuple[int, str]] = []
     for row in rows:
         last = theirs.get(row.path)
@@ -319,40 +321,40 @@ def attribute(store: LedgerStore, window: CommandWindow, rows: list[Changed]) ->
             # This command changed the file again after the other run.
             mine.append(replace(row, before=last.after))
         elif last.kind == "command":
-            # Two commands were at work: one that names the file is taken for the one that changed it.
+            # Two commands ran at once: the one whose text names the file is assumed to have changed it.
             name = Path(row.path).name
-            if name in commands.get((last.call_id, last.who.run_id), "") and name not in window.command:
+            if name in commands.get((last.call_id, last.author.run_id), "") and name not in window.command:
                 continue
-            mine.append(replace(row, shared=(last.who.run_id,)))
-            shared.append((last.id, window.who.run_id))
+            mine.append(replace(row, shared=(last.author.run_id,)))
+            shared.append((last.id, window.author.run_id))
     store.share(shared)
     return mine
 
 
 def changes_so_far(
-    shadow: Shadow, store: LedgerStore, window: CommandWindow, also: Iterable[str] = ()
-) -> tuple[list[Changed], list[Changed]]:
-    """Return what a command may have changed that was cut off with its process: all that differs from the checkpoint
-    before it. The second part changed only after the last sign of life of that process."""
+    shadow: Shadow, store: LedgerStore, window: CommandWindow, extra_paths: Iterable[str] = ()
+) -> tuple[list[FileChange], list[FileChange]]:
+    """Return the changes since the checkpoint before a command whose process died. The second list has those after the
+    last heartbeat of that process."""
     now: list[RootSnapshot] = []
     for before in window.snapshots:
-        space = ScannedRoot(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
-        now.append(space.snapshot(also))
-        space.close()
+        scanned = ScannedRoot(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
+        now.append(scanned.snapshot(extra_paths))
+        scanned.close()
     try:
-        last_sign = pulse_file(store, window.who.run_id).stat().st_mtime
+        last_sign = heartbeat_file(store, window.author.run_id).stat().st_mtime
     except OSError:
         last_sign = window.began
-    sure: list[Changed] = []
-    late: list[Changed] = []
+    sure: list[FileChange] = []
+    late: list[FileChange] = []
     for row in attribute(store, window, changes_of(shadow, window, now)):
-        rows = late if _changed_after(row, last_sign + 2 * PULSE_SECONDS) else sure
+        rows = late if _changed_after(row, last_sign + 2 * HEARTBEAT_SECONDS) else sure
         rows.append(row)
     return sure, late
 
 
-def _changed_after(row: Changed, moment: float) -> bool:
-    # A missing file has no time, and that of a folder says nothing.
+def _changed_after(row: FileChange, moment: float) -> bool:
+    # A missing file has no time, and the time of a folder is not reliable.
     if row.after is None or row.after.is_folder:
         return False
     try:
@@ -361,8 +363,8 @@ def _changed_after(row: Changed, moment: float) -> bool:
         return False
 
 
-def touched_paths(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
-    """Return rows as they are in an effect. Folders are left to the ledger."""
+def touched_paths(shadow: Shadow, rows: Iterable[FileChange]) -> tuple[TouchedPath, ...]:
+    """Return the changed files for an effect, without folders."""
     files = [row for row in rows if not row.is_only_folder][:MAX_HASHED_FILES]
     if not files:
         return ()
@@ -380,7 +382,7 @@ def touched_paths(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath,
 
 
 def _hash(path: str, entry: PathState | None) -> str | None:
-    """Return the hash of the present content, as readers of the file know it."""
+    """Return the hash of the present content, as the tools that read files compute it."""
     if entry is None or entry.is_folder:
         return None
     try:

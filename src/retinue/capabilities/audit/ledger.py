@@ -1,11 +1,10 @@
-"""Who changed which file: one small SQLite file per project, shared by all its processes, and the way of a run into it.
+"""The ledger of changes: one small SQLite file per project, shared by its processes, and the interface of a run to it.
 
 A row is one path changed by one run, with its state before and after. It is written before a tool replaces a file, and
-right after a command has ended. So a run that finds a file changed can be told which run changed it, and undo can
-restore it.
+right after a command has ended. With it, a run can be told which run changed a file, and undo can restore the file.
 
-A lease is a lock on one of 256 files of the state folder, chosen by the path: it excludes other threads and processes,
-and the kernel releases it when its holder dies. The content of the file names the holder, for those who wait in vain.
+A lease is a lock on one of 256 files of the state folder, chosen by the path. It excludes other threads and processes,
+and the kernel releases it when its holder dies. The content of the file names the holder, for error messages.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from retinue.tools.content import content_hash
 LEASE_SECONDS = 15.0
 MAX_HOLDER_BYTES = 400
 MAX_COMMAND_LENGTH = 4_000
-_FOLDER = PathState("", stat.S_IFDIR | 0o755)
+_FOLDER_STATE = PathState("", stat.S_IFDIR | 0o755)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS changes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, run_id TEXT NOT NULL, agent TEXT NOT NULL,
@@ -54,15 +53,15 @@ CREATE INDEX IF NOT EXISTS windows_by_run ON windows (run_id);
 CREATE INDEX IF NOT EXISTS windows_open ON windows (id) WHERE ended IS NULL;
 CREATE TABLE IF NOT EXISTS forgotten (run_id TEXT PRIMARY KEY, at REAL NOT NULL);
 """
-_CHANGE = (
+_CHANGE_COLUMNS = (
     "at, run_id, agent, turn, call_id, kind, path, before_oid, before_mode, after_oid, after_mode, after_hash, shared"
 )
-_WINDOW = "run_id, agent, turn, call_id, command, pid, began, ended, after_change, snapshots"
+_WINDOW_COLUMNS = "run_id, agent, turn, call_id, command, pid, began, ended, after_change, snapshots"
 _NO_STATE = (None, None)
 
 
-class Who(Struct, frozen=True):
-    """A run, as others are told of it."""
+class ChangeAuthor(Struct, frozen=True):
+    """The run that made a change, in messages to others."""
 
     run_id: str
     agent: str
@@ -71,11 +70,11 @@ class Who(Struct, frozen=True):
         return f"{self.agent} (run {self.run_id[:8]})"
 
 
-class Changed(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """One path changed by one run. `path` is absolute. `shared` names runs whose commands ran at the same time and may
     have changed it instead."""
 
-    who: Who
+    author: ChangeAuthor
     turn: int
     call_id: str
     kind: Literal["edit", "command", "undo"]
@@ -99,10 +98,10 @@ class Changed(Struct, frozen=True):
 
 
 class CommandWindow(Struct, frozen=True):
-    """A command at work, from the checkpoint before it to the one after. `after_change` is the newest row when it
-    began; `ended` is None while it runs, and forever if it was cut off."""
+    """The time of a command, from the checkpoint before it to the one after. `after_change` is the id of the newest row
+    when it began. `ended` is None while it runs, and stays None if its process died."""
 
-    who: Who
+    author: ChangeAuthor
     turn: int
     call_id: str
     command: str
@@ -115,7 +114,8 @@ class CommandWindow(Struct, frozen=True):
 
 
 class LedgerStore:
-    """Threads and processes may use it at once; every method is one short transaction."""
+    """The database of changes. Any number of threads and processes may use it; every method is one short
+    transaction."""
 
     def __init__(self, folder: Path) -> None:
         private_folder(folder)
@@ -131,28 +131,28 @@ class LedgerStore:
 
     # Changes
 
-    def add(self, rows: Sequence[Changed]) -> list[int]:
+    def add(self, rows: Sequence[FileChange]) -> list[int]:
         with self._transaction() as connection:
             return [_insert(connection, row) for row in rows]
 
     def drop(self, ids: Iterable[int]) -> None:
-        """Take back rows of changes that were announced and did not happen."""
+        """Remove rows of changes that were announced and did not happen."""
         with self._transaction() as connection:
             connection.executemany("DELETE FROM changes WHERE id=?", [(change_id,) for change_id in ids])
 
     def share(self, pairs: Iterable[tuple[int, str]]) -> None:
-        """Record that another run may have made these changes instead."""
+        """Record that another run may have made these changes."""
         with self._transaction() as connection:
             connection.executemany("UPDATE changes SET shared=trim(shared || ' ' || ?2) WHERE id=?1", list(pairs))
 
-    def of_runs(self, run_ids: Sequence[str]) -> list[Changed]:
+    def of_runs(self, run_ids: Sequence[str]) -> list[FileChange]:
         return self._changes(f"WHERE run_id IN ({_marks(run_ids)}) ORDER BY id", *run_ids)
 
-    def of_path(self, path: str, limit: int = 1_000) -> list[Changed]:
+    def of_path(self, path: str, limit: int = 1_000) -> list[FileChange]:
         """Return the changes of a path, newest first."""
         return self._changes("WHERE path=? ORDER BY id DESC LIMIT ?", os.fsencode(path), limit)
 
-    def since(self, change_id: int) -> list[Changed]:
+    def since(self, change_id: int) -> list[FileChange]:
         return self._changes("WHERE id>? ORDER BY id", change_id)
 
     def newest(self) -> int:
@@ -161,36 +161,40 @@ class LedgerStore:
     # Windows
 
     def begin(
-        self, who: Who, turn: int, call_id: str, command: str, snapshots: Sequence[RootSnapshot]
+        self, author: ChangeAuthor, turn: int, call_id: str, command: str, snapshots: Sequence[RootSnapshot]
     ) -> CommandWindow:
         began, newest = time.time(), self.newest()
         stored = (command[:MAX_COMMAND_LENGTH], os.getpid(), began, None, newest, _pack(snapshots))
         with self._transaction() as connection:
-            number = _add_row(connection, "windows", _WINDOW, (who.run_id, who.agent, turn, call_id, *stored))
-        return CommandWindow(who, turn, call_id, command, os.getpid(), began, None, newest, tuple(snapshots), id=number)
+            number = _add_row(
+                connection, "windows", _WINDOW_COLUMNS, (author.run_id, author.agent, turn, call_id, *stored)
+            )
+        return CommandWindow(
+            author, turn, call_id, command, os.getpid(), began, None, newest, tuple(snapshots), id=number
+        )
 
-    def end(self, window: CommandWindow, rows: Sequence[Changed]) -> None:
-        """Record that the command is over and what it changed: both or neither. The snapshots of the workspace before
-        it are not needed any more."""
+    def end(self, window: CommandWindow, rows: Sequence[FileChange]) -> None:
+        """Record the end of the command and its changes in one transaction. The snapshots from before it are
+        dropped."""
         with self._transaction() as connection:
             connection.execute("UPDATE windows SET ended=?, snapshots=x'' WHERE id=?", (time.time(), window.id))
             for row in rows:
                 _insert(connection, row)
 
     def open_windows(self, run_ids: Sequence[str] | None = None) -> list[CommandWindow]:
-        """Return the commands at work, or those of some runs."""
+        """Return the commands that are running, of these runs or of all."""
         if run_ids is None:
             return self._windows("ended IS NULL")
         return self._windows(f"ended IS NULL AND run_id IN ({_marks(run_ids)})", *run_ids)
 
     def overlapping(self, window: CommandWindow) -> list[CommandWindow]:
         """Return windows of other runs that were open at the same time, or still are."""
-        return self._windows("(ended IS NULL OR ended>?) AND run_id!=?", window.began, window.who.run_id)
+        return self._windows("(ended IS NULL OR ended>?) AND run_id!=?", window.began, window.author.run_id)
 
     # Retention
 
     def traces(self) -> dict[str, float]:
-        """Return every run that has left anything here, with the time of its last trace."""
+        """Return every run that has rows here, with the time of its last one."""
         return dict(
             self._read(
                 "SELECT run_id, max(at) FROM (SELECT run_id, at FROM changes UNION ALL "
@@ -199,7 +203,7 @@ class LedgerStore:
         )
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """Forget how to undo these runs, but remember that they once could be."""
+        """Remove the rows of these runs, and record that they were removed."""
         ids, now = [(run_id,) for run_id in run_ids], time.time()
         with self._transaction() as connection:
             connection.executemany("DELETE FROM changes WHERE run_id=?", ids)
@@ -207,36 +211,36 @@ class LedgerStore:
             connection.executemany("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [(*row, now) for row in ids])
 
     def forgotten(self, run_ids: Sequence[str]) -> float | None:
-        """Return when anything of these runs was last forgotten."""
+        """Return when rows of these runs were last removed; None if never."""
         query = f"SELECT max(at) FROM forgotten WHERE run_id IN ({_marks(run_ids)})"  # noqa: S608
         moment: float | None = self._read(query, *run_ids)[0][0]
         return moment
 
     def contents(self) -> list[str]:
-        """Return the ids of all contents that an undo may ask for."""
+        """Return the ids of all contents that an undo may need."""
         return [row[0] for row in self._read("SELECT DISTINCT before_oid FROM changes WHERE before_oid != ''")]
 
     def shrink(self) -> None:
-        """Release the disk space of removed rows. Not while others write."""
+        """Release the disk space of removed rows. Only while nobody writes."""
         with suppress(sqlite3.Error):
             self._read("VACUUM")
 
     def _windows(self, where: str, *values: Any) -> list[CommandWindow]:
-        rows = self._read(f"SELECT {_WINDOW}, id FROM windows WHERE {where} ORDER BY id", *values)  # noqa: S608
+        rows = self._read(f"SELECT {_WINDOW_COLUMNS}, id FROM windows WHERE {where} ORDER BY id", *values)  # noqa: S608
         windows = []
         for run_id, agent, *row, snapshots, number in rows:
             values = (*row, _unpack(snapshots), number)
-            windows.append(CommandWindow(Who(run_id, agent), *values))
+            windows.append(CommandWindow(ChangeAuthor(run_id, agent), *values))
         return windows
 
-    def _changes(self, where: str, *values: Any) -> list[Changed]:
+    def _changes(self, where: str, *values: Any) -> list[FileChange]:
         changes = []
-        for row in self._read(f"SELECT {_CHANGE}, id FROM changes {where}", *values):  # noqa: S608
+        for row in self._read(f"SELECT {_CHANGE_COLUMNS}, id FROM changes {where}", *values):  # noqa: S608
             at, run_id, agent, turn, call_id, kind, path, before, before_mode, after, after_mode, *details = row
             digest, shared, number = details
             states = _state(before, before_mode), _state(after, after_mode)
-            call = (Who(run_id, agent), turn, call_id, kind, os.fsdecode(path))
-            changes.append(Changed(*call, *states, digest, tuple(shared.split()), at, number))
+            call = (ChangeAuthor(run_id, agent), turn, call_id, kind, os.fsdecode(path))
+            changes.append(FileChange(*call, *states, digest, tuple(shared.split()), at, number))
         return changes
 
     def _read(self, query: str, *values: Any) -> list[Any]:
@@ -271,13 +275,13 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _insert(connection: sqlite3.Connection, row: Changed) -> int:
+def _insert(connection: sqlite3.Connection, row: FileChange) -> int:
     states: list[str | int | None] = []
     for state in (row.before, row.after):
         states += _NO_STATE if state is None else (state.oid, state.mode)
-    call = (row.who.run_id, row.who.agent, row.turn, row.call_id, row.kind, os.fsencode(row.path))
+    call = (row.author.run_id, row.author.agent, row.turn, row.call_id, row.kind, os.fsencode(row.path))
     values = (row.at or time.time(), *call, *states, row.after_hash, " ".join(row.shared))
-    return _add_row(connection, "changes", _CHANGE, values)
+    return _add_row(connection, "changes", _CHANGE_COLUMNS, values)
 
 
 def _add_row(connection: sqlite3.Connection, table: str, columns: str, values: Sequence[Any]) -> int:
@@ -294,7 +298,7 @@ def _state(oid: str | None, mode: int) -> PathState | None:
 
 
 def _pack(snapshots: Sequence[RootSnapshot]) -> bytes:
-    # Paths may hold bytes that are no text, which only the standard library writes.
+    # Paths may contain bytes that are not text, which only the standard library encodes.
     return zlib.compress(json.dumps(msgspec.to_builtins(snapshots)).encode("ascii"), 1)
 
 
@@ -303,18 +307,18 @@ def _unpack(data: bytes) -> tuple[RootSnapshot, ...]:
 
 
 class LeaseError(OSError):
-    """Another run held the file for too long."""
+    """Another run holds the lease of the file for too long."""
 
 
 class RunLedger:
-    """`retinue.core.tool.Ledger` of one run. The audit of the run keeps `turn` and `call_id` up to date."""
+    """The `retinue.core.tool.Ledger` of one run. The audit of the run keeps `turn` and `call_id` current."""
 
-    def __init__(self, store: LedgerStore, shadow: Shadow | None, who: Who) -> None:
-        self.who = who
+    def __init__(self, store: LedgerStore, shadow: Shadow | None, author: ChangeAuthor) -> None:
+        self.author = author
         self.turn = 0
         self.call_id = ""
         self.touched: dict[str, None] = {}
-        """Every path this run's own tools have written, ignored by git or not."""
+        """Every path that tools of this run have written, including those that git ignores."""
         self._store = store
         self._shadow = shadow
         self._leases = private_folder(store.folder / "leases")
@@ -330,7 +334,7 @@ class RunLedger:
             if descriptor is None:
                 holder = lock.read_bytes().decode("utf-8", "replace") or "another run"
                 raise LeaseError(11, f"it is being written by {holder}; try again in a moment", key)
-            name = str(self.who).encode("utf-8", "replace")[:MAX_HOLDER_BYTES]
+            name = str(self.author).encode("utf-8", "replace")[:MAX_HOLDER_BYTES]
             os.pwrite(descriptor, name, 0)
             os.ftruncate(descriptor, len(name))
             self._missing[key] = _missing_parents(path)
@@ -344,8 +348,8 @@ class RunLedger:
                     self._store.drop(announced)
 
     def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
-        """Announce, under the lease, that the file is about to be replaced or removed: from here on undo can restore
-        it, whatever happens to this process."""
+        """Announce, under the lease, that the file is about to be replaced or removed. From now on undo can restore it,
+        even if this process is killed."""
         key = str(path)
         before, after, digest = None, None, None
         if old is not None:
@@ -356,8 +360,8 @@ class RunLedger:
             if old is not None:
                 new_mode = mode or new_mode
             after, digest = PathState(blob_id(new), new_mode), content_hash(new)
-        change = partial(Changed, self.who, self.turn, self.call_id, "edit")
-        rows = [change(folder, None, _FOLDER) for folder in self._missing.get(key, ())]
+        change = partial(FileChange, self.author, self.turn, self.call_id, "edit")
+        rows = [change(folder, None, _FOLDER_STATE) for folder in self._missing.get(key, ())]
         self._announced[key] = self._store.add([*rows, change(key, before, after, digest)])
         self.touched[key] = None
 
@@ -366,30 +370,30 @@ class RunLedger:
         self._announced.pop(str(path), None)
 
     def changed_by(self, path: Path, current: str) -> str | None:
-        """Return who changed `path` last, if it was another run. `current` is the hash of its content; empty when
-        there is no file."""
+        """Return the author of the last change of `path`, if that was another run. `current` is the hash of its
+        content, empty if there is no file."""
         for row in self._store.of_path(str(path), limit=20):
             if not _has_result(row, path, current):
                 continue
             if row.kind == "undo":
-                return f"undo of {row.who}"
-            return None if row.who.run_id == self.who.run_id else str(row.who)
+                return f"undo of {row.author}"
+            return None if row.author.run_id == self.author.run_id else str(row.author)
         for window in reversed(self._store.open_windows()):
             inside = any(path.is_relative_to(snapshot.root) for snapshot in window.snapshots)
-            if inside and window.who.run_id != self.who.run_id and start_of(window.pid) is not None:
-                return f"a running command of {window.who}, it seems,"
+            if inside and window.author.run_id != self.author.run_id and start_of(window.pid) is not None:
+                return f"a running command of {window.author}, it seems,"
         return None
 
     def _keep(self, data: bytes) -> str:
-        """Store content for undo. Where it cannot be stored the edit continues, and undo reports the file as lost."""
+        """Store content for undo. If that fails the edit continues, and undo reports the file as lost."""
         if self._shadow is not None:
             with suppress(CheckpointError, OSError):
                 return self._shadow.keep(data)
         return blob_id(data)
 
 
-def _has_result(row: Changed, path: Path, current: str) -> bool:
-    """Return whether the file is as this change left it."""
+def _has_result(row: FileChange, path: Path, current: str) -> bool:
+    """Return whether the file is in the state after this change."""
     if row.after is None or not current:
         return row.after is None and not current
     if row.after_hash is not None:
@@ -411,7 +415,7 @@ def _missing_parents(path: Path) -> list[str]:
 
 
 def _umask() -> int:
-    """Return the mask for new files, without changing it even for a moment: other threads write files meanwhile."""
+    """Return the umask without changing it, because other threads may create files meanwhile."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):

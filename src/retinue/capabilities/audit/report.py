@@ -1,6 +1,5 @@
-"""The effects of a run, turn by turn, for people who ask: reads, writes, commands, hosts and denials, who allowed each
-call, and which effects are not known.
-"""
+"""The effects of a run, turn by turn, for people: reads, writes, commands, hosts and denials, who allowed each call,
+and which effects are unknown."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ class WrittenFile(Struct, frozen=True):
 
 
 class CallEffect(Struct, frozen=True, kw_only=True):
-    """One call. `unknown`: it started and never reported back. `allowed` says who let it happen
-    and why; `approval` what a person answered."""
+    """The effects of one call. `unknown`: it started and never reported an end. `allowed` is who allowed it and why;
+    `approval` is the answer of a person."""
 
     call_id: str
     tool: str
@@ -62,8 +61,8 @@ def effects_of(
     live: bool = False,
     meanwhile: Mapping[str, tuple[WrittenFile, ...]] | None = None,
 ) -> RunEffects:
-    """Return what a run did, by turns. `meanwhile` has what changed during calls that gave no report, by call id;
-    `live` says that a call without an end may still be at work."""
+    """Return the effects of a run by turns. `meanwhile` has the changes during calls without a report, by call id;
+    `live`: a call without an end may still be running."""
     story = Story()
     calls: list[Entry] = []
     undone: list[Undone] = []
@@ -79,7 +78,7 @@ def effects_of(
 def call_effects(
     calls: Iterable[Entry], *, live: bool = False, meanwhile: Mapping[str, tuple[WrittenFile, ...]] | None = None
 ) -> tuple[TurnEffects, ...]:
-    """Return the same by turns, for the calls that began or ended."""
+    """Return the effects of calls that began or ended, by turns."""
     turns: dict[int, dict[str, CallEffect]] = {}
     for entry in calls:
         if entry.call is not None and entry.state != "pending":
@@ -89,7 +88,7 @@ def call_effects(
 
 
 def write_status(before: object, after: object) -> WriteStatus:
-    """Return what a change did to a file with these states, None for no file."""
+    """Return the kind of change between two states of a file; None stands for no file."""
     if before == after:
         return "unchanged"
     if before is None:
@@ -111,7 +110,7 @@ def _effect(entry: Entry, call: ToolCall, live: bool, meanwhile: tuple[WrittenFi
         status: CallStatus = "running" if live and entry.state == "running" else "unknown"
     else:
         status = _status(effect, entry.result.is_error)
-    # The call gave no report: its start and the ledger have to do.
+    # Without a report of the call, its start and the ledger are used.
     if entry.result is None or effect.status == "unknown":
         writes = writes or meanwhile
         command = effect.command or command

@@ -1,14 +1,13 @@
-"""How long checkpoints are kept. Those of old runs are dropped, and their space is given back.
+"""The retention of checkpoints: those of old runs are dropped, and their disk space is released.
 
-An undo needs three things: rows of the ledger, refs of the shadow repository that name the checkpoints before commands,
-and contents without a ref, which `edit` and `write` have replaced. `drop` removes the first two; `collect` lets git
-remove every object that nothing needs any more. Before that, everything that is still needed gets a name, so that git
-knows of it. Objects that were stored or asked for within the last day stay in any case: a run that starts meanwhile
-loses nothing.
+An undo needs rows of the ledger, refs of the shadow repository for the checkpoints before commands, and contents
+without a ref, which `edit` and `write` have replaced. `drop` removes rows and refs; `collect` lets git remove every
+object that is no longer needed. Before that, `collect` puts all needed objects under a ref. Objects that were stored or
+used within the last day stay in any case, so a run that starts meanwhile loses nothing.
 
-When a process that made checkpoints ends, at most once a day, it drops those of trees of runs in which nothing has
-happened for `checkpoints.keepDays`. A tree goes as a whole, and never while one of its runs is at work or has a
-worktree that is not saved yet (`runs/cleanup.py`).
+When a process that made checkpoints ends, at most once a day, it drops those of trees of runs without activity for
+`checkpoints.keepDays`. A tree is dropped as a whole, and never while one of its runs is live or has an unsaved worktree
+(`runs/cleanup.py`).
 
 All functions but `tidy` block: call them in a thread.
 """
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.ledger import LedgerStore
-from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, RootSnapshot, Shadow
+from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
 from retinue.core.programs import locked_file
 from retinue.errors import RetinueError
@@ -39,26 +38,26 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 24 * 3600.0
 MAX_TIDY_SECONDS = 20.0
-"""The longest that the end of a process may be held up by it."""
-_KEPT = "refs/retinue/kept"
-_DUE = "uncollected"
-_GC = (
+"""The limit for the delay at the end of a process."""
+_NEEDED_REF = "refs/retinue/kept"
+_DUE_FILE = "uncollected"
+_GC_ARGUMENTS = (
     *("-c", "core.fsync=committed", "-c", "gc.packRefs=false", "-c", "gc.cruftPacks=false", "-c", "pack.threads=1"),
     *("-c", "gc.reflogExpire=never", "-c", "gc.worktreePruneExpire=never", "gc", "--quiet", "--force"),
 )
-_LOCKS = (
+_GC_LOCKS = (
     *("gc.pid.lock", "objects/info/commit-graph.lock"),
     *("objects/info/commit-graphs/commit-graph-chain.lock", "objects/pack/multi-pack-index.lock"),
 )
-"""Locks of a collecting git. One that was killed leaves them, and every later one would fail."""
+"""Locks of git's garbage collection. If it was killed they remain, and every later one would fail."""
 
 
 def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
-    """Forget how to undo these runs. If this is interrupted, the next call continues it."""
+    """Remove the checkpoints of these runs. After an interruption the next call continues."""
     ids = list(run_ids)
     if not ids:
         return
-    (shadow.folder / _DUE).touch()
+    (shadow.folder / _DUE_FILE).touch()
     for run_id in ids:
         shutil.rmtree(shadow.directory / "refs" / "retinue" / run_id, ignore_errors=True)
         (shadow.folder / "alive" / run_id).unlink(missing_ok=True)
@@ -66,32 +65,31 @@ def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
 
 
 def is_due(folder: Path) -> bool:
-    """Return whether anything was dropped whose space was not given back yet."""
-    return (folder / _DUE).exists()
+    """Return whether the space of dropped checkpoints was not released yet."""
+    return (folder / _DUE_FILE).exists()
 
 
 def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE_SECONDS) -> None:
-    """Give the space back. Only while no run of the project is at work, by one process at a time. Raise CheckpointError
-    when git cannot, or takes too long: then everything is as before, and it is still due."""
+    """Release the space. Call it only while no run of the project is live, in one process at a time. Raise
+    CheckpointError if git fails or takes too long; then nothing has changed, and it is still due."""
     if (shadow.directory / "HEAD").is_file():
         _tidy(shadow, grace)
-        _name_what_is_needed(shadow, store)
-        shadow.git([*_GC, f"--prune={int(time.time() - grace)}"])
+        _reference_needed_objects(shadow, store)
+        shadow.git([*_GC_ARGUMENTS, f"--prune={int(time.time() - grace)}"])
     store.shrink()
-    (shadow.folder / _DUE).unlink(missing_ok=True)
+    (shadow.folder / _DUE_FILE).unlink(missing_ok=True)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[bool]:
-    """Hold the lock of retention. Yield False when another process has it."""
+def retention_lock(folder: Path) -> Iterator[bool]:
+    """Hold the lock of retention. Yield False if another process has it."""
     with locked_file(private_folder(folder) / "retention.lock", 0) as descriptor:
         yield descriptor is not None
 
 
 def _tidy(shadow: Shadow, grace: float) -> None:
-    """Remove what only makes the next checkpoint faster and nobody has used for a while, and what
-    processes that were killed have left."""
-    for lock in _LOCKS:
+    """Remove old indexes, which only make the next checkpoint faster, and remains of killed processes."""
+    for lock in _GC_LOCKS:
         (shadow.directory / lock).unlink(missing_ok=True)
     before = time.time() - grace
     for path in [*shadow.folder.glob("making-*.git"), *(shadow.folder / "index").glob("*")]:
@@ -103,25 +101,26 @@ def _tidy(shadow: Shadow, grace: float) -> None:
             path.unlink(missing_ok=True)
 
 
-def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
-    """Put all contents, checkpoints and indexes that no ref has into one tree under one ref, so that git keeps them."""
+def _reference_needed_objects(shadow: Shadow, store: LedgerStore) -> None:
+    """Put all needed contents, checkpoints and indexes without a ref into one tree under one ref, so that git keeps
+    them."""
     trees = {snapshot.tree for window in store.open_windows() for snapshot in window.snapshots}
     for index in (shadow.folder / "index").glob("*"):
         try:
             trees.add(shadow.git(["write-tree"], index=index).decode().strip())
         except CheckpointError:
-            # The index was cut off while it was written; the next checkpoint starts anew.
+            # The index is incomplete; the next checkpoint creates a new one.
             index.unlink(missing_ok=True)
     asked = "".join(f"{oid}\n" for oid in [*store.contents(), *sorted(trees)]).encode()
-    lines = shadow.git(["cat-file", "--batch-check=%(objecttype) %(objectname)"], given=asked).decode().splitlines()
+    lines = shadow.git(["cat-file", "--batch-check=%(objecttype) %(objectname)"], stdin=asked).decode().splitlines()
     modes = {"blob": "100644", "tree": "040000"}
     listed = ""
     for line in sorted(set(lines)):
         if not line.endswith(" missing"):
             kind, oid = line.split()
             listed += f"{modes[kind]} {kind} {oid}\t{oid}\n"
-    tree = shadow.git(["mktree"], given=listed.encode()).decode().strip()
-    shadow.commit(_KEPT, RootSnapshot("", tree), "what no checkpoint has and undo may need", time.time())
+    tree = shadow.git(["mktree"], stdin=listed.encode()).decode().strip()
+    shadow.commit(_NEEDED_REF, RootSnapshot("", tree), "contents for undo without a checkpoint", time.time())
 
 
 async def tidy(project: Project) -> None:
@@ -146,14 +145,13 @@ def drop_checkpoints(
     seconds: float,
     dry_run: bool = False,
 ) -> list[str]:
-    """Remove the checkpoints of expired runs, and of runs that the log does not know. Return their
-    ids. The space is given back when no run of the project is at work. Raise CheckpointError or
-    OSError with the reason why it could not."""
+    """Remove the checkpoints of expired runs, and of runs that are not in the log. Return their ids. The space is
+    released if no run of the project is live. Raise CheckpointError or OSError."""
     folder = state / "checkpoints"
     if not (folder / "ledger.db").is_file():
         return []
     try:
-        with closing(LedgerStore(folder)) as store, alone(folder) as mine:
+        with closing(LedgerStore(folder)) as store, retention_lock(folder) as mine:
             rows = reader.list_runs() if mine else []
             old, logged = {row.id for row in find_expired(rows, open_runs, before)}, {row.id for row in rows}
             gone = []
@@ -161,7 +159,7 @@ def drop_checkpoints(
                 if run_id in old or (run_id not in logged and at < before):
                     gone.append(run_id)
             if mine and not dry_run:
-                shadow = Shadow(folder, CheckpointLimits(seconds=seconds))
+                shadow = Shadow(folder, seconds=seconds)
                 drop(shadow, store, gone)
                 if is_due(folder) and not any(row.state in LIVE for row in reader.list_runs()):
                     collect(shadow, store)

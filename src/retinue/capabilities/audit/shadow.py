@@ -1,11 +1,11 @@
-"""The shadow repository: the files of a workspace at a moment, kept in a git store of our own.
+"""The shadow repository: snapshots of the files of a workspace, in a separate git repository.
 
-It lives in the state folder of the project and knows the workspace only as a work tree. The user's own `.git`, index,
-stash, hooks, filters and configuration are never touched or run. The content of a workspace is a tree object, found in
-the time it takes to look at every file's stat, because git's index remembers what it has seen. What git does not keep
-is kept beside it: exact permission bits, and folders, empty ones included.
+It is in the state folder of the project and uses the workspace only as a work tree. The user's own `.git`, index,
+stash, hooks, filters and configuration are never touched or run. The content of a workspace is a tree object. Because
+git's index caches file contents, a snapshot takes one `stat` per file. Exact permission bits and folders, which git
+does not store, are part of `RootSnapshot`.
 
-All of it blocks: call it in a thread.
+All functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ from retinue.core.programs import PIPE, TimeoutExpired, open_program, prepare, r
 from retinue.guard.git import clean, command_line, make_repository
 from retinue.settings.places import private_folder
 
-NOBODY = "Retinue <retinue@localhost>"
+SHADOW_AUTHOR = "Retinue <retinue@localhost>"
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
-"""Makes git store and return content byte by byte, without running any filter program."""
+"""With these attributes git stores content unchanged and runs no filter program."""
 _CONFIG = (
     *("core.bare=false", "core.fileMode=true", "core.symlinks=true", "core.autocrlf=false"),
     *("core.looseCompression=1", "core.fsync=none", "core.preloadIndex=true", "index.threads=true"),
     *("core.ignoreCase=false", "core.precomposeUnicode=false", f"core.attributesFile={os.devnull}"),
 )
+MAX_CHECKPOINT_FILE_BYTES = 10 * 2**20
+MAX_CHECKPOINT_FILES = 200_000
+SCAN_SECONDS = 60.0
 _GITLINK = "160000"
 """Git's mode for another repository inside this one."""
 
 
 class CheckpointError(Exception):
-    """No picture of the workspace could be taken, for a reason to tell people."""
+    """A snapshot of the workspace failed. The message is the reason, for people."""
 
 
 class PathState(Struct, frozen=True):
@@ -58,22 +61,14 @@ class PathState(Struct, frozen=True):
 
 
 Blobs = Callable[[str], bytes]
-"""Returns the content of an id. Raises CheckpointError when it is not there any more."""
+"""Returns the content of an id. Raises CheckpointError if it was removed."""
 Difference = tuple[PathState | None, PathState | None]
 """The state of a path before and after."""
 
 
-class CheckpointLimits(Struct, frozen=True):
-    """The bounds of a checkpoint: the size of one file, the number of files, the time for a scan."""
-
-    file_bytes: int = 10 * 2**20
-    files: int = 200_000
-    seconds: float = 60.0
-
-
 class RootSnapshot(Struct, frozen=True, array_like=True):
-    """One root at one moment. `modes` has the permission bits of files that differ from
-    `usual` (of plain files, of programs); `left_out` names files too large to be kept."""
+    """The state of one root at one time. `modes` has the permission bits of files that differ from `usual` (of plain
+    files, of programs); `left_out` are the files that were too large."""
 
     root: str
     tree: str
@@ -88,24 +83,34 @@ class RootSnapshot(Struct, frozen=True, array_like=True):
         return stat.S_IFREG | self.modes.get(path, self.usual[git_mode == "100755"])
 
     def state_of(self, path: str, oid: str, git_mode: str) -> PathState | None:
-        # Git's mode for nothing at this path.
+        # Git's mode for a missing file.
         if git_mode == "000000":
             return None
         return PathState(oid, self.mode_of(path, git_mode))
 
 
 class Shadow:
-    """One per project and process; made on first use."""
+    """The shadow repository of a project, created on first use. A file above `max_file_bytes` is not stored. A snapshot
+    fails with more than `max_files` files, or after `seconds`."""
 
-    def __init__(self, folder: Path, limits: CheckpointLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_file_bytes: int = MAX_CHECKPOINT_FILE_BYTES,
+        max_files: int = MAX_CHECKPOINT_FILES,
+        seconds: float = SCAN_SECONDS,
+    ) -> None:
         self.folder = folder
-        self.limits = limits or CheckpointLimits()
+        self.max_file_bytes = max_file_bytes
+        self.max_files = max_files
+        self._seconds = seconds
         self.directory = folder / "shadow.git"
         self._lock = threading.Lock()
         self._ready = False
 
     def open(self) -> None:
-        """Make the repository if there is none. Raise CheckpointError when that cannot be."""
+        """Create the repository if it does not exist. Raise CheckpointError."""
         with self._lock:
             if self._ready:
                 return
@@ -132,7 +137,7 @@ class Shadow:
                 raise
 
     def git(
-        self, arguments: list[str], *, root: Path | None = None, index: Path | None = None, given: bytes = b""
+        self, arguments: list[str], *, root: Path | None = None, index: Path | None = None, stdin: bytes = b""
     ) -> bytes:
         """Run one git command on the shadow repository. Raise CheckpointError if it fails."""
         environment = self._environment()
@@ -143,9 +148,9 @@ class Shadow:
         line = command_line(arguments, _CONFIG)
         try:
             program = prepare(line, clearance="own", environment=environment, cwd=root or self.folder)
-            done = run(program, stdin_bytes=given, seconds=self.limits.seconds)
+            done = run(program, stdin_bytes=stdin, seconds=self._seconds)
         except TimeoutExpired as error:
-            raise CheckpointError(f"the workspace could not be scanned in {self.limits.seconds:g} s") from error
+            raise CheckpointError(f"the workspace could not be scanned in {self._seconds:g} s") from error
         except OSError as error:
             raise CheckpointError(f"git could not be started ({error})") from error
         if done.returncode != 0:
@@ -154,14 +159,14 @@ class Shadow:
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        """Return an environment with nobody's settings but ours; the user's own are for repositories of theirs."""
+        """Return an environment in which git ignores the settings of the user and the system."""
         ours = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_DIR": str(self.directory)}
         return clean(os.environ) | ours
 
     # Objects
 
     def keep(self, data: bytes, kind: bytes = b"blob") -> str:
-        """Store content and return its id. Written here rather than by git, because starting a program takes longer."""
+        """Store content and return its id. This does not use git, because starting a program takes longer."""
         self.open()
         content = b"%b %d\0%b" % (kind, len(data), data)
         oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
@@ -178,9 +183,9 @@ class Shadow:
         return oid
 
     def commit(self, ref: str, snapshot: RootSnapshot, message: str, at: float) -> None:
-        """Keep a tree under a name, so that people find it and git spares it."""
-        who = f"{NOBODY} {int(at)} +0000"
-        text = f"tree {snapshot.tree}\nauthor {who}\ncommitter {who}\n\n{message}\n"
+        """Store a tree as a commit under a ref, so that people find it and git does not prune it."""
+        signature = f"{SHADOW_AUTHOR} {int(at)} +0000"
+        text = f"tree {snapshot.tree}\nauthor {signature}\ncommitter {signature}\n\n{message}\n"
         oid = self.keep(text.encode("utf-8", "replace"), b"commit")
         path = self.directory / ref
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +195,7 @@ class Shadow:
 
     @contextmanager
     def reading(self) -> Iterator[Blobs]:
-        """Yield a function that returns contents by id, one after another."""
+        """Yield a function that returns contents by id."""
         self.open()
         line = command_line(["cat-file", "--batch"])
         program = prepare(line, clearance="own", environment=self._environment(), cwd=self.folder)
@@ -212,8 +217,8 @@ class Shadow:
             process.communicate()
 
     def differences(self, before: RootSnapshot, after: RootSnapshot) -> list[tuple[str, Difference]]:
-        """Return what changed from one snapshot to another of the same root, folders included, in the order of the
-        paths, which are relative to the root."""
+        """Return the changes between two snapshots of the same root, including folders, in the order of their relative
+        paths."""
         changes: dict[str, Difference] = {}
         if before.tree != after.tree:
             raw = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before.tree, after.tree])
@@ -251,5 +256,5 @@ class Shadow:
 
 
 def blob_id(data: bytes) -> str:
-    """Return the id that git has for content, without storing it."""
+    """Return the id of content in git, without storing it."""
     return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()

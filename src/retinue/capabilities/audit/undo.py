@@ -1,13 +1,12 @@
-"""Undo: files that runs have changed return to their earlier state, and nobody else's work is lost.
+"""Undo: restores files that runs have changed, without losing the work of others.
 
-For every path the rows of the ledger are a chain: before, after, before, after. If the chain is unbroken, only these
-runs have touched the path; if the file is as they left it, nobody has touched it since. Only then is it restored, all
-or nothing, and never through a link. Everything else is kept, with the reason and the name of the run that came
-between, unless the caller insists; and the content that an insisting caller overwrites is stored in the shadow
-repository.
+For every path the rows of the ledger form a chain: before, after, before, after. If the chain is unbroken, only these
+runs have changed the path; if the file still has the last state, it was not changed since. Only then the file is
+restored, and never through a link. All other files are kept, with the reason and the run that changed them, unless the
+caller forces it. Content that is overwritten is stored in the shadow repository first.
 
-The same chains show people what runs have changed, as diffs. Content from before is in the shadow repository. Content
-from after is there only where a later change stored it; otherwise the file itself has it, if nobody changed it since.
+The same chains give people diffs of the changes of runs. The content before a change is in the shadow repository. The
+content after it is there only if a later change stored it; otherwise it is read from the file, if that is unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.audit.checkpoint import changes_so_far
-from retinue.capabilities.audit.ledger import Changed, LedgerStore, RunLedger, Who
+from retinue.capabilities.audit.ledger import ChangeAuthor, FileChange, LedgerStore, RunLedger
 from retinue.capabilities.audit.report import WriteStatus, write_status
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.events import Undone
@@ -39,7 +38,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) 
 
 
 def current(path: str) -> PathState | None:
-    """Return the present state of `path`; None when nothing is there, or when something above it is no folder."""
+    """Return the present state of `path`; None if it does not exist."""
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -52,9 +51,9 @@ def current(path: str) -> PathState | None:
         return None
 
 
-def same(one: PathState | None, other: PathState | None) -> bool:
-    """Return whether two entries are the same thing with the same content and permission bits. The bits of links and
-    folders do not count."""
+def same_state(one: PathState | None, other: PathState | None) -> bool:
+    """Return whether two entries have the same kind, content and permission bits. The bits of links and folders are
+    ignored."""
     if one is None or other is None:
         return one is other
     if one.is_folder or other.is_folder:
@@ -65,21 +64,21 @@ def same(one: PathState | None, other: PathState | None) -> bool:
 
 
 def put_back(path: str, target: PathState | None, blobs: Blobs) -> None:
-    """Give `path` the state `target`. Raise OSError with the reason, and leave the path as it was."""
+    """Restore `path` to the state `target`. Raise OSError; then the path is unchanged."""
     try:
         mode = os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         mode = 0
     if target is None and not mode:
         return
-    above = os.path.dirname(path)  # noqa: PTH120  (paths may hold bytes that are no text)
-    # Through a link it would lead somewhere else.
+    above = os.path.dirname(path)  # noqa: PTH120  (paths may contain bytes that are not text)
+    # Through a link another file would be written.
     if os.path.realpath(above) != above:
         raise OSError(40, "its folder is reached through a link now", path)
     target_path = Path(path)
     target_path.parent.mkdir(parents=True, exist_ok=True)
     data = b"" if target is None or target.is_folder else blobs(target.oid)
-    # Only an empty folder gives way.
+    # Only an empty folder is removed.
     if stat.S_ISDIR(mode):
         if target is None or not target.is_folder:
             target_path.rmdir()
@@ -107,8 +106,8 @@ def put_back(path: str, target: PathState | None, blobs: Blobs) -> None:
 
 
 class UndoneFile(Struct, frozen=True):
-    """One path. `restored`: has its old content again; `removed`: the run had made it;
-    `unchanged`: was already as before; `kept`: left alone, `detail` says why."""
+    """The result for one path. `restored`: it has its old content; `removed`: the run had created it; `unchanged`: it
+    had its old content already; `kept`: it was not touched, for the reason in `detail`."""
 
     path: str
     fate: Literal["restored", "removed", "unchanged", "kept", "failed"]
@@ -116,10 +115,10 @@ class UndoneFile(Struct, frozen=True):
 
 
 class UndoScope(Struct, frozen=True):
-    """Which changes: those of `main` from `turn` on (0: all), and those of `below`, from the
-    moment `since` on."""
+    """The changes to undo: those of `main` from `turn` on (0: all), and those of the runs `below` from the time `since`
+    on."""
 
-    main: Who
+    main: ChangeAuthor
     turn: int = 0
     below: tuple[str, ...] = ()
     since: float = 0.0
@@ -128,15 +127,15 @@ class UndoScope(Struct, frozen=True):
     def runs(self) -> tuple[str, ...]:
         return (self.main.run_id, *self.below)
 
-    def covers(self, row: Changed) -> bool:
-        if row.who.run_id == self.main.run_id:
+    def covers(self, row: FileChange) -> bool:
+        if row.author.run_id == self.main.run_id:
             return row.turn >= self.turn
-        # Other runs count their own turns, so only the time compares.
+        # Other runs have their own turns, so the time is compared.
         return row.at >= self.since
 
 
 class Undo:
-    """Blocks: call it in a thread. `folder` is the state folder of the project."""
+    """Restores changes of runs. Blocks: call it in a thread. `folder` is the state folder of the project."""
 
     def __init__(self, folder: Path) -> None:
         self._shadow = Shadow(folder / "checkpoints")
@@ -149,24 +148,23 @@ class Undo:
         """Return when checkpoints of any of these runs were removed because they were old."""
         return self._store.forgotten(run_ids)
 
-    def changed(self, run_ids: Sequence[str]) -> list[Changed]:
-        """Return what these runs have changed, in order; with changes of commands that were cut off together with their
-        process."""
+    def changed(self, run_ids: Sequence[str]) -> list[FileChange]:
+        """Return the changes of these runs, in order, including those of commands whose process died."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
     def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
-        """Put back what can be. Never raises for one path: its fate says what was wrong."""
+        """Restore the files of the scope as far as possible. An error of one path becomes its result."""
         uncertain, late = self._unfinished(scope.runs)
         rows = (*self._store.of_runs(scope.runs), *uncertain, *late)
-        chains = _chains(row for row in rows if scope.covers(row))
+        chains = chains_of(row for row in rows if scope.covers(row))
         late_paths = {row.path for row in late}
         files: list[UndoneFile] = []
         with nullcontext() if dry_run or not chains else self._shadow.reading() as blobs:
-            for path in sorted(chains, key=lambda path: _order(path, chains[path][0].before)):
+            for path in sorted(chains, key=lambda path: _undo_order(path, chains[path][0].before)):
                 chain = chains[path]
                 only_folder = all(row.is_only_folder for row in chain)
-                # A folder goes only when it is empty.
-                file = self._judge(path, chain, scope, late_paths, safe=force or only_folder)
+                # A folder is removed only if it is empty.
+                file = self._decide(path, chain, scope, late_paths, safe=force or only_folder)
                 if blobs is not None and file.fate in ("restored", "removed"):
                     file = self._put_back(file, chain, scope, blobs)
                 if not only_folder:
@@ -174,30 +172,32 @@ class Undo:
         return sorted(files, key=lambda file: file.path)
 
     def diffs(self, run_ids: Sequence[str]) -> list[FileDiff]:
-        """Return what these runs have changed, file by file in the order of their paths."""
-        chains = _chains(row for row in self.changed(run_ids) if row.kind != "undo" and not row.has_folder)
+        """Return a diff for each file that these runs have changed, in the order of the paths."""
+        chains = chains_of(row for row in self.changed(run_ids) if row.kind != "undo" and not row.has_folder)
         if not chains:
             return []
         with self._shadow.reading() as blobs:
             return [_diff(path, chain[0].before, chain[-1].after, blobs) for path, chain in sorted(chains.items())]
 
-    def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[Changed], list[Changed]]:
-        sure: list[Changed] = []
-        late: list[Changed] = []
+    def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[FileChange], list[FileChange]]:
+        sure: list[FileChange] = []
+        late: list[FileChange] = []
         for window in self._store.open_windows(run_ids):
-            also = [row.path for row in self._store.of_runs([window.who.run_id])]
+            extra_paths = [row.path for row in self._store.of_runs([window.author.run_id])]
             with suppress(CheckpointError):
-                of_window = changes_so_far(self._shadow, self._store, window, also)
+                of_window = changes_so_far(self._shadow, self._store, window, extra_paths)
                 sure += of_window[0]
                 late += of_window[1]
         return sure, late
 
-    def _judge(self, path: str, chain: list[Changed], scope: UndoScope, late: set[str], *, safe: bool) -> UndoneFile:
-        """Return what is to become of a file. `safe`: whatever it is now."""
+    def _decide(
+        self, path: str, chain: list[FileChange], scope: UndoScope, late: set[str], *, safe: bool
+    ) -> UndoneFile:
+        """Return what to do with a file. `safe`: its present state does not matter."""
         target = chain[0].before
         try:
             now = current(path)
-            if same(now, target):
+            if same_state(now, target):
                 return UndoneFile(path, "unchanged")
             reason = "" if safe else self._objection(path, chain, scope, now)
             if not safe and not reason and path in late:
@@ -208,28 +208,28 @@ class Undo:
             return UndoneFile(path, "kept", reason)
         return UndoneFile(path, "removed" if target is None else "restored")
 
-    def _objection(self, path: str, chain: list[Changed], scope: UndoScope, now: PathState | None) -> str:
-        """Return why putting `path` back would destroy another's work; empty if it would not."""
+    def _objection(self, path: str, chain: list[FileChange], scope: UndoScope, now: PathState | None) -> str:
+        """Return why restoring `path` would destroy work of others; empty if it would not."""
         first, last = chain[0], chain[-1]
-        others = [row for row in self._store.of_path(path) if row.who.run_id not in scope.runs]
+        others = [row for row in self._store.of_path(path) if row.author.run_id not in scope.runs]
         for row in others:
             if first.id and row.id > first.id and (row.id < last.id or not last.id):
-                return f"it was also changed by {row.who} in between"
-        if not all(same(earlier.after, later.before) for earlier, later in pairwise(chain)):
+                return f"it was also changed by {row.author} in between"
+        if not all(same_state(earlier.after, later.before) for earlier, later in pairwise(chain)):
             return "someone else changed it between two changes of this run"
-        if not same(now, last.after):
-            who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
+        if not same_state(now, last.after):
+            author = next((str(row.author) for row in others if same_state(row.after, now)), "someone else")
             what = "deleted" if now is None else "changed"
-            return f"it was {what} since by {who}"
+            return f"it was {what} since by {author}"
         strangers = {run_id for row in chain for run_id in row.shared}.difference(scope.runs)
         if strangers:
             names = ", ".join(run_id[:8] for run_id in sorted(strangers))
             return f"a command of another run ({names}) may have changed it"
         return ""
 
-    def _put_back(self, file: UndoneFile, chain: list[Changed], scope: UndoScope, blobs: Blobs) -> UndoneFile:
+    def _put_back(self, file: UndoneFile, chain: list[FileChange], scope: UndoScope, blobs: Blobs) -> UndoneFile:
         path, target = file.path, chain[0].before
-        ledger = RunLedger(self._store, None, Who(scope.main.run_id, f"undo of {scope.main.agent}"))
+        ledger = RunLedger(self._store, None, ChangeAuthor(scope.main.run_id, f"undo of {scope.main.agent}"))
         try:
             with ledger.lease(Path(path)):
                 now = current(path)
@@ -246,15 +246,16 @@ class Undo:
         return file
 
 
-def _chains(rows: Iterable[Changed]) -> dict[str, list[Changed]]:
-    chains: dict[str, list[Changed]] = {}
+def chains_of(rows: Iterable[FileChange]) -> dict[str, list[FileChange]]:
+    """Return the changes by path, in order."""
+    chains: dict[str, list[FileChange]] = {}
     for row in rows:
         chains.setdefault(row.path, []).append(row)
     return chains
 
 
-def _order(path: str, target: PathState | None) -> tuple[int, int, str]:
-    """Sort removals first, the deepest first; then what comes back, folders before their content."""
+def _undo_order(path: str, target: PathState | None) -> tuple[int, int, str]:
+    """Return a sort key: removals first, from the deepest; then restored paths, folders before their content."""
     depth = path.count("/")
     if target is None:
         return (0, -depth, path)
@@ -264,11 +265,11 @@ def _order(path: str, target: PathState | None) -> tuple[int, int, str]:
 def undone_event(
     files: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
 ) -> Undone:
-    """Return what an undo did, as an event."""
+    """Return the event for the result of an undo."""
     restored = tuple(file.path for file in files if file.fate == "restored")
     removed = tuple(file.path for file in files if file.fate == "removed")
-    kept = tuple(f"{file.path} ({file.detail})" for file in files if file.fate in ("kept", "failed"))
-    return Undone(restored, removed, kept, turn=turn, by=by, forced=forced)
+    not_restored = tuple(f"{file.path} ({file.detail})" for file in files if file.fate in ("kept", "failed"))
+    return Undone(restored, removed, not_restored, turn=turn, by=by, forced=forced)
 
 
 class FileDiff(Struct, frozen=True):
@@ -298,7 +299,7 @@ def _diff(path: str, before: PathState | None, after: PathState | None, blobs: B
 
 
 def _content(state: PathState | None, path: str, blobs: Blobs) -> bytes:
-    """Return the content of a path in a state. Raise CheckpointError when that is not known any more."""
+    """Return the content of a path in a state. Raise CheckpointError if it is no longer stored."""
     if state is None:
         return b""
     with suppress(CheckpointError):

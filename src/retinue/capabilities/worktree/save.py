@@ -288,19 +288,11 @@ def _repositories(root: Path, names: Iterable[str]) -> Iterator[Path]:
 _LITTER = (*BESIDE, ".lock")
 
 
-class WorktreeState(Struct, frozen=True):
-    """A worktree and whether its run still has it."""
-
-    record: WorktreeRecord
-    busy: bool
-
-
-def list_worktrees(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
-    """Return every worktree of a project; `live` are the runs that the log says are at work. Those made
-    from another come before it, so that they can be brought home into it."""
+def list_worktrees(state: Path) -> list[WorktreeRecord]:
+    """Return every worktree of a project. One that was made from another comes before it, because its work is saved
+    into that one."""
     records = load_records(state)
-    ordered = sorted(records, key=lambda record: -sum(_within(record, other) for other in records))
-    return [WorktreeState(record, record.run in live or record.busy()) for record in ordered]
+    return sorted(records, key=lambda record: -sum(_within(record, other) for other in records))
 
 
 def list_strangers(state: Path) -> list[Path]:
@@ -317,9 +309,9 @@ def sweep(
     """Finish every worktree that no process has. `tell` gets each result at once, so that an interrupted sweep has
     reported its work; None means that another process was quicker. `live` is asked again before each, because runs may
     be resumed meanwhile."""
-    for worktree in list_worktrees(state, live()):
-        if not worktree.busy and worktree.record.run not in live():
-            tell(worktree.record, finish(state, worktree.record.run, environment, leftover=True))
+    for record in list_worktrees(state):
+        if not record.busy() and record.run not in live():
+            tell(record, finish(state, record.run, environment, leftover=True))
     _tidy(state)
 
 
