@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from retinue.capabilities.worktree.home import WorktreeRecord, store, worktrees_folder
+from retinue.capabilities.worktree.record import WorktreeRecord, store, worktrees_folder
 from retinue.cluster.cluster_tables import ClusterTables, StoredWorkspace
 from retinue.cluster.retention import remove_leftovers
 from retinue.settings.places import ProjectDatabase, database_folder

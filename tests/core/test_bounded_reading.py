@@ -217,7 +217,7 @@ OTHERWISE = {
     "capabilities/mcp/tool_list.py": "writes",
     "capabilities/memory/store.py": "an archive in memory",
     "capabilities/web/base.py": "its own cache",
-    "capabilities/worktree/home.py": "its own records",
+    "capabilities/worktree/record.py": "its own records",
     "capabilities/worktree/integrate.py": "its own records",
     "capabilities/worktree/repository.py": "a copy of the index, whose source is a regular file",
     "capabilities/worktree/save.py": "writes",

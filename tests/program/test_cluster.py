@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from retinue.capabilities.worktree.home import BRANCH
+from retinue.capabilities.worktree.record import BRANCH_PREFIX
 from retinue.cluster.cluster_tables import ClusterTables
 from retinue.cluster.retention import remove_leftovers
 from tests.program.cluster_scene import TURNS, ClusterScene, Gate, WorkerProcess, result, steps
@@ -278,6 +278,6 @@ def test_the_urgent_run_is_first_and_a_tenant_leaves_room_for_others(scene, serv
     rows = scene.json("runs", "list", "--json")["runs"]
     assert sorted(row["state"] for row in rows) == ["ended", "queued", "queued", "running"]
     gate.open.set()
-    ids = [result(process)["branch"].removeprefix(BRANCH) for process in (first, soon, late)]
+    ids = [result(process)["branch"].removeprefix(BRANCH_PREFIX) for process in (first, soon, late)]
     served = [line.partition(":")[0] for line in worker.said if "attempt 1" in line]
     assert [run_id for run_id in served if run_id in ids] == ids

@@ -21,8 +21,8 @@ from retinue.capabilities.audit.report import WriteStatus, WrittenFile, effects_
 from retinue.capabilities.audit.retention import drop_checkpoints
 from retinue.capabilities.audit.shadow import CheckpointError
 from retinue.capabilities.audit.undo import FileDiff, Undo, UndoneFile, UndoScope, undone_event
-from retinue.capabilities.worktree.home import load_records
 from retinue.capabilities.worktree.integrate import BranchQueue
+from retinue.capabilities.worktree.record import load_records
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.core.run_state import RunState

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord, load, worktrees_folder
 from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationPlan, check_target, list_pending, target_of
 from retinue.capabilities.worktree.integrate import IntegrationBranch as IntegrationBranch
 from retinue.capabilities.worktree.integrate import integrate as integrate_plan
+from retinue.capabilities.worktree.record import BRANCH_PREFIX, WorktreeRecord, load, worktrees_folder
 from retinue.capabilities.worktree.save import SavedWork, list_strangers, sweep
 from retinue.capabilities.worktree.save import list_worktrees as list_records
 from retinue.capabilities.worktree.worktree import source_of
@@ -149,7 +149,7 @@ def clean_worktrees(
 
     def tell(record: WorktreeRecord, saved: SavedWork | None) -> None:
         if saved is not None:
-            kept = str(saved.kept) if saved.kept is not None else None
+            kept = str(saved.remaining_folder) if saved.remaining_folder is not None else None
             done.append(CleanedWorktree(record.run, saved.branch, kept, saved.notes))
             cleaned(done[-1])
 
@@ -177,7 +177,7 @@ def _find_swept_branch(state: Path, row: RunState) -> str | None:
     # Starting git for every run that is shown would be slow: only where there were worktrees at all.
     if not worktrees_folder(state).is_dir():
         return None
-    words = ("rev-parse", "--verify", "--quiet", "--abbrev-ref", f"{BRANCH}{row.id}")
+    words = ("rev-parse", "--verify", "--quiet", "--abbrev-ref", f"{BRANCH_PREFIX}{row.id}")
     try:
         return Git(Path(row.cwd), environment()).ask(*words)
     except GitError:
@@ -223,8 +223,8 @@ class Integration:
         known = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
         branches: dict[str, None] = {}
         for name in names:
-            alike = [each for each in known if each.startswith(f"{BRANCH}{name}")]
-            for exact in (f"{BRANCH}{name}", name):
+            alike = [each for each in known if each.startswith(f"{BRANCH_PREFIX}{name}")]
+            for exact in (f"{BRANCH_PREFIX}{name}", name):
                 if exact in known:
                     alike = [exact]
             if len(alike) != 1:

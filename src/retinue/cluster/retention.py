@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import load_records
+from retinue.capabilities.worktree.record import load_records
 from retinue.cluster.cluster_tables import ClusterTables
 from retinue.cluster.git_remote import RemoteAwayError, remove
 from retinue.guard.git import GitError

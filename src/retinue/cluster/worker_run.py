@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import load, worktrees_folder
+from retinue.capabilities.worktree.record import load, worktrees_folder
 from retinue.cluster.carried_files import explain_left_out, outputs_folder, pack_memories, put_outputs
 from retinue.cluster.cluster_tables import ClusterTables, StoredWorkspace, WorkspaceKind
 from retinue.cluster.file_pack import Packer

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import BRANCH, WorktreeRecord
+from retinue.capabilities.worktree.record import BRANCH_PREFIX, WorktreeRecord
 from retinue.capabilities.worktree.repository import (
     commit_tree,
     copied_index,
@@ -105,7 +105,7 @@ def put_branch(checkout: Path, run_id: str, commit: str, fetch: FetchCommit, env
     """Let the worktree of a taken-over run begin with the files that its last machine has saved."""
     git = Git(checkout, environment)
     fetch(git)
-    git("update-ref", f"refs/heads/{BRANCH}{run_id}", commit)
+    git("update-ref", f"refs/heads/{BRANCH_PREFIX}{run_id}", commit)
 
 
 def save(

@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from retinue.capabilities.worktree.home import load_records
+from retinue.capabilities.worktree.record import load_records
 from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 from retinue.errors import LaunchError
 from retinue.testing.fixtures import temporary_repository
@@ -218,7 +218,7 @@ def test_submodules_are_noted(scene, tmp_path):
     assert any("submodule" in note for note in worktree.notes)
     (worktree.record.path / "n").write_text("n")
     saved = scene.finish(worktree)
-    assert saved.kept is None
+    assert saved.remaining_folder is None
     assert scene.git("ls-tree", f"{saved.branch}", "mod").startswith("160000")
 
 
@@ -234,7 +234,7 @@ def test_names_with_newlines_dashes_and_no_text(scene):
         (worktree.record.path / name).write_text("y")
     (worktree.record.path / "-new\n").write_text("z")
     saved = scene.finish(worktree)
-    assert saved.kept is None
+    assert saved.remaining_folder is None
     changed = scene.git("diff", "--name-only", "-z", f"main..{saved.branch}").split("\0")
     assert {name for name in changed if name} == {*names, "-new\n"}
 
@@ -264,12 +264,12 @@ def test_a_worktree_from_a_worktree_of_ours_goes_home_into_it(scene):
     (inner.record.path / "inner.txt").write_text("inner\n")
     assert (inner.record.path / "outer.txt").exists()
     kept = scene.finish(outer)
-    assert kept.kept == outer.record.path and inner.record.run in kept.notes[-1]
+    assert kept.remaining_folder == outer.record.path and inner.record.run in kept.notes[-1]
     done = scene.finish(inner)
-    assert done.kept is None
+    assert done.remaining_folder is None
     assert scene.shell(outer, f"git show {done.branch}:inner.txt") == "inner\n"
     last = scene.finish(outer)
-    assert last.kept is None
+    assert last.remaining_folder is None
     assert scene.show(f"{last.branch}:outer.txt") == "outer"
     assert "inner" in scene.git("log", "--all", "--name-only", "--format=%s")
     assert scene.left() == []
@@ -278,7 +278,7 @@ def test_a_worktree_from_a_worktree_of_ours_goes_home_into_it(scene):
 def test_reopen_takes_up_what_was_kept(scene):
     worktree = scene.make()
     (worktree.record.path / "x").write_text("x")
-    assert scene.finish(worktree, keep="someone is inside").kept is not None
+    assert scene.finish(worktree, keep="someone is inside").remaining_folder is not None
     again = reopen(scene.state, worktree.record.run)
     assert again is not None and again.record.phase == "open" and again.record.busy()
     (again.record.path / "y").write_text("y")
@@ -297,5 +297,5 @@ def test_sha256_repositories_work(scene, tmp_path):
     worktree = scene.make(cwd=path)
     (worktree.record.path / "g").write_text("2\n")
     saved = scene.finish(worktree)
-    assert saved.kept is None, saved.notes
+    assert saved.remaining_folder is None, saved.notes
     assert other.git("show", f"{saved.branch}:g") == "2"

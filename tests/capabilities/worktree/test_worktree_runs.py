@@ -6,7 +6,7 @@ import pytest
 from tests.runs.run_scene import Scene
 
 from retinue.capabilities.worktree.attach import branch_of
-from retinue.capabilities.worktree.home import load_records
+from retinue.capabilities.worktree.record import load_records
 from retinue.core.delegation import Refusal
 from retinue.core.request import RunRequest
 from retinue.core.run_state import ActiveRun

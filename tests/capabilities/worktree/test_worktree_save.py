@@ -11,7 +11,7 @@ import pytest
 from msgspec import to_builtins
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.home import load, load_records, store
+from retinue.capabilities.worktree.record import load, load_records, store
 from retinue.guard.git import GitError
 from retinue.testing.fixtures import temporary_repository
 
@@ -19,7 +19,7 @@ from retinue.testing.fixtures import temporary_repository
 def test_no_changes_leaves_no_branch_and_no_directory(scene):
     before = scene.snapshot()
     saved = scene.finish(scene.make())
-    assert (saved.branch, saved.kept, saved.notes) == (None, None, ())
+    assert (saved.branch, saved.remaining_folder, saved.notes) == (None, None, ())
     assert scene.left() == []
     assert scene.git("worktree", "list").count("\n") == 0
     assert scene.git("for-each-ref", "refs/heads/retinue-agent-*", "refs/retinue") == ""
@@ -34,7 +34,7 @@ def test_changes_become_a_commit_on_a_branch(scene):
     before = scene.snapshot()
     saved = scene.finish(worktree)
     assert saved.branch == f"retinue-agent-{worktree.record.run}"
-    assert saved.kept is None and scene.left() == []
+    assert saved.remaining_folder is None and scene.left() == []
     assert scene.git("diff", "--name-status", f"main..{saved.branch}").split() == (
         ["M", "a.txt", "A", "d/link", "A", "new.txt", "D", "sub/b.txt"]
     )
@@ -56,7 +56,7 @@ def test_work_is_saved_while_another_git_makes_a_worktree(scene):
     pending.start()
     saved = scene.finish(worktree)
     pending.join()
-    assert saved.kept is None
+    assert saved.remaining_folder is None
     assert scene.show(f"{saved.branch}:a.txt") == "a\nb"
 
 
@@ -113,7 +113,7 @@ def test_a_branch_folder_of_that_name_gets_another_name(scene):
     scene.git("branch", f"retinue-agent-{worktree.record.run}/below", "main")
     (worktree.record.path / "x").write_text("x")
     saved = scene.finish(worktree)
-    assert saved.kept is None and scene.show(f"{saved.branch}:x") == "x"
+    assert saved.remaining_folder is None and scene.show(f"{saved.branch}:x") == "x"
 
 
 def test_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
@@ -129,7 +129,7 @@ def test_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
 def test_everything_deleted_is_fine_too(scene):
     worktree = scene.make()
     subprocess.run(["rm", "-rf", str(worktree.record.path), str(worktree.record.git)], check=True)
-    assert scene.finish(worktree).kept is None
+    assert scene.finish(worktree).remaining_folder is None
     assert scene.left() == []
 
 
@@ -161,11 +161,11 @@ def test_files_in_the_folder_of_an_unfilled_submodule_keep_the_directory(scene, 
         scene.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(module.path), "mod")
         scene.repository.commit("with a submodule")
     untouched, written = scene.make(), scene.make()
-    assert scene.finish(untouched).kept is None
+    assert scene.finish(untouched).remaining_folder is None
     scene.shell(written, "mkdir -p mod/deep; echo work > mod/deep/x; echo y > y")
     saved = scene.finish(written)
-    assert saved.kept == written.record.path
-    assert (saved.kept / "mod/deep/x").read_text() == "work\n"
+    assert saved.remaining_folder == written.record.path
+    assert (saved.remaining_folder / "mod/deep/x").read_text() == "work\n"
     assert scene.show(f"{saved.branch}:y") == "y"
     assert any("where a submodule belongs, which no commit can hold: mod" in note for note in saved.notes)
 
@@ -188,7 +188,7 @@ def test_files_become_folders_links_and_back(scene):
     worktree = scene.make()
     scene.shell(worktree, "rm a.txt; mkdir a.txt; echo in > a.txt/in; rm -r sub; ln -s /etc sub; mkdir empty")
     saved = scene.finish(worktree)
-    assert saved.kept is None, saved.notes
+    assert saved.remaining_folder is None, saved.notes
     assert scene.git("ls-tree", "-r", "--name-only", saved.branch).split() == [".gitignore", "a.txt/in", "sub"]
     again = scene.make(start=scene.git("rev-parse", saved.branch))
     scene.shell(again, "rm -r a.txt sub; echo f > a.txt; mkdir sub; echo b > sub/b")
@@ -225,7 +225,7 @@ def test_detached_commits_other_branches_tags_stash_and_amends_stay_reachable(sc
     shas = [line for line in made.split() if len(line) == 40]
     assert len(shas) == 8
     saved = scene.finish(worktree)
-    assert saved.kept is None, saved.notes
+    assert saved.remaining_folder is None, saved.notes
     reachable = set(scene.git("rev-list", "--all").split())
     assert set(shas) <= reachable
     assert scene.git("fsck", "--unreachable", "--no-reflogs") == ""
@@ -248,7 +248,7 @@ def test_unfinished_merges_are_committed_as_they_are(scene, script, what):
     worktree = scene.make()
     scene.shell(worktree, f"echo ours > a.txt; git commit -qam ours; {script}", good=False)
     saved = scene.finish(worktree)
-    assert saved.kept is None and any(what in note for note in saved.notes)
+    assert saved.remaining_folder is None and any(what in note for note in saved.notes)
     assert "<<<<<<<" in scene.show(f"{saved.branch}:a.txt")
     assert "ours" in scene.git("log", "--all", "--format=%s")
 
@@ -260,10 +260,10 @@ def test_a_repository_inside_keeps_the_directory(scene, where):
     inside = f"mkdir -p {where}; cd {where}; git init -q; echo i > i; {commit}"
     scene.shell(worktree, f"echo x > x; {inside}")
     saved = scene.finish(worktree)
-    assert saved.kept == worktree.record.path
-    assert str(saved.kept / where) in saved.notes[-1]
+    assert saved.remaining_folder == worktree.record.path
+    assert str(saved.remaining_folder / where) in saved.notes[-1]
     assert scene.show(f"{saved.branch}:x") == "x"
-    assert (saved.kept / where / "i").exists()
+    assert (saved.remaining_folder / where / "i").exists()
     assert [each.reason for each in load_records(scene.state)]
 
 
@@ -272,7 +272,7 @@ def test_a_repository_in_the_place_of_ours_keeps_the_directory(scene):
     commit = "git add -A; git -c user.name=t -c user.email=t@t commit -qm inner"
     scene.shell(worktree, f"rm .git; git init -q; echo x > x; {commit}")
     saved = scene.finish(worktree)
-    assert saved.kept == worktree.record.path and "another repository" in saved.notes[-1]
+    assert saved.remaining_folder == worktree.record.path and "another repository" in saved.notes[-1]
     assert scene.show(f"{saved.branch}:x") == "x"
 
 
@@ -285,11 +285,11 @@ def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
 
     monkeypatch.setattr(worktree_save, "bring_home", fails)
     saved = scene.finish(worktree)
-    assert saved.kept == worktree.record.path and saved.branch is None
+    assert saved.remaining_folder == worktree.record.path and saved.branch is None
     assert "the disk is full" in saved.notes[0] and str(worktree.record.path) in saved.notes[0]
     monkeypatch.undo()
     again = scene.finish(worktree)
-    assert again.kept is None and scene.show(f"{again.branch}:x") == "x"
+    assert again.remaining_folder is None and scene.show(f"{again.branch}:x") == "x"
 
 
 def test_a_repository_that_is_gone_keeps_the_directory(scene):
@@ -297,7 +297,7 @@ def test_a_repository_that_is_gone_keeps_the_directory(scene):
     (worktree.record.path / "x").write_text("x")
     scene.path.rename(scene.path.with_name("moved"))
     saved = scene.finish(worktree)
-    assert saved.kept is not None
+    assert saved.remaining_folder is not None
     scene.path.with_name("moved").rename(scene.path)
     assert scene.show(f"{scene.finish(worktree).branch}:x") == "x"
 
@@ -307,10 +307,10 @@ def test_a_lock_of_the_user_is_never_touched(scene):
     scene.git("worktree", "unlock", str(worktree.record.path))
     scene.git("worktree", "lock", "--reason", "mine", str(worktree.record.path))
     saved = scene.finish(worktree)
-    assert saved.kept is not None and "locked by you" in saved.notes[0]
+    assert saved.remaining_folder is not None and "locked by you" in saved.notes[0]
     assert "locked mine" in scene.git("worktree", "list", "--porcelain")
     scene.git("worktree", "unlock", str(worktree.record.path))
-    assert scene.finish(worktree).kept is None
+    assert scene.finish(worktree).remaining_folder is None
 
 
 def test_the_branch_of_an_earlier_attempt_moves_on_only_from_where_it_was_left(scene):
@@ -350,7 +350,7 @@ def test_a_kill_in_the_middle_of_the_end_is_finished_by_the_next(scene, monkeypa
         record = load(worktree.record.file)
         store(type(record)(**{**{k: getattr(record, k) for k in to_builtins(record)}, "phase": "open"}))
     saved = scene.finish(worktree)
-    assert saved.kept is None and scene.left() == []
+    assert saved.remaining_folder is None and scene.left() == []
     branches = scene.git("for-each-ref", "--format=%(refname:short)", "refs/heads/retinue-agent-*").split()
     assert branches == [f"retinue-agent-{worktree.record.run}"]
     assert scene.git("ls-tree", "-r", "--name-only", branches[0]).split() == [
@@ -398,8 +398,10 @@ def test_nothing_an_agent_prepared_is_run_or_followed_by_our_own_git(scene, tmp_
     saved = scene.finish(worktree)
     assert not mark.exists()
     assert scene.snapshot() == before
-    assert (saved.kept / "w" if saved.kept else None) is None or (saved.kept / "w").exists()
-    if saved.kept is None:
+    assert (saved.remaining_folder / "w" if saved.remaining_folder else None) is None or (
+        saved.remaining_folder / "w"
+    ).exists()
+    if saved.remaining_folder is None:
         assert scene.show(f"{saved.branch}:w") == "w"
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.capabilities.worktree.worktree_scene import Scene
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.home import hold_lock, load, store
+from retinue.capabilities.worktree.record import hold_lock, load, store
 from retinue.capabilities.worktree.repository import remove_folder
 from retinue.capabilities.worktree.save import SavedWork, finish, list_strangers, list_worktrees, sweep
 from retinue.capabilities.worktree.worktree import Worktree, reopen
@@ -74,16 +74,16 @@ def test_what_another_process_has_taken_up_is_not_finished_here(scene):
         owner = replace(worktree.record.owner, id="other", pid=process.pid, started=started)
         store(replace(worktree.record, owner=owner))
         saved = scene.finish(worktree)
-        assert saved.kept == worktree.record.path and f"process {process.pid}" in saved.notes[0]
+        assert saved.remaining_folder == worktree.record.path and f"process {process.pid}" in saved.notes[0]
         assert load(worktree.record.file).owner == owner
         process.communicate(b"\n")
-    assert scene.finish(worktree).kept is None
+    assert scene.finish(worktree).remaining_folder is None
 
 
 def test_a_worktree_in_which_others_still_work_is_not_swept(scene):
     worktree = scene.make()
     (worktree.record.path / "x").write_text("x")
-    assert scene.finish(worktree, keep="runs still work in it: 1").kept
+    assert scene.finish(worktree, keep="runs still work in it: 1").remaining_folder
     assert [each.busy() for each in list_worktrees(scene.state)] == [True]
     assert swept(scene) == {} and worktree.record.path.is_dir()
 
@@ -122,18 +122,18 @@ def test_commits_that_come_home_into_one_that_is_being_saved_are_not_lost(scene,
     inner = scene.make(cwd=outer.record.path)
     scene.shell(inner, "echo i > i; git add i; git commit -qm inner")
     sha = scene.shell(inner, "git rev-parse HEAD").strip()
-    real = worktree_save.bring_home
+    real = worktree_save.save_commits
 
     def then_inner(record, *rest):
         brought = real(record, *rest)
         if record.run == outer.record.run:
             monkeypatch.setattr(worktree_save, "bring_home", real)
-            assert scene.finish(inner).kept is None
+            assert scene.finish(inner).remaining_folder is None
         return brought
 
     monkeypatch.setattr(worktree_save, "bring_home", then_inner)
-    assert scene.finish(outer).kept == outer.record.path
-    assert scene.finish(outer).kept is None and scene.left() == []
+    assert scene.finish(outer).remaining_folder == outer.record.path
+    assert scene.finish(outer).remaining_folder is None and scene.left() == []
     assert sha in scene.git("rev-list", "--all").split()
 
 
@@ -144,7 +144,7 @@ def test_locks_that_a_killed_git_left_in_its_repository_do_not_keep_it(scene):
         (worktree.record.git / name).write_text("")
     die(worktree)
     told = swept(scene)[worktree.record.run]
-    assert told.kept is None, told.notes
+    assert told.remaining_folder is None, told.notes
     assert scene.show(f"{told.branch}:y") == "y"
 
 
@@ -163,7 +163,7 @@ def test_a_lock_that_a_killed_git_left_on_its_branch_is_waited_for_and_removed(s
     other = heads / "retinue-agent-other.lock"
     other.write_text("")
     saved = scene.finish(worktree)
-    assert (saved.branch, saved.kept) == (branch, None)
+    assert (saved.branch, saved.remaining_folder) == (branch, None)
     assert not any(lock.exists() for lock in locks) and other.exists()
     assert scene.show(f"{branch}:z") == "z" and scene.show(f"{branch}-side:x") == "x"
 
@@ -182,7 +182,7 @@ def test_a_git_that_is_killed_while_it_names_the_branch_leaves_nothing_in_the_wa
     scene.environment["PATH"] = f"{program.parent}:{scene.environment['PATH']}"
     saved = scene.finish(worktree)
     assert (tmp_path / "killed").exists() and not lock.exists()
-    assert (saved.branch, saved.kept) == (f"retinue-agent-{worktree.record.run}", None)
+    assert (saved.branch, saved.remaining_folder) == (f"retinue-agent-{worktree.record.run}", None)
 
 
 def test_one_that_is_taken_up_again_has_no_locks_of_a_killed_git(scene):
@@ -222,7 +222,7 @@ def test_a_lock_of_a_user_is_found_under_whatever_name_git_gave(scene, tmp_path)
     scene.git("worktree", "unlock", worktree.record.folder)
     scene.git("worktree", "lock", "--reason", "mine", worktree.record.folder)
     saved = scene.finish(worktree)
-    assert saved.kept and "locked by you" in saved.notes[0]
+    assert saved.remaining_folder and "locked by you" in saved.notes[0]
 
 
 def test_small_files_of_processes_that_died_early_are_removed(scene):

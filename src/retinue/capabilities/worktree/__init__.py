@@ -11,14 +11,14 @@ from retinue.runs.capability import Capability, RunPart, UnsavedWork
 
 if TYPE_CHECKING:
     from retinue.capabilities.worktree import attach as _attach
-    from retinue.capabilities.worktree import home as _home
+    from retinue.capabilities.worktree import record as _record
     from retinue.capabilities.worktree import tools as _tools
     from retinue.core.outcome import Outcome
     from retinue.runs.launch import LaunchPlan
     from retinue.runs.run import Run
 else:
     _attach = LazyModule("retinue.capabilities.worktree.attach")
-    _home = LazyModule("retinue.capabilities.worktree.home")
+    _record = LazyModule("retinue.capabilities.worktree.record")
     _tools = LazyModule("retinue.capabilities.worktree.tools")
 
 
@@ -72,4 +72,4 @@ class WorktreeWork(UnsavedWork):
     """The worktrees of the project."""
 
     def runs(self) -> Sequence[str]:
-        return [record.run for record in _home.load_records(self.project.state)]
+        return [record.run for record in _record.load_records(self.project.state)]

@@ -1,8 +1,7 @@
-"""Runs in worktrees: made before the run exists, its only workspace while it lives, saved when it ends.
+"""Runs in worktrees: created before the run, its only workspace while it works, saved when it ends.
 
-A run that asks for isolation gets it or does not start. Runs that it starts work inside its
-worktree, under the same limits, unless they ask for one of their own, which is then made from it.
-"""
+A run that asks for isolation gets it or does not start. Its children work in its worktree, under the same limits. A
+child that asks for a separate worktree gets one that is made from it."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import BRANCH, load, load_records, merge_hint, worktrees_folder
+from retinue.capabilities.worktree.record import BRANCH_PREFIX, load, load_records, merge_hint, worktrees_folder
 from retinue.capabilities.worktree.repository import borrowed_from
 from retinue.capabilities.worktree.save import finish
 from retinue.capabilities.worktree.tools import check_shell, without_git
@@ -37,32 +36,32 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
 
 INCLUDE_FILE = ".worktreeinclude"
-"""In the checkout; lists, as .gitignore does, which ignored files are copied into worktrees."""
-_FOLDER = "worktrees"
-"""A name in the path of every worktree of ours."""
+"""A file in the checkout that lists, in the syntax of .gitignore, the ignored files to copy into worktrees."""
+_WORKTREES_FOLDER = "worktrees"
+"""A part of the path of every worktree of ours."""
 
 
 async def choose_workspace(plan: LaunchPlan) -> None:
-    """Put the run into the worktree that it asks for, or in which it is started. Raise LaunchError when it cannot
-    be had: nothing is left of the attempt then."""
+    """Choose the worktree that the run asks for, or in which it is started. Raise LaunchError if that fails; then
+    nothing of it remains."""
     request, project = plan.request, plan.project
     if plan.resumed and not request.cwd.is_dir() and (above := _run_above(request.cwd, project)) is not None:
         raise _gone_error(above)
-    # Checked before anything is made or taken over.
+    # Checked before a worktree is created or taken over.
     check_folder(request)
     wants_own = request.isolation == "worktree"
     if not plan.resumed:
         asks_for_own = wants_own or plan.spec.isolation == "worktree"
         wants_own = asks_for_own and plan.settings.worktree_isolation
     if wants_own:
-        worktree = await _worktree(plan)
+        worktree = await _open_worktree(plan)
         plan.isolation = _isolation(worktree, request.cwd)
         plan.discards.append(partial(_discard_worktree, project, worktree.record.run))
         plan.request = replace(request, cwd=Path(worktree.record.work))
         plan.notes += worktree.notes
     else:
-        if _FOLDER in request.cwd.parts:
-            plan.isolation = await asyncio.to_thread(_inherit, request.cwd, project)
+        if _WORKTREES_FOLDER in request.cwd.parts:
+            plan.isolation = await asyncio.to_thread(_enclosing_worktree, request.cwd, project)
         if "worktree" in (request.isolation, request.spec.isolation):
             plan.note("it works in the checkout itself: worktrees are switched off (worktreeIsolation)")
     if plan.isolation is not None and plan.settings.extra_roots:
@@ -70,13 +69,13 @@ async def choose_workspace(plan: LaunchPlan) -> None:
 
 
 async def _discard_worktree(project: Project, run_id: str) -> None:
-    """Remove the worktree of a run that does not start after all."""
+    """Remove the worktree of a run that does not start."""
     await asyncio.shield(_finish(project, run_id))
 
 
 async def save_worktree(node: Run, outcome: Outcome) -> Outcome:
-    """Save the work of a run that is over on a branch and remove its worktree. Return the outcome, which says where
-    the work is, or why it could not be saved. Also end worktrees of runs above that waited only for this one."""
+    """Save the work of a run that has ended on a branch and remove its worktree. Return the outcome with a note on the
+    branch or on the failure. Also end worktrees of runs above that were kept only because of this run."""
     project, isolation = node.project, node.launch.isolation
     if isolation is None:
         return outcome
@@ -98,8 +97,8 @@ async def save_worktree(node: Run, outcome: Outcome) -> Outcome:
 
 
 def confine_to_worktree(context: ToolContext, isolation: Isolation) -> ToolContext:
-    """Return the context of an isolated run, whose tools may touch its worktree. `instead` lets them say which
-    path was meant."""
+    """Return the context of an isolated run, whose tools may use its worktree only. With `instead` they can suggest the
+    right path."""
     work = context.roots[0]
     roots = (work,) if work == isolation.top else (work, isolation.top)
     return replace(
@@ -116,27 +115,27 @@ def branch_of(project: Project, run_id: str) -> str | None:
 
 
 def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
-    """Take the shell from an isolated run that nothing confines, and note it.
+    """Remove the shell of an isolated run without a sandbox, and add a note.
 
-    Such a shell could reach the main checkout in a thousand ways, and no look at a command finds them all: without
-    a sandbox an isolated run has none, unless its user has said that looking is enough."""
+    Such a shell could reach the main checkout, and a check of its commands cannot find every way. So without a sandbox
+    an isolated run has no shell, unless the user has chosen the check."""
     shells = [name for name, tool in plan.tools.items() if tool.spec.confinable]
     if not shells or can_sandbox(plan.settings):
         return
     names = ", ".join(shells)
     allowed = plan.project.allowed
-    # Whether a shell that nothing confines is acceptable: to the user, and on a worker to its operator.
+    # The user decides whether a shell without sandbox is acceptable; on a worker, its operator.
     if not (plan.settings.worktree_shell == "checked" if allowed is None else "shell" in allowed):
         for name in shells:
             del plan.tools[name]
-        plan.note(f"{names} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)")
+        plan.note(f"{names} was withheld: programs cannot be confined to the worktree here (see: retinue doctor)")
         return
     for name in shells:
         plan.tools[name] = check_shell(plan.tools[name], isolation)
-    plan.note(f"commands of {names} are only checked: nothing here can keep programs to the worktree")
+    plan.note(f"commands of {names} are only checked: nothing here can confine programs to the worktree")
 
 
-async def _worktree(plan: LaunchPlan) -> Worktree:
+async def _open_worktree(plan: LaunchPlan) -> Worktree:
     request, project, run_id = plan.request, plan.project, plan.run_id
     if plan.resumed:
         again = await asyncio.to_thread(reopen, project.state, run_id)
@@ -147,7 +146,7 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
     branch, start = None, None
     if plan.resumed:
         branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id)
-    asked = WorktreeRequest(
+    request_of_worktree = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
         state=project.state,
@@ -161,8 +160,8 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
         branch=branch,
         consented=await asyncio.to_thread(has_git_consent, project, request.cwd),
     )
-    # Not cancelled half-way: a thread cannot be, and what it makes must have an owner.
-    making = asyncio.ensure_future(asyncio.to_thread(make, asked))
+    # A thread cannot be cancelled, and the worktree that it creates must have an owner.
+    making = asyncio.ensure_future(asyncio.to_thread(make, request_of_worktree))
     try:
         worktree = await asyncio.shield(making)
     except asyncio.CancelledError:
@@ -174,12 +173,12 @@ async def _worktree(plan: LaunchPlan) -> Worktree:
 
 
 def _note_leftovers(project: Project, run_id: str) -> list[str]:
-    """Return a note for the run that makes a worktree if dead processes left others behind."""
+    """Return a note on worktrees that dead processes left."""
     dead = 0
     for record in load_records(project.state):
         if record.run == run_id or record.busy():
             continue
-        # A worktree in these phases holds nothing that could be lost.
+        # A worktree in these phases has no unsaved work.
         if record.phase in ("making", "removing"):
             finish(project.state, record.run, project.environment, leftover=True)
         else:
@@ -191,7 +190,7 @@ def _note_leftovers(project: Project, run_id: str) -> list[str]:
 
 
 def _saved_at(cwd: Path, project: Project, run_id: str) -> tuple[str | None, str | None]:
-    branch = branch_of(project, run_id) or f"{BRANCH}{run_id}"
+    branch = branch_of(project, run_id) or f"{BRANCH_PREFIX}{run_id}"
     start = Git(cwd, project.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     return (branch, start) if start is not None else (None, None)
 
@@ -201,9 +200,9 @@ def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isola
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
-def _inherit(cwd: Path, project: Project) -> Isolation | None:
-    """Return the worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
-    dead it is this one's from now on, so that nobody removes it meanwhile."""
+def _enclosing_worktree(cwd: Path, project: Project) -> Isolation | None:
+    """Return the worktree of ours that contains `cwd`, which confines a run started there. If its process is dead, this
+    process becomes its owner, so that it is not removed meanwhile."""
     run = _run_above(cwd, project)
     if run is None:
         return None
@@ -218,7 +217,7 @@ def _inherit(cwd: Path, project: Project) -> Isolation | None:
 
 def _run_above(cwd: Path, project: Project) -> str | None:
     """Return the run in whose worktree `cwd` is, or was."""
-    if _FOLDER not in cwd.parts:
+    if _WORKTREES_FOLDER not in cwd.parts:
         return None
     real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(worktrees_folder(project.state)))
     return real.relative_to(folder).parts[0] if folder in real.parents else None
@@ -227,7 +226,7 @@ def _run_above(cwd: Path, project: Project) -> str | None:
 def _gone_error(above: str) -> LaunchError:
     return LaunchError(
         f"It worked in the worktree of run {above}, which has been saved and removed.",
-        remedy=f"Take that one up, it can go on with this one then: retinue runs resume {above}",
+        remedy=f"Resume that run, which can then continue this one: retinue runs resume {above}",
     )
 
 
@@ -244,8 +243,8 @@ def _working_inside(node: Run, but: Run | None = None) -> list[Run]:
 
 
 def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
-    """Return the outcome with what became of the worktree: in the text, where every reader of the result
-    sees it, unless the text is a document for programs."""
+    """Return the outcome with the branch of the saved work: in the text, where every reader sees it, or as a note if
+    the result is a document for programs."""
     if saved is None:
         return replace(outcome, notes=(*outcome.notes, "its worktree was gone before it ended"))
     outcome = replace(outcome, branch=saved.branch, notes=(*outcome.notes, *saved.notes))
@@ -260,8 +259,8 @@ def _add_saved_work(outcome: Outcome, saved: SavedWork | None, isolation: Isolat
 
 
 async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
-    """Tell hooks of a new worktree; one that objects, or fails, prevents the run. Raise
-    LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
+    """Fire the hooks for a new worktree. Raise LaunchError if one denies or fails. A path that a hook prints is
+    ignored, because only our own worktrees are isolated."""
     if not isolation.own or not hooks.listens("WorktreeCreate"):
         return
     answer = await hooks.fire("WorktreeCreate", isolation.run, _payload(isolation))

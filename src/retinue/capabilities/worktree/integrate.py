@@ -1,10 +1,9 @@
-"""The integration queue: finished branches of agents, one at a time, rebased, checked, merged or parked.
+"""The integration queue: branches of agents are rebased, checked, and merged or parked, one at a time.
 
-Each branch is rebased in a separate worktree that nobody else sees. The project's check command runs there, and only
-then the target moves, forwards, from exactly the commit that was checked. A branch that fails is parked with the reason
-and does not change. If the process is killed or interrupted at any point, the target is either unchanged or at a commit
-that was checked. The result of each branch is stored in the project's state folder.
-"""
+Each branch is rebased in a temporary worktree, and the project's check command runs there. Only then the target is
+moved forwards to exactly the commit that was checked. A branch that fails is parked with the reason and is not changed.
+If the process is killed at any point, the target is either unchanged or at a checked commit. The result of each branch
+is stored in the project's state folder."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import BRANCH, checkout_of
+from retinue.capabilities.worktree.record import BRANCH_PREFIX, checkout_of
 from retinue.capabilities.worktree.repository import find_entries, identity, remove_folder
 from retinue.core.programs import STDOUT, Popen, TimeoutExpired, locked_file, open_program, prepare
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git, GitError, clean, paths
 from retinue.settings.places import private_folder
 
-_FILE = "integrate.json"
+_QUEUE_FILE = "integrate.json"
 
 
 class IntegrationBranch(Struct, frozen=True, kw_only=True):
@@ -54,10 +53,10 @@ class IntegrationBranch(Struct, frozen=True, kw_only=True):
 
 
 class BranchQueue:
-    """The entries by branch. Changes need the lock: `open`."""
+    """The results by branch. `open` locks the queue for changes."""
 
     def __init__(self, state: Path) -> None:
-        self._path = state / _FILE
+        self._path = state / _QUEUE_FILE
         self.entries: dict[str, IntegrationBranch] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             for data in json.loads(self._path.read_text("utf-8")).values():
@@ -86,13 +85,13 @@ class BranchQueue:
 
 
 MAX_CHECK_OUTPUT = 4000
-MAX_ATTEMPTS = 3
-_WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
-"""People work in these checkouts: large files belong in them."""
+MAX_MOVED_TARGETS = 3
+_CHECKOUT_LARGE_FILES = {"GIT_LFS_SKIP_SMUDGE": "0"}
+"""Large files must be checked out, because people work in these checkouts."""
 
 
 class IntegrationPlan(Struct, frozen=True, kw_only=True):
-    """`onto` is the branch that grows; `check` a shell command that must succeed, None for none."""
+    """`onto` is the target branch; `check` is a shell command that must succeed, or None."""
 
     git: Git
     state: Path
@@ -102,10 +101,10 @@ class IntegrationPlan(Struct, frozen=True, kw_only=True):
 
 
 def list_pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
-    """Return the branches of agents that are not in `onto`, oldest first, but for those that were merged or
-    parked as they are now, and those of runs that are still at work."""
+    """Return the branches of agents that are not in `onto`, oldest first, without those whose present commit was merged
+    or parked already and those of live runs."""
     listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
-                      f"--no-merged=refs/heads/{onto}", f"refs/heads/{BRANCH}*")  # fmt: skip
+                      f"--no-merged=refs/heads/{onto}", f"refs/heads/{BRANCH_PREFIX}*")  # fmt: skip
     pending = []
     for line in listed.splitlines():
         tip, name = line.split(" ", 1)
@@ -115,7 +114,7 @@ def list_pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = 
 
 
 def target_of(git: Git, onto: str | None) -> str:
-    """Return the branch to grow: the given one, or the one checked out here. Raise UsageError."""
+    """Return the target branch: the given one, or the one checked out here. Raise UsageError."""
     name = onto or git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
     if not name:
         raise UsageError("HEAD is detached: there is no branch to integrate into.", remedy="Name one with --onto.")
@@ -138,11 +137,11 @@ def check_target(git: Git, onto: str) -> Path | None:
 def integrate(
     plan: IntegrationPlan, branches: Sequence[str], tell: Callable[[IntegrationBranch], None]
 ) -> list[IntegrationBranch]:
-    """Take the branches one after another; `tell` gets each result at once. Raise StateError when
-    another process is integrating in this project."""
+    """Integrate the branches one after another; `tell` gets each result at once. Raise StateError if another process is
+    integrating in this project."""
     done: list[IntegrationBranch] = []
     with BranchQueue.open(plan.state) as queue:
-        # Left by a killed process or its git: this process holds the queue now, so nobody uses them.
+        # Remains of a killed process: this process has the lock, so they are unused.
         for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
             _remove(plan, folder)
         for branch in branches:
@@ -159,23 +158,23 @@ def _integrate_one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
     if tip is None:
         return entry.because("there is no such branch")
     try:
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(MAX_MOVED_TARGETS):
             result = _attempt(plan, entry)
             if result is not None:
                 return result
     except (GitError, OSError) as error:
         return entry.because(f"git failed: {error}")
-    return entry.because(f"'{plan.onto}' moved while it was being checked, {MAX_ATTEMPTS} times in a row")
+    return entry.because(f"'{plan.onto}' moved while it was being checked, {MAX_MOVED_TARGETS} times in a row")
 
 
 def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBranch | None:
-    """Return what became of the branch; None when the target moved meanwhile."""
+    """Return the result of the branch; None if the target has moved meanwhile."""
     base = plan.git.text("rev-parse", f"refs/heads/{plan.onto}")
     folder = Path(tempfile.mkdtemp(prefix="retinue-integrate-", dir=private_folder(plan.state / "integrate")))
     try:
         plan.git("worktree", "add", "--quiet", "--detach", "--force", str(folder), entry.tip)
         inside = plan.git.at(folder)
-        inside = inside.having(**identity(inside), **_WHOLE)
+        inside = inside.having(**identity(inside), **_CHECKOUT_LARGE_FILES)
         conflicts = _rebase(inside, base)
         if conflicts is not None:
             return entry.because("it conflicts with the target", files=tuple(conflicts))
@@ -191,7 +190,7 @@ def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBran
 
 
 def _rebase(git: Git, base: str) -> list[str] | None:
-    """Return None when it worked; otherwise the files in conflict, and everything is as before."""
+    """Rebase. Return None on success, otherwise the files in conflict; then nothing has changed."""
     options = ("-c", "rebase.autoStash=false", "-c", "rebase.updateRefs=false", "-c", "rerere.enabled=false")
     try:
         git(*options, "rebase", "--quiet", "--no-verify", "--no-autosquash", base)
@@ -205,8 +204,8 @@ def _rebase(git: Git, base: str) -> list[str] | None:
 
 
 def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
-    """Return why the check did not succeed, and the end of what it said; None when it did. Nothing that it
-    started outlives it."""
+    """Return why the check failed, and the end of its output; None on success. All programs that it started are
+    ended."""
     if plan.check is None:
         return None
     environment = clean(plan.git.environment)
@@ -242,8 +241,8 @@ def _end(process: Popen[bytes]) -> None:
 
 
 def _advance(plan: IntegrationPlan, base: str, rebased: str) -> bool:
-    """Move the target forwards; False when it is no longer where it was. A checkout of it moves
-    with it, or nothing does."""
+    """Move the target forwards; return False if it has moved meanwhile. A checkout of the target is updated with it, or
+    neither changes."""
     where = checkout_of(plan.git, plan.onto)
     if where is None:
         try:
@@ -253,7 +252,7 @@ def _advance(plan: IntegrationPlan, base: str, rebased: str) -> bool:
                 raise
             return False
         return True
-    there = plan.git.at(where).having(**_WHOLE)
+    there = plan.git.at(where).having(**_CHECKOUT_LARGE_FILES)
     if there.text("rev-parse", "HEAD") != base:
         return False
     if there("status", "--porcelain", "-z", "--untracked-files=no"):

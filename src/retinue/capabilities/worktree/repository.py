@@ -1,12 +1,12 @@
-"""The repository of a worktree: it can read the user's history and change nothing of the user's.
+"""The repository of a worktree: it reads the user's history and cannot change the user's repository.
 
-A worktree that git links to the main checkout shares its branches, stash, config and objects: `git stash`,
-`git branch -D` or `git gc` in one affects the other. So the copy gets a separate repository that borrows the user's
-objects (`objects/info/alternates`) and starts with the same branches and tags. Every change that an agent makes with
-git stays in it until the work is brought home.
+A normal git worktree shares branches, stash, config and objects with the main checkout: `git stash`, `git branch -D` or
+`git gc` in one affects the other. So the worktree gets a separate repository that borrows the user's objects
+(`objects/info/alternates`) and starts with the same branches and tags. All changes of an agent with git stay in it
+until its work is saved.
 
-Nothing that an agent can write to is trusted: before Retinue itself runs git here, outside of any sandbox, `distrust`
-restores everything that could make git run a program or write elsewhere.
+Files that an agent can write are not trusted. Before Retinue itself runs git here, outside of any sandbox, `distrust`
+restores every file that could make git run a program or write elsewhere.
 
 Commits are made by plumbing alone: `git add` and `git commit` run hooks, ask for signatures and enter repositories
 inside the folder with the settings of those. `discard` removes a worktree at whatever step its creation or an earlier
@@ -23,18 +23,29 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import WorktreeRecord, load
+from retinue.capabilities.worktree.record import WorktreeRecord, load
 from retinue.core.files import read_text
 from retinue.guard.git import BARE_CONFIG, Git, GitError, join_paths, make_repository, paths
 from retinue.guard.sandbox.environment import repository_of
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
 
-_COPIED = ("user.", "author.", "committer.", "remote.", "branch.", "filter.", "diff.", "merge.", "submodule.", "lfs.")
-_COPIED_CORE = ("autocrlf", "eol", "filemode", "ignorecase", "symlinks", "precomposeunicode", "longpaths")
+_COPIED_SECTIONS = (
+    "user.",
+    "author.",
+    "committer.",
+    "remote.",
+    "branch.",
+    "filter.",
+    "diff.",
+    "merge.",
+    "submodule.",
+    "lfs.",
+)
+_COPIED_CORE_KEYS = ("autocrlf", "eol", "filemode", "ignorecase", "symlinks", "precomposeunicode", "longpaths")
 _EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
-_NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
-"""A repository of ours never has these, which would lead git elsewhere or run programs."""
+_FORBIDDEN_FILES = ("commondir", "config.worktree", "gitdir", "hooks")
+"""Files that our repositories never have, and that would redirect git or run programs."""
 
 
 def create(record: WorktreeRecord, source: Git, head: str) -> Git:
@@ -55,28 +66,28 @@ def open_git(record: WorktreeRecord, environment: Mapping[str, str], *, consente
     """Return git in the worktree, with the worktree's own repository."""
     folder = record.path
     if folder.is_symlink() or not folder.is_dir():
-        # Its commits can be saved without the directory.
+        # Commits can be saved even if the directory is gone.
         folder = record.git
     return Git(folder, environment, git_dir=record.git, consented=consented)
 
 
 def source_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
-    """Return git in the checkout that the worktree was made from. A checkout that is a worktree of ours itself
-    is not trusted either."""
+    """Return git in the checkout that the worktree was made from. If that is a worktree of ours, it is not trusted
+    either."""
     above = above_of(record)
     return Git(Path(record.repository), environment) if above is None else distrust(above, environment)
 
 
 def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
-    """Return what this repository borrows objects from: repositories of ours, nearest first, then the objects of
-    the user's."""
+    """Return the folders from which this repository borrows objects: repositories of ours, nearest first, then the
+    user's objects."""
     above = above_of(record)
     if above is not None:
         return (above.git, *borrowed_from(above))
     top = os.path.realpath(record.repository)
     common = os.path.realpath(record.common)
     objects = Path(common, "objects")
-    # A file of the project could name another repository, which programs of the run must not see.
+    # A .git file in the project could name another repository, which the run must not see.
     if common.startswith(f"{top}{os.sep}") or common in repository_of(top):
         return (objects,)
     return ()
@@ -84,9 +95,8 @@ def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def guarded_git(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Git]:
-    """Yield git on the files and objects of a worktree, with a configuration that nobody but us can reach:
-    reading files into objects runs the filters it names, and a program of the agent's that is
-    still alive could change any other under our hands."""
+    """Yield git on the files and objects of a worktree, with a configuration outside of it. Adding files runs the
+    filters of the configuration, and a program of the agent that is still alive could change the worktree's own."""
     folder = record.path.with_name(f"{record.run}.aside")
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -108,8 +118,8 @@ def above_of(record: WorktreeRecord) -> WorktreeRecord | None:
 
 
 def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
-    """Return the repository without anything that its agent could have put there to be run or written to
-    by us. Raise GitError when it holds links: then nothing in it is where it seems to be."""
+    """Return the repository after removing everything that its agent could have added to make us run a program or write
+    elsewhere. Raise GitError if it contains symbolic links."""
     git = record.git
     if git.is_symlink() or not git.is_dir():
         raise GitError(("open", str(git)), "the repository of the worktree is gone")
@@ -117,7 +127,7 @@ def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
         for name in (*folders, *files):
             if (Path(folder) / name).is_symlink():
                 raise GitError(("open", str(git)), f"there is a symbolic link in it: {Path(folder) / name}")
-    for name in _NOT_OURS:
+    for name in _FORBIDDEN_FILES:
         path = git / name
         if path.is_dir():
             shutil.rmtree(path)
@@ -128,8 +138,7 @@ def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
 
 
 def unlock(record: WorktreeRecord) -> None:
-    """Remove what a git that was killed left locked in the repository. Only for one in which no
-    program of its run is at work."""
+    """Remove the locks of a killed git in the repository. Call it only if no program of its run is running."""
     if record.git.is_symlink():
         return
     for folder, _, files in os.walk(record.git):
@@ -139,7 +148,7 @@ def unlock(record: WorktreeRecord) -> None:
 
 
 def identity(git: Git) -> dict[str, str]:
-    """Return the variables that name Retinue as author where git knows no user, or would have to guess one."""
+    """Return variables that name Retinue as author, if git has no configured user."""
     if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):
         return {}
     names = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), FALLBACK_NAME)
@@ -154,9 +163,9 @@ def _copy_info(record: WorktreeRecord, target: Path, names: tuple[str, ...]) -> 
 
 
 def configuration(record: WorktreeRecord, source: Git) -> str:
-    """Return the configuration of the repository of a worktree: a part of the settings of `source`, the checkout
-    it is made from, and no program that nobody has consented to. Decided once, when it is made, so
-    that nothing which changes there later can start one when it is saved."""
+    """Return the configuration for the repository of a worktree: some settings of `source`, the checkout it is made
+    from, without programs that have no consent. It is computed once, at the creation, so that a later change of the
+    settings cannot start a program when the worktree is saved."""
     above = above_of(record)
     if above is not None:
         return above.config
@@ -166,7 +175,9 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
     for setting in settings:
         is_own = setting.scope in ("local", "worktree") and (source.consented or setting.starts is None)
         name = setting.name
-        is_needed = name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
+        is_needed = (
+            name.startswith(_COPIED_SECTIONS) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE_KEYS
+        )
         if is_own and is_needed:
             lines += _config_entry(name, setting.value)
             # A repository of version 0 has no extensions.
@@ -177,7 +188,7 @@ def configuration(record: WorktreeRecord, source: Git) -> str:
 
 
 def _config_of(record: WorktreeRecord) -> bytes:
-    # A record of an older version has none: then the barest settings that git can work with.
+    # A record of an older version has none: then the minimal configuration is used.
     return (record.config or BARE_CONFIG).encode("utf-8", "surrogateescape")
 
 
@@ -191,8 +202,8 @@ def _configure(record: WorktreeRecord) -> None:
 
 
 def _config_entry(key: str, value: str) -> list[str]:
-    section, _, rest = key.partition(".")
-    below, _, name = rest.rpartition(".")
+    section, _, remainder = key.partition(".")
+    below, _, name = remainder.rpartition(".")
     head = f'[{section} "{_escape(below)}"]' if below else f"[{section}]"
     return [head, f'\t{name} = "{_escape(value)}"']
 
@@ -205,8 +216,8 @@ MAX_SUBJECT_LENGTH = 200
 
 
 def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
-    """Return the tree of the folder as it is: tracked files, and others that are neither ignored nor
-    `left_out`. `index` is a copy of its index, and is brought up to date."""
+    """Return a tree of the present files: tracked ones, and others that are neither ignored nor `left_out`. `index` is
+    a copy of the worktree's index and is updated."""
     git = git.having(GIT_INDEX_FILE=str(index))
     tracked = paths(git("ls-files", "-z", "--cached"))
     untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
@@ -243,15 +254,14 @@ def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
 
 @contextlib.contextmanager
 def copied_index(source: Path, target: Path) -> Iterator[Path]:
-    """Yield a copy of an index to work with, which is removed at the end; without a source git starts with an empty
-    one."""
+    """Yield a temporary copy of an index; without a source git starts with an empty one."""
     target.unlink(missing_ok=True)
     if source.is_file() and not source.is_symlink():
         with source.open("rb") as theirs, target.open("wb") as ours:
             shutil.copyfileobj(theirs, ours)
             written = os.fstat(theirs.fileno())
-        # Git compares the time of the index with those of files: what was changed in the same instant, it reads again.
-        # A copy with a newer time would let such a change pass for none.
+        # Git reads files again that are not older than the index. With a newer time on the copy it would miss a file
+        # that was changed at the same moment.
         os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
     try:
         yield target
@@ -261,20 +271,20 @@ def copied_index(source: Path, target: Path) -> Iterator[Path]:
 
 
 def commit_subject(description: str) -> str:
-    """Return the message of a commit that saves what an agent left."""
+    """Return the message of a commit with the uncommitted changes of an agent."""
     words = " ".join(description.split())[:MAX_SUBJECT_LENGTH]
     return f"retinue: {words or 'changes of an agent'}"
 
 
-LOCKED = "retinue run "
-"""The first words in the reason of our locks. Any other lock is a person's."""
-BESIDE = (".aside", ".index", ".index.lock", ".json.new")
-"""Files that a killed process may leave beside a worktree, and nobody needs."""
+LOCK_REASON = "retinue run "
+"""The beginning of the reason in our locks. Other locks are of people."""
+TEMPORARY_SUFFIXES = (".aside", ".index", ".index.lock", ".json.new")
+"""Suffixes of temporary files that a killed process may leave beside a worktree."""
 
 
 def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
-    """Remove a worktree with everything in it. Only for one that holds nothing, or nothing that
-    is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
+    """Remove a worktree and all its files. Call it only if all its work is saved elsewhere. It does not fail: a
+    worktree that cannot be removed stays listed."""
     try:
         main: Git | None = source_git(record, environment)
     except GitError:
@@ -283,34 +293,34 @@ def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
     if main is not None:
         with contextlib.suppress(GitError):
             main("worktree", "remove", "--force", "--force", record.folder)
-    # Git does not remove the half-written entry of a git that was killed.
+    # Git does not remove the incomplete entry of a killed git.
     for entry in entries_of(record):
         remove_folder(entry)
     remove_folder(record.git)
-    for beside in BESIDE:
+    for beside in TEMPORARY_SUFFIXES:
         remove_folder(record.path.with_name(f"{record.run}{beside}"))
     if not record.path.exists() and not record.git.exists():
         record.file.unlink(missing_ok=True)
 
 
 def locked_by_user(record: WorktreeRecord) -> bool:
-    """Return whether a person has put a lock of their own on it."""
+    """Return whether a person has locked it."""
     for entry in entries_of(record):
         try:
-            return not read_text(entry / "locked", errors="replace").startswith(LOCKED)
+            return not read_text(entry / "locked", errors="replace").startswith(LOCK_REASON)
         except OSError:
             continue
     return False
 
 
 def entries_of(record: WorktreeRecord) -> list[Path]:
-    """Return where git has the worktree registered."""
+    """Return the folders in which git has registered the worktree."""
     return find_entries(Path(record.common), record.path)
 
 
 def find_entries(common: Path, folder: Path) -> list[Path]:
-    """Return the entries that the repository at `common` has for a worktree at `folder`. Git chooses
-    another name than the folder's when that is taken."""
+    """Return the entries of the repository at `common` for a worktree at `folder`. Git adds a number to the folder's
+    name if that is taken."""
     return [path for path in (common / "worktrees").glob(f"{folder.name}*") if _is_of(path, folder)]
 
 
@@ -324,7 +334,7 @@ def _is_of(entry: Path, folder: Path) -> bool:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder as far as possible, read-only folders inside included; links are removed, not followed."""
+    """Remove a folder as far as possible, including read-only ones inside. Links are not followed."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return

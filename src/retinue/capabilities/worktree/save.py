@@ -1,14 +1,13 @@
-"""The end of a worktree: all work of an agent is brought home, and only then is the worktree removed.
+"""The end of a worktree: all work of an agent is saved, and only then the worktree is removed.
 
-Uncommitted changes become a commit. All commits made in the worktree go into the user's repository: its head as branch
-`retinue-agent-<run>`, other branches of the agent beside it, and abandoned commits under `refs/retinue/<run>/`, where
-no garbage collection removes them. In doubt the directory stays, and a note says where it is. Every step can be
-repeated, so the next process can finish the work of a killed one. `sweep` ends the worktrees of runs whose process is
-dead.
+Uncommitted changes are committed. All commits of the worktree are fetched into the user's repository: its head as
+branch `retinue-agent-<run>`, other branches of the agent beside it, and abandoned commits under `refs/retinue/<run>/`,
+where garbage collection keeps them. If anything is uncertain, the directory stays, and a note says where it is. Every
+step can be repeated, so that another process can finish the work of a killed one. `sweep` ends the worktrees of runs
+whose process is dead.
 
-Ignored files that a worktree needs are copied into it if `.worktreeinclude` names them. Its syntax is that of
-.gitignore, because git itself matches it. Only files that git ignores are copied: the others are in the commit, or are
-part of the uncommitted changes.
+Ignored files that a worktree needs are copied into it if `.worktreeinclude` names them. Git matches that file, so its
+syntax is that of .gitignore. Only ignored files are copied: the others are in the commit or in the uncommitted changes.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import (
+from retinue.capabilities.worktree.record import (
     WorktreeRecord,
-    bring_home,
     hold_lock,
     load,
     load_records,
+    save_commits,
     store,
     worktrees_folder,
 )
 from retinue.capabilities.worktree.repository import (
-    BESIDE,
+    TEMPORARY_SUFFIXES,
     commit_subject,
     commit_tree,
     copied_index,
@@ -49,9 +48,8 @@ from retinue.guard.git import Git, GitError, literal_pattern, paths
 
 
 def include(source: Git, target: Path, name: str) -> tuple[dict[str, list[int]], list[str]]:
-    """Copy the ignored files of `source` that its file `name` lists. Links that lead out of the
-    checkout are left out: through them the agent would reach what it must not. Return size and time of each copy, and
-    notes on those that could not be made."""
+    """Copy the ignored files of `source` that its file `name` lists. Links that lead out of the checkout are skipped,
+    because the agent must not reach their targets. Return size and time of each copy, and notes on failed ones."""
     patterns = source.folder / name
     copies: dict[str, list[int]] = {}
     notes: list[str] = []
@@ -75,8 +73,8 @@ def include(source: Git, target: Path, name: str) -> tuple[dict[str, list[int]],
 
 
 def keep_out(files: Iterable[str], exclude: Path) -> None:
-    """Make git ignore the copies whatever the worktree's own .gitignore says: the user's may not
-    be committed yet, and a secret must not get into a branch because of that."""
+    """Make git ignore the copies, even if the .gitignore that covers them is not committed yet: a secret must not get
+    into a branch."""
     lines = [f"/{literal_pattern(name)}\n" for name in files]
     if lines:
         with exclude.open("a", encoding="utf-8", errors="surrogateescape") as file:
@@ -89,7 +87,7 @@ def stamp(path: Path) -> list[int]:
 
 
 def changed_copies(files: Mapping[str, list[int]], folder: Path) -> list[str]:
-    """Return which of the copies have changed."""
+    """Return the copies that have changed."""
     changed = []
     for name, before in files.items():
         now: list[int] | None = None
@@ -113,27 +111,32 @@ def _copy(root: Path, target: Path, name: str) -> bool:
 
 MAX_NAMED_FILES = 10
 _LINK_MODE = "160000 "
-"""Git's mode of a link to a commit of another repository: a submodule."""
-_UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
+"""Git's mode of a submodule."""
+_UNFINISHED_OPERATIONS = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "pick",
+}
 
 
 class SavedWork(Struct, frozen=True):
-    """The end of a worktree. `branch` has the work, if there was any. `kept` is the directory that stayed, for a
-    reason among the `notes`; None when it was removed."""
+    """The result of saving a worktree. `branch` has the work, if there was any. `remaining_folder` is the directory if
+    it was not removed, for a reason in `notes`."""
 
     branch: str | None = None
-    kept: Path | None = None
+    remaining_folder: Path | None = None
     notes: tuple[str, ...] = ()
     changed: bool = False
-    """Whether this made or moved the branch."""
+    """Whether the branch was created or moved."""
 
 
 def finish(
     state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
 ) -> SavedWork | None:
-    """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after saving. Return None when
-    `run` has no worktree; with `leftover` also when a process has it, or takes it up just now. What another process
-    has taken up is never touched."""
+    """Save and remove the worktree of `run`. `keep` is a reason to keep the directory after saving. Return None if
+    `run` has no worktree; with `leftover` also if a process owns it or is locking it. A worktree of another live
+    process is never changed."""
     with hold_lock(state, run, wait=not leftover) as mine:
         if not mine:
             return None
@@ -150,34 +153,34 @@ def finish(
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
-            return _keep(record, f"what it holds could not be saved ({error})")
+            return _keep(record, f"its work could not be saved ({error})")
 
 
 def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], keep: str) -> SavedWork:
     if locked_by_user(record):
-        return _keep(record, "it is locked by you (git worktree unlock lets it go)")
+        return _keep(record, "it is locked by you (git worktree unlock releases it)")
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
-        return SavedWork(record.branch, None, ("its worktree was deleted while nobody looked",))
+        return SavedWork(record.branch, None, ("its worktree was deleted by another program",))
     notes: list[str] = []
     git = distrust(record, environment)
     unlock(record)
-    # Asked before saving: what comes home from that worktree later must also be brought home.
-    around = _find_dependent(state, record)
+    # Checked before saving: work that is saved into this worktree later must be saved from it as well.
+    dependent = _find_dependent(state, record)
     there = record.path.is_dir() and not record.path.is_symlink()
     head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
     if there:
-        for name, what in _UNFINISHED.items():
+        for name, what in _UNFINISHED_OPERATIONS.items():
             if (record.git / name).exists():
                 notes.append(f"a {what} was not finished: its files are committed as they were")
         head = _commit_leftovers(record, git, head, tree)
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
     main = source_git(record, environment)
-    record, moved, saved = bring_home(record, git, main, head)
+    record, moved, saved = save_commits(record, git, main, head)
     notes += saved
     record = store(record)
-    why = keep or around or _find_dependent(state, record) or _inside(record, git, there)
+    why = keep or dependent or _find_dependent(state, record) or _obstacle_inside(record, git, there)
     if why:
         return _keep(record, why, notes, moved=moved, occupied=bool(keep))
     if there:
@@ -193,9 +196,9 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
 def _keep(
     record: WorktreeRecord, why: str, notes: Sequence[str] = (), *, moved: bool = False, occupied: bool = False
 ) -> SavedWork:
-    """Keep the directory. `occupied`: runs of this process still work in it, so it stays theirs."""
+    """Keep the directory. `occupied`: runs of this process still work in it, so the owner stays."""
     owner = record.owner if occupied else None
-    # If the disk is full, the worktree stays listed as it was.
+    # If the disk is full, the record stays unchanged.
     with contextlib.suppress(OSError):
         store(replace(record, phase="kept", reason=why, owner=owner))
     notes = (*notes, f"its worktree stays at {record.path}: {why}")
@@ -203,8 +206,8 @@ def _keep(
 
 
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
-    """Commit what is not committed, as `git commit` would but for hooks and signatures. Return the
-    commit it stands at then; `committed` is the tree of `head`."""
+    """Commit all changes like `git commit`, but without hooks and signatures. Return the new head; `committed` is the
+    tree of `head`."""
     own = record.git / "index"
     with copied_index(own, record.path.with_name(f"{record.run}.index")) as index:
         with guarded_git(record, git.environment) as filing:
@@ -218,7 +221,7 @@ def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: st
 
 
 def _note_unsaved(record: WorktreeRecord, git: Git) -> list[str]:
-    """Return notes that name what is removed with the directory because git ignores it."""
+    """Return notes on ignored files, which are removed with the directory."""
     notes = []
     lost = changed_copies(record.included, record.path)
     if lost:
@@ -234,7 +237,7 @@ def _note_unsaved(record: WorktreeRecord, git: Git) -> list[str]:
 
 
 def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
-    """Return whether a folder that git ignores as a whole holds nothing but files that we copied in."""
+    """Return whether a folder that git ignores contains only files that we copied."""
     if not folder.endswith("/"):
         return False
     for inside, _, files in os.walk(record.path / folder):
@@ -245,17 +248,17 @@ def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
 
 
 def _find_dependent(state: Path, record: WorktreeRecord) -> str:
-    """Return that another worktree needs the repository of this one; empty if none does."""
+    """Return a reason to keep the repository if another worktree was made from it; otherwise an empty text."""
     for other in load_records(state):
         if _within(other, record):
             return f"the worktree of run {other.run} was made from it"
     return ""
 
 
-def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
-    """Return why the directory cannot be removed although its own commits are saved."""
+def _obstacle_inside(record: WorktreeRecord, git: Git, there: bool) -> str:
+    """Return why the directory cannot be removed although its commits are saved; empty if it can."""
     if (record.git / "modules").is_dir():
-        return "a submodule was filled in it, and may hold commits of its own"
+        return "a submodule was filled in it, and may contain commits"
     if not there:
         return ""
     links, others = [], []
@@ -271,12 +274,12 @@ def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
     filled = [name for name in links if any(files for _, _, files in os.walk(record.path / name))]
     if not filled:
         return ""
-    return f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}"
+    return f"files were written where a submodule belongs, which cannot be committed: {', '.join(filled)}"
 
 
 def _repositories(root: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Yield other repositories in these folders below `root`, also in those that git ignores, or in the place of the
-    pointer to its own."""
+    """Yield other repositories in these folders below `root`, including ignored ones and one that replaced its own
+    .git file."""
     if (root / ".git").is_dir():
         yield root
     for name in names:
@@ -285,7 +288,7 @@ def _repositories(root: Path, names: Iterable[str]) -> Iterator[Path]:
                 yield Path(folder)
 
 
-_LITTER = (*BESIDE, ".lock")
+_LEFTOVER_SUFFIXES = (*TEMPORARY_SUFFIXES, ".lock")
 
 
 def list_worktrees(state: Path) -> list[WorktreeRecord]:
@@ -296,8 +299,8 @@ def list_worktrees(state: Path) -> list[WorktreeRecord]:
 
 
 def list_strangers(state: Path) -> list[Path]:
-    """Return the files among the worktrees that no readable record names: shown, never touched."""
-    return [path for _, ending, path in _unrecorded(state) if ending not in _LITTER]
+    """Return the files among the worktrees that belong to no readable record. They are shown and never changed."""
+    return [path for _, ending, path in _unrecorded(state) if ending not in _LEFTOVER_SUFFIXES]
 
 
 def sweep(
@@ -306,9 +309,9 @@ def sweep(
     live: Callable[[], Collection[str]],
     tell: Callable[[WorktreeRecord, SavedWork | None], None],
 ) -> None:
-    """Finish every worktree that no process has. `tell` gets each result at once, so that an interrupted sweep has
-    reported its work; None means that another process was quicker. `live` is asked again before each, because runs may
-    be resumed meanwhile."""
+    """Finish every worktree without a live process. `tell` gets each result at once, so that an interrupted sweep has
+    reported its work; None means that another process was faster. `live` is called again for each, because runs may be
+    resumed meanwhile."""
     for record in list_worktrees(state):
         if not record.busy() and record.run not in live():
             tell(record, finish(state, record.run, environment, leftover=True))
@@ -316,28 +319,28 @@ def sweep(
 
 
 def _tidy(state: Path) -> None:
-    """Remove what processes that died before they had written anything down left beside nothing."""
+    """Remove files of processes that died before they had written a record."""
     unrecorded = list(_unrecorded(state))
-    with_work = {run for run, ending, _ in unrecorded if ending not in _LITTER}
+    with_work = {run for run, ending, _ in unrecorded if ending not in _LEFTOVER_SUFFIXES}
     for run in {run for run, _, _ in unrecorded} - with_work:
-        # Leaving the lock also removes its file.
+        # Releasing the lock also removes its file.
         with hold_lock(state, run, wait=False) as mine:
             if not mine or (worktrees_folder(state) / f"{run}.json").exists():
                 continue
-            for ending in BESIDE:
+            for ending in TEMPORARY_SUFFIXES:
                 remove_folder(worktrees_folder(state) / f"{run}{ending}")
 
 
 def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield what belongs to no record: the run it is named after, the rest of its name, its path."""
+    """Yield the files without a record: the run in the name, the suffix, and the path."""
     try:
         entries = sorted(worktrees_folder(state).iterdir())
     except OSError:
         return
     recorded = {record.run for record in load_records(state)}
     for path in entries:
-        run, _, rest = path.name.partition(".")
-        ending = f".{rest}" if rest else ""
+        run, _, suffix = path.name.partition(".")
+        ending = f".{suffix}" if suffix else ""
         if run not in recorded:
             yield run, ending, path
 

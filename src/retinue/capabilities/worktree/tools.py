@@ -1,18 +1,15 @@
-"""The tools of a run in a worktree: kept inside it, and the notice in its prompt that says so.
+"""The tools of a run in a worktree, which are confined to it, and the notice about it in the prompt.
 
-An inherited prompt or task names paths of the main checkout, and models follow them (field reports
-agree on that). The notice, last in the system prompt, says which paths are right; the tools refuse
-the others.
+An inherited prompt or task contains paths of the main checkout, and models follow them. The notice at the end of the
+system prompt names the right paths; the tools refuse the others.
 
-Where no sandbox can hold the shell, and the user wants one anyway, every command is parsed as the
-permissions parse it, and refused when it leaves the worktree: by its folder, by a file it writes, by
-git's own ways to another repository, or because nobody can tell. This stops mistakes of agents, not a
-program that the command starts: only a sandbox does, and without one the default is no shell.
+If there is no sandbox and the user wants a shell anyway, every command is parsed like for permissions. It is refused if
+it leaves the worktree by its folder, by a file it writes or by an option of git, or if that is unknown. This prevents
+mistakes of agents. It does not confine the programs that a command starts: only a sandbox does, so the default without
+one is no shell.
 
-Tools of MCP servers, plugins and programs mostly work in the main checkout, where they were started.
-So a run in a worktree must tell them plainly where to work: a path that leads into the main checkout,
-or that they would resolve there, is refused. Tools that only read are not checked.
-"""
+Tools of MCP servers, plugins and programs usually work in the main checkout, where they were started. So a path
+argument that is in the main checkout, or relative, is refused. Tools that only read are not checked."""
 
 from __future__ import annotations
 
@@ -39,41 +36,41 @@ if TYPE_CHECKING:
     from retinue.runs.guard import Isolation
 
 
-_IDENTITY = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")
+_KEPT_GIT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_SSL_", "GIT_SSH")
 
 
 def without_git(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the variables by which a caller's git (a hook, an alias) would lead every git
-    of the agent back to the main checkout."""
+    """Return the environment without the variables of a calling git (from a hook or an alias) that would redirect the
+    agent's git to the main checkout."""
     clean = {}
     for name, value in environment.items():
-        if not name.startswith("GIT_") or name.startswith(_IDENTITY):
+        if not name.startswith("GIT_") or name.startswith(_KEPT_GIT_VARIABLES):
             clean[name] = value
     return clean
 
 
-_COMMITTED = "the last commit. Uncommitted changes of the main checkout are not in it."
-_AS_IT_WAS = "the main checkout as it was when you started, uncommitted changes included."
+_STARTED_AT_COMMIT = "the last commit. Uncommitted changes of the main checkout are not in it."
+_STARTED_WITH_CHANGES = "the main checkout as it was when you started, uncommitted changes included."
 
 
 def worktree_notice(top: Path, main: Path, *, from_dirty: bool = False) -> str:
-    """Return the notice. `top` is the copy that the run works in, `main` the checkout it was made from;
-    `from_dirty` says whether the copy began with the uncommitted changes of `main`."""
-    holds = _AS_IT_WAS if from_dirty else _COMMITTED
+    """Return the notice. `top` is the worktree, `main` the checkout it was made from. `from_dirty`: the worktree
+    started with the uncommitted changes of `main`."""
+    holds = _STARTED_WITH_CHANGES if from_dirty else _STARTED_AT_COMMIT
     text = shipped("worktree").replace("{{holds}}", holds)
     for name, path in (("top", top), ("main", main)):
-        # The name of a folder may hold line breaks, which would end the sentence.
+        # The name of a folder may contain line breaks, which would end the sentence.
         text = text.replace(f"{{{{{name}}}}}", " ".join(str(path).splitlines()))
     return text
 
 
-_AUTHOR = ("GIT_AUTHOR_", "GIT_COMMITTER_")
-_ELSEWHERE = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--exec-path")
-_FREE = ("/tmp", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")  # noqa: S108 - names, not files
+_AUTHOR_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_")
+_REDIRECTING_OPTIONS = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--exec-path")
+_HARMLESS_PATHS = ("/tmp", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")  # noqa: S108 - names, not files
 
 
 class CheckedTool:
-    """A tool that runs only if `find_objections` finds nothing; `advice` tells the model how to do better."""
+    """A tool that runs only if `find_objections` finds nothing; `advice` tells the model how to correct the call."""
 
     def __init__(
         self, tool: Tool, find_objections: Callable[[Mapping[str, Any], ToolContext], Iterator[str]], advice: str
@@ -100,44 +97,44 @@ def check_shell(tool: Tool, isolation: Isolation) -> CheckedTool:
 
 
 def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
-    """Yield why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
+    """Yield the reasons why a command may not run; none if it visibly stays in the worktree."""
     folders = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
     call = JudgedCall(ToolUse("bash", arguments), folders)
     text = " ".join(map(str, arguments.values()))
     if str(isolation.main) in text:
         yield f"it names the main checkout {isolation.main}, of which {isolation.top} is your copy"
     for doubt in call.script.doubts:
-        yield f"it cannot be understood beforehand ({doubt})"
+        yield f"it cannot be analysed ({doubt})"
     for base in call.bases:
         if not folders.inside(base):
-            yield "it changes into a folder outside of the worktree, or into one that is not written out"
+            yield "it changes into a folder outside of the worktree, or into one that is computed"
     for path, writes in call.touched:
         # A file outside of every checkout does no harm to one.
-        free = any(_inside(path, folder) for folder in _FREE) and ".." not in Path(path).parts
-        if writes and not free and not _stays_inside(path, call):
+        harmless = any(_inside(path, folder) for folder in _HARMLESS_PATHS) and ".." not in Path(path).parts
+        if writes and not harmless and not _stays_inside(path, call):
             yield f"it may write to {shown(path)}, which is not in the worktree"
     for step in call.script.all_steps():
-        yield from _git(step, call)
+        yield from _git_objections(step, call)
         if starts_others(step):
-            yield f"nobody can see what {step.name} will start"
+            yield f"it is unknown what {step.name} will start"
         elif step.opaque and edited_paths(step) is None and not _names_author(step):
-            yield f"nobody can see what it will do ({step.opaque})"
+            yield f"it is unknown what it will do ({step.opaque})"
 
 
 def _names_author(step: Step) -> bool:
-    """Return whether the only unusual thing about a call of git is that it names the author."""
+    """Return whether a call of git sets only variables for the author."""
     names = [name for name, _ in step.assigned]
-    return step.name == "git" and bool(names) and all(name.startswith(_AUTHOR) for name in names)
+    return step.name == "git" and bool(names) and all(name.startswith(_AUTHOR_VARIABLES) for name in names)
 
 
 def _stays_inside(path: str, call: JudgedCall) -> bool:
-    # A command may change its folder on the way: the path must stay inside from all of them.
+    # A command may change its folder, so the path must be inside from each of its folders.
     return all(call.folders.inside(path, base) for base in call.bases)
 
 
-def _git(step: Step, call: JudgedCall) -> Iterator[str]:
+def _git_objections(step: Step, call: JudgedCall) -> Iterator[str]:
     for name, value in step.assigned:
-        if name.startswith("GIT_") and not name.startswith(_AUTHOR):
+        if name.startswith("GIT_") and not name.startswith(_AUTHOR_VARIABLES):
             yield f"it sets {name}={value}, which leads git elsewhere"
     words = step.words[1:]
     if step.name in ("export", "declare", "env", "typeset") and any(word.startswith("GIT_") for word in words):
@@ -147,41 +144,41 @@ def _git(step: Step, call: JudgedCall) -> Iterator[str]:
     for number, word in enumerate(words):
         option, _, value = word.partition("=")
         # `-C FOLDER` as well as `--git-dir=FOLDER`.
-        if option in _ELSEWHERE and not _stays_inside(value or next(iter(words[number + 1 :]), ""), call):
+        if option in _REDIRECTING_OPTIONS and not _stays_inside(value or next(iter(words[number + 1 :]), ""), call):
             yield f"`git {option}` leads out of the worktree"
     if "core.worktree" in " ".join(words):
         yield "it moves git's work tree"
 
 
-_HARMLESS = frozenset({"read", "ask", "spawn"})
-_PATH_NAME = re.compile(r"(?i)(?:^|_)(?:path|paths|file|files|filename|filepath|dir|directory|folder|cwd|root)s?$")
+_HARMLESS_EFFECTS = frozenset({"read", "ask", "spawn"})
+_PATH_ARGUMENT = re.compile(r"(?i)(?:^|_)(?:path|paths|file|files|filename|filepath|dir|directory|folder|cwd|root)s?$")
 MAX_ARGUMENT_DEPTH = 6
 
 
 def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[Tool, ...]:
-    """Return the tools, with those that are not Retinue's behind a check of the paths they get."""
+    """Return the tools; those that are not Retinue's check their path arguments."""
     advice = f"You work in {isolation.top}: give absolute paths in there."
     check = partial(objections, isolation)
     checked: list[Tool] = []
     for tool in tools:
-        foreign = tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS and not tool.spec.ends_run
+        foreign = tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS_EFFECTS and not tool.spec.ends_run
         checked.append(CheckedTool(tool, check, advice) if foreign else tool)
     return tuple(checked)
 
 
 def objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
-    """Yield why the call would reach, or could reach, the main checkout."""
+    """Yield the reasons why the call could reach the main checkout."""
     top, main = os.path.realpath(isolation.top), os.path.realpath(isolation.main)
-    for name, text in _texts("", arguments, 0):
+    for name, text in _text_arguments("", arguments, 0):
         if str(isolation.main) in text or main in text:
-            # The path of the worktree itself may contain that of the main checkout as text.
+            # The path of the worktree may contain that of the main checkout as a part.
             where = os.path.realpath(text) if text.startswith("/") else text
             if not _inside(where, top):
                 yield f"{name or 'an argument'} names the main checkout {isolation.main}"
-        elif _PATH_NAME.search(name):
+        elif _PATH_ARGUMENT.search(name):
             path = text.removeprefix("file://")
             if not path.startswith("/"):
-                yield f"{name} is a relative path, which the tool would take from the main checkout"
+                yield f"{name} is a relative path, which the tool would resolve in the main checkout"
             elif _inside(os.path.realpath(path), main) and not _inside(os.path.realpath(path), top):
                 yield f"{name} leads into the main checkout {isolation.main}"
 
@@ -190,14 +187,14 @@ def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _texts(name: str, value: object, depth: int) -> Iterator[tuple[str, str]]:
+def _text_arguments(name: str, value: object, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield name, value
     elif depth > MAX_ARGUMENT_DEPTH:
         return
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _texts(str(key), inner, depth + 1)
+            yield from _text_arguments(str(key), inner, depth + 1)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(name, inner, depth + 1)
+            yield from _text_arguments(name, inner, depth + 1)

@@ -1,8 +1,7 @@
-"""A copy of a repository for one run: made strictly, or not at all.
+"""The creation of a worktree: a copy of a repository for one run. If a step fails, nothing of it remains.
 
-It is in the project's state folder, readable by its user alone, is known to git as a locked
-worktree of the main checkout (`git worktree list` names run and process, and the commit it began
-at cannot be pruned), and has a repository of its own (`repository.py`).
+It is in the project's state folder, readable by its user alone. Git lists it as a locked worktree of the main checkout
+(with run and process, and the commit it began at cannot be pruned), and it has a separate repository (`repository.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.home import WorktreeRecord, hold_lock, load, store, worktrees_folder
+from retinue.capabilities.worktree.record import WorktreeRecord, hold_lock, load, store, worktrees_folder
 from retinue.capabilities.worktree.repository import (
-    LOCKED,
+    LOCK_REASON,
     above_of,
     commit_tree,
     configuration,
@@ -44,8 +43,8 @@ FRESH_SECONDS = 24 * 3600.0
 
 
 def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list[str]) -> str:
-    """Return `head`, or for `fresh` the remote's default branch as it was seen within the last day. A
-    remote that does not answer in time leaves what was last seen of it; without one it is `head`."""
+    """Return `head`, or for `fresh` the default branch of the remote, fetched within the last day. If the remote does
+    not answer in time, its last known state is used; without a remote, `head`."""
     if base_ref == "head":
         return head
     remote = (git.ask("remote") or "").split("\n")[0]
@@ -53,15 +52,13 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
         return head
     fetched = git.folder / git.text("rev-parse", "--git-path", "FETCH_HEAD")
     if not fetched.exists() or time.time() - fetched.stat().st_mtime > FRESH_SECONDS:
-        # The first `remote.<name>.uploadpack` counts: a setting cannot override one of the repository's.
+        # Git uses the first `remote.<name>.uploadpack`, so a setting cannot override the repository's.
         other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
         reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
         try:
             reaching("fetch", "--quiet", "--no-tags", *other_end, remote, seconds=FETCH_SECONDS)
         except GitError as error:
-            notes.append(
-                f"{remote} could not be fetched, the worktree begins at what was last seen of it ({error.why})"
-            )
+            notes.append(f"{remote} could not be fetched, the worktree begins at its last known state ({error.why})")
     for name in ("HEAD", "main", "master"):
         commit = git.ask("rev-parse", "--verify", "--quiet", f"refs/remotes/{remote}/{name}^{{commit}}")
         if commit is not None:
@@ -70,12 +67,12 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
 
 
 CHECKOUT_SECONDS = 900.0
-_WITHOUT = "Run it without isolation, or"
+_OTHER_REMEDIES = "Run it without isolation, or"
 
 
 class WorktreeRequest(Struct, frozen=True, kw_only=True):
-    """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
-    `cwd` is in. `branch` is where an earlier attempt of the run was saved."""
+    """A worktree to create. `start` is the commit to begin at; None means `base_ref` of the checkout of `cwd`. `branch`
+    has the saved work of an earlier attempt of the run."""
 
     run: str
     cwd: Path
@@ -89,7 +86,7 @@ class WorktreeRequest(Struct, frozen=True, kw_only=True):
     start: str | None = None
     branch: str | None = None
     consented: bool = False
-    """Someone has consented to the programs that the repository's settings name."""
+    """A person has consented to the programs in the repository's configuration."""
 
 
 class Worktree(Struct, frozen=True):
@@ -108,7 +105,7 @@ class Checkout(Struct, frozen=True):
 
 
 def make(request: WorktreeRequest) -> Worktree:
-    """Make a new worktree. Raise LaunchError with the reason; then nothing is left of it."""
+    """Create a worktree. Raise LaunchError; then nothing of it remains."""
     source = source_of(request.cwd, request.environment, consented=request.consented)
     if not _is_ours(source):
         _check_programs(source)
@@ -132,12 +129,12 @@ def make(request: WorktreeRequest) -> Worktree:
         )
         store(record)
         try:
-            return _fill(record, source, request)
+            return _create_checkout(record, source, request)
         except (GitError, OSError) as error:
             discard(record, request.environment)
             raise LaunchError(
                 f"The worktree could not be made: {error}",
-                remedy="isolation is strict: the run was not started, and nothing has changed.",
+                remedy="The run was not started, and nothing has changed.",
             ) from error
         except BaseException:
             discard(record, request.environment)
@@ -145,7 +142,7 @@ def make(request: WorktreeRequest) -> Worktree:
 
 
 def reopen(state: Path, run: str) -> Worktree | None:
-    """Return the worktree of an earlier attempt of `run`, if it is still whole; this process has it then."""
+    """Return the worktree of an earlier attempt of `run`, if it is complete; this process owns it then."""
     with hold_lock(state, run):
         record = load(worktrees_folder(state) / f"{run}.json")
         if record is None or record.phase in ("making", "removing"):
@@ -161,14 +158,14 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
     git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
-        # One question is enough unless something is wrong.
+        # One call of git is enough unless something is wrong.
         answer = git.ask("rev-parse", *asked, "HEAD^{commit}")
         lines = (answer or git.text("rev-parse", *asked)).split("\n")
     except GitError as error:
         if "not a git repository" in error.why:
             raise LaunchError(
                 f"A worktree was asked for, but {cwd} is in no git repository.",
-                remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
+                remedy=f"{_OTHER_REMEDIES} make it one: git init && git add -A && git commit",
             ) from error
         raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
     expected = 3 if answer is None else 4
@@ -181,21 +178,21 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
     if answer is None:
         raise LaunchError(
             f"A worktree was asked for, but the repository {top} has no commits.",
-            remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
+            remedy=f"{_OTHER_REMEDIES} commit something first: git commit --allow-empty -m start",
         )
     below = "" if cwd == top else os.path.relpath(cwd, top)
     return Checkout(git.at(top), top, common, lines[3], below)
 
 
 def _check_programs(source: Checkout) -> None:
-    """Refuse a repository whose files go through programs of its own choice: without them they
-    would be wrong, and with them those programs would run unasked."""
+    """Refuse a repository whose configuration filters files through programs without consent. Without the programs the
+    files would be wrong; with them the programs would run without being asked for."""
     what = source.git.needing_consent()
     if what:
         raise LaunchError(
-            f"A worktree was asked for, but files of {source.top} go through programs that its own settings "
-            f"name, and nobody has consented to them: {'; '.join(what[:3])}",
-            remedy=f"Look at them, and consent with: retinue trust add {source.common / 'config'}",
+            f"A worktree was asked for, but files of {source.top} are filtered by programs in its own "
+            f"configuration, which have no consent: {'; '.join(what[:3])}",
+            remedy=f"Inspect them, and consent with: retinue trust add {source.common / 'config'}",
         )
 
 
@@ -203,14 +200,14 @@ def _folder(request: WorktreeRequest, source: Checkout) -> Path:
     for folder in (request.state, worktrees_folder(request.state)):
         if folder.is_symlink():
             raise LaunchError(
-                f"{folder} is a symbolic link: a worktree is only made in a folder of Retinue's own.",
+                f"{folder} is a symbolic link: a worktree is only created in a real folder.",
                 remedy="Replace the link by a folder, or set RETINUE_HOME to another place.",
             )
     folder = Path(os.path.realpath(private_folder(worktrees_folder(request.state)))) / request.run
     if source.top in folder.parents and not _is_ours(source):
         raise LaunchError(
             f"The state folder {request.state} is inside the repository {source.top}: a worktree there would be "
-            "part of the checkout that it is to be kept from.",
+            "a part of that checkout.",
             remedy="Set RETINUE_HOME to a folder outside of the repository.",
         )
     return folder
@@ -220,19 +217,19 @@ def _is_ours(source: Checkout) -> bool:
     return load(source.common.with_suffix(".json")) is not None
 
 
-def _fill(record: WorktreeRecord, source: Checkout, request: WorktreeRequest) -> Worktree:
+def _create_checkout(record: WorktreeRecord, source: Checkout, request: WorktreeRequest) -> Worktree:
     main = source.git if above_of(record) is None else source_git(record, request.environment)
     notes: list[str] = []
     base = request.start or base_of(main, request.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
     for entry in entries_of(record):
-        _say_why(entry / "locked", f"{LOCKED}{record.run}, process {os.getpid()}\n")
+        _write_lock_reason(entry / "locked", f"{LOCK_REASON}{record.run}, process {os.getpid()}\n")
     (record.path / ".git").unlink()
     record = store(replace(record, config=configuration(record, main)))
     git = create(record, main, base)
     if request.from_dirty and request.start is None:
-        base = _with_changes(record, main, base, source.head, notes)
+        base = _commit_dirty_state(record, main, base, source.head, notes)
         (record.git / "HEAD").write_text(f"{base}\n")
     (record.path / ".git").write_bytes(b"gitdir: " + os.fsencode(record.git) + b"\n")
     git("-c", "filter.lfs.required=false", "-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=",
@@ -252,17 +249,17 @@ def _fill(record: WorktreeRecord, source: Checkout, request: WorktreeRequest) ->
     return Worktree(store(record), tuple(notes))
 
 
-def _say_why(lock: Path, reason: str) -> None:
-    """Write the reason of a lock, for `git worktree list` and for `locked_by_user`."""
+def _write_lock_reason(lock: Path, reason: str) -> None:
+    """Write the reason of a lock for `git worktree list` and `locked_by_user`."""
     lock.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(lock, flags, 0o644), "w") as file:
         file.write(reason)
 
 
-def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes: list[str]) -> str:
-    """Return a commit of the main checkout as it is now, with its objects in the new repository: neither
-    the user's index nor the stash nor any branch sees it."""
+def _commit_dirty_state(record: WorktreeRecord, main: Git, base: str, head: str, notes: list[str]) -> str:
+    """Return a commit with the uncommitted changes of the main checkout, whose objects are in the new repository. The
+    user's index, stash and branches are not changed."""
     if base != head:
         notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
         return base

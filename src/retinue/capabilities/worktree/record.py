@@ -1,12 +1,12 @@
-"""Bringing the commits of a worktree into the repository it was made from, and its record on disk.
+"""The record of a worktree on disk, and the saving of its commits in the repository it was made from.
 
     <state>/worktrees/<run>        the checkout the agent works in
     <state>/worktrees/<run>.git    its repository: own refs, config and new objects
     <state>/worktrees/<run>.json   the record, from which any later process can finish it
-    <state>/worktrees/<run>.lock   held while one process makes, saves or removes it
+    <state>/worktrees/<run>.lock   locked while a process creates, saves or removes it
 
-Nothing that exists is overwritten: a name that is taken gets a number. Only the branch that an
-earlier attempt of the same run left is moved, forwards, from exactly where that attempt left it.
+No existing branch is overwritten: a name that is taken gets a number. Only the branch of an earlier attempt of the same
+run is moved, and only forwards from where that attempt saved it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from retinue.guard.git import Git, GitError
 from retinue.settings.places import private_folder
 
 Phase = Literal["making", "open", "kept", "removing"]
-"""making: not usable yet. open: a run works in it. kept: the run is over and something stays.
-removing: everything in it is reachable elsewhere, and it is being deleted."""
+"""making: not usable yet. open: a run works in it. kept: the run has ended, and the folder stays for a reason.
+removing: all its work is saved elsewhere, and it is being deleted."""
 
 
 class WorktreeRecord(Struct, frozen=True, kw_only=True):
-    """`repository` is the checkout it was made from, `common` that one's .git folder; `base` the
-    commit it started at; `below` the folder in it that the run works in."""
+    """A worktree. `repository` is the checkout it was made from and `common` the .git folder of that; `base` is the
+    commit it started at; `below` is the subfolder in which the run works."""
 
     run: str
     folder: str
@@ -50,13 +50,13 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
     phase: Phase = "making"
     branch: str | None = None
     tip: str | None = None
-    """The commit of `branch` when it was last saved: it is only ever moved from there."""
+    """The commit of `branch` when it was last saved. The branch is moved only from there."""
     config: str = ""
-    """The settings of its repository: what was in effect, and consented to, when it was made."""
+    """The configuration of its repository, with the settings that were in effect and had consent at its creation."""
     included: Mapping[str, list[int]] = field(default_factory=dict)
-    """Ignored files that were copied in: size and time."""
+    """The ignored files that were copied into it, with size and time."""
     reason: str = ""
-    """Why it was kept."""
+    """The reason why it was kept."""
     owner: Owner | None = None
     at: float = 0.0
 
@@ -78,11 +78,11 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
         return self.path / self.below if self.below else self.path
 
     def busy(self) -> bool:
-        """Return whether the process that has the worktree still lives."""
+        """Return whether the process that owns the worktree is alive."""
         return self.owner is not None and self.owner.alive(this_process())
 
     def elsewhere(self) -> bool:
-        """Return whether another process than this one has the worktree and lives."""
+        """Return whether another live process owns the worktree."""
         here, owner = this_process(), self.owner
         if owner is None or not owner.alive(here):
             return False
@@ -90,7 +90,7 @@ class WorktreeRecord(Struct, frozen=True, kw_only=True):
 
 
 def store(record: WorktreeRecord) -> WorktreeRecord:
-    """Write the record whole or not at all, and to the disk before anything is done because of it."""
+    """Write the record atomically, and sync it to the disk before the next step."""
     new = record.file.with_suffix(".json.new")
     with new.open("w", encoding="utf-8") as file:
         json.dump(msgspec.to_builtins(record), file)
@@ -101,7 +101,7 @@ def store(record: WorktreeRecord) -> WorktreeRecord:
 
 
 def load(file: Path) -> WorktreeRecord | None:
-    """Return the record in `file`; None when it holds none. The folder is where the file is now."""
+    """Return the record in `file`; None if it contains none. Its folder is beside the file."""
     try:
         data: Any = json.loads(file.read_text("utf-8"))
         record = msgspec.convert(data, WorktreeRecord)
@@ -118,7 +118,7 @@ def worktrees_folder(state: Path) -> Path:
 
 
 def load_records(state: Path) -> list[WorktreeRecord]:
-    """Return every worktree of a project, oldest first. Other files are passed over."""
+    """Return every worktree of a project, oldest first. Other files are ignored."""
     try:
         files = sorted(worktrees_folder(state).glob("*.json"))
     except OSError:
@@ -128,10 +128,10 @@ def load_records(state: Path) -> list[WorktreeRecord]:
 
 @contextlib.contextmanager
 def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of the worktree of `run`: only one process at a time works on it. Without `wait` yield False
-    when another one has the lock."""
+    """Lock the worktree of `run`, so that only one process changes it. Without `wait`, yield False if another process
+    has the lock."""
     path = private_folder(worktrees_folder(state)) / f"{run}.lock"
-    # Windows has no such lock and cannot remove an open file: the owner in the record has to do.
+    # Windows has no such lock and cannot remove an open file; the owner in the record must suffice.
     if sys.platform == "win32":
         yield True
         return
@@ -144,29 +144,29 @@ def hold_lock(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
                 is_current = os.path.samestat(os.fstat(descriptor), path.lstat())
             except FileNotFoundError:
                 is_current = False
-            # Its last holder removed the file while this process waited: lock the new one.
+            # If the last holder removed the file meanwhile, the new file must be locked.
             if not is_current:
                 continue
             try:
                 yield True
             finally:
-                # Without a record there is nothing left to lock.
+                # Without a record the lock is no longer needed.
                 if not path.with_suffix(".json").exists():
                     path.unlink(missing_ok=True)
             return
 
 
-BRANCH = "retinue-agent-"
-_LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
-MAX_NAMES = 1000
+BRANCH_PREFIX = "retinue-agent-"
+_LOOSE_OBJECT = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
+MAX_REF_NUMBERS = 1000
 LOCK_SECONDS = 2.0
-"""A git at work holds a name for some milliseconds, and waits no longer than 0.1 s for another."""
+"""Git holds the lock of a ref for some milliseconds, and waits at most 0.1 s for another."""
 
 
-def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[WorktreeRecord, bool, list[str]]:
-    """Bring all commits of a worktree into the repository it was made from. `head` is its present commit. Return the
-    record with the branch that has the work, whether that is new or was moved, and notes. Raise GitError when any
-    of them would not be reachable afterwards."""
+def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[WorktreeRecord, bool, list[str]]:
+    """Save all commits of a worktree in the repository it was made from. `head` is its present commit. Return the
+    record with the branch of the work, whether that branch is new or was moved, and notes. Raise GitError if a commit
+    would not be reachable afterwards."""
     commits = made_commits(record, git)
     tips = set(commits).difference(*commits.values()) | ({head} & set(commits))
     remote: set[str] = set()
@@ -199,9 +199,9 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[
             _create_ref(record, main, f"refs/retinue/{record.run}/{hidden}", other)
             continue
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-.")[:100].removesuffix(".lock") or "branch"
-        # A branch that came home into this one keeps its name.
-        if not plain.startswith(BRANCH):
-            plain = f"{BRANCH}{record.run}-{plain}"
+        # A branch that was saved into this worktree keeps its name.
+        if not plain.startswith(BRANCH_PREFIX):
+            plain = f"{BRANCH_PREFIX}{record.run}-{plain}"
         name = _create_ref(record, main, f"refs/heads/{plain}", other)
         notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
     if hidden:
@@ -214,12 +214,12 @@ def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[
 
 
 def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
-    """Return every commit that was made in the worktree, with its parents: those whose objects are in its
-    own repository, whatever refs or reflogs say. The commit it began at is not one of them."""
+    """Return every commit that was made in the worktree, with its parents: all commits whose objects are in its own
+    repository, even without a ref. The commit it started at is excluded."""
     own = record.git / "objects"
     names = []
     for file in own.glob("[0-9a-f][0-9a-f]/*"):
-        if _LOOSE.fullmatch(file.name):
+        if _LOOSE_OBJECT.fullmatch(file.name):
             names.append(f"{file.parent.name}{file.name}")
     for pack in own.glob("pack/*.idx"):
         for entry in git("show-index", given=pack.read_bytes()).splitlines():
@@ -255,11 +255,11 @@ def _save_branch(record: WorktreeRecord, main: Git, head: str) -> str:
         if old == record.tip and main.holds("merge-base", "--is-ancestor", old, head):
             main("update-ref", "-m", "retinue: saved", f"refs/heads/{before}", head, old)
             return before
-    return _create_ref(record, main, f"refs/heads/{BRANCH}{record.run}", head).removeprefix("refs/heads/")
+    return _create_ref(record, main, f"refs/heads/{BRANCH_PREFIX}{record.run}", head).removeprefix("refs/heads/")
 
 
 def checkout_of(git: Git, branch: str) -> Path | None:
-    """Return the worktree in which `branch` is checked out: moving only the branch would put it out of step."""
+    """Return the worktree in which `branch` is checked out; moving only the branch would leave its files behind."""
     for block in git.text("worktree", "list", "--porcelain").split("\n\n"):
         lines = block.split("\n")
         if f"branch refs/heads/{branch}" in lines:
@@ -268,10 +268,9 @@ def checkout_of(git: Git, branch: str) -> Path | None:
 
 
 def _create_ref(record: WorktreeRecord, main: Git, ref: str, sha: str) -> str:
-    """Create a ref at `sha` and return its name: `ref`, or with a number after it when that is
-    taken by something else."""
+    """Create a ref at `sha` and return its name: `ref`, with a number if that name is taken."""
     nothing = "0" * len(sha)
-    for number in range(1, MAX_NAMES):
+    for number in range(1, MAX_REF_NUMBERS):
         name = ref if number == 1 else f"{ref}-{number}"
         command = ("update-ref", "-m", "retinue: saved", name, sha, nothing)
         if main.ask(*command) is not None:
@@ -281,16 +280,19 @@ def _create_ref(record: WorktreeRecord, main: Git, ref: str, sha: str) -> str:
             return name
         if there is None and number > 3:
             break
-    # Not a matter of the name: git says itself what is wrong.
+    # The name is not the problem: this attempt raises git's own error.
     main("update-ref", "-m", "retinue: saved", f"{ref}-saved", sha, nothing)
     return f"{ref}-saved"
 
 
 def _unlock_names(record: WorktreeRecord) -> bool:
-    """Remove the lock that a git of ours left on a name of this run when it was killed: nobody
-    else has reason to write to these names, and no later attempt could. False if there was none."""
+    """Remove the locks that a killed git of ours left on refs of this run. Only this run writes these refs, and no
+    later attempt could. Return False if there was none."""
     refs = Path(record.common) / "refs"
-    locks = [*(refs / "heads").glob(f"{BRANCH}{record.run}*.lock"), *(refs / "retinue" / record.run).glob("*.lock")]
+    locks = [
+        *(refs / "heads").glob(f"{BRANCH_PREFIX}{record.run}*.lock"),
+        *(refs / "retinue" / record.run).glob("*.lock"),
+    ]
     until = time.monotonic() + LOCK_SECONDS
     for lock in locks:
         while lock.exists() and time.monotonic() < until:
@@ -300,7 +302,7 @@ def _unlock_names(record: WorktreeRecord) -> bool:
 
 
 def _copy_large_files(record: WorktreeRecord) -> None:
-    """Copy what git-lfs stored beside the commits."""
+    """Copy the files that git-lfs stores beside the commits."""
     ours, theirs = record.git / "lfs" / "objects", Path(record.common) / "lfs" / "objects"
     for file in ours.rglob("*"):
         target = theirs / file.relative_to(ours)
