@@ -11,7 +11,7 @@ from tests.tools.described import is_described
 
 from retinue.capabilities.convert.attach import ConvertContentTool
 from retinue.capabilities.lsp.pool import LanguageServerPool
-from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
+from retinue.capabilities.lsp.tool import PRIVILEGED_ACTIONS, READ_ACTIONS, LspTool
 from retinue.core.tool_names import TOOLS
 
 
@@ -21,7 +21,7 @@ def no_pool() -> LanguageServerPool:
 
 SPECS = {
     "lsp": LspTool(no_pool).spec,
-    "lsp_privileged": LspTool(no_pool, (*READING, *PRIVILEGED)).spec,
+    "lsp_privileged": LspTool(no_pool, (*READ_ACTIONS, *PRIVILEGED_ACTIONS)).spec,
     "convert_content": ConvertContentTool().spec,
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.lsp import Languages
-from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
+from retinue.capabilities.lsp.pool import LanguageServerPool, ServerSlot
 from retinue.core.tool import ToolOutput
 from retinue.testing import ToolBench
 
@@ -71,7 +71,7 @@ def pool_of(bench: Bench) -> LanguageServerPool:
     return bench.project.part(Languages).pool
 
 
-def slot_of(bench: Bench) -> Slot:
+def slot_of(bench: Bench) -> ServerSlot:
     (only,) = pool_of(bench).slots.values()
     return only
 

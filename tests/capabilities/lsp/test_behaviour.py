@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from retinue.capabilities.lsp import Languages
-from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
+from retinue.capabilities.lsp.catalog import KNOWN_SERVERS, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
 from retinue.core.install import install_command
@@ -228,7 +228,7 @@ async def test_a_cancelled_question_leaves_the_server_usable(bench: Make) -> Non
 
 
 async def test_answers_of_another_shape_and_refusals_are_told(bench: Make) -> None:
-    assert "not what the protocol says" in await faking(bench, "wrong").error("hover", file="a.fake", line=1, column=1)
+    assert "violates the protocol" in await faking(bench, "wrong").error("hover", file="a.fake", line=1, column=1)
     assert "cannot do that" in await faking(bench, "refuses").text("hover", file="a.fake", line=1, column=1)
     assert "does not offer this" in await faking(bench, "ok").text("references", file="a.fake", line=1, column=1)
 
@@ -289,7 +289,7 @@ async def test_servers_of_a_projects_files_need_consent(bench: Make) -> None:
     (made.root / ".retinue").mkdir()
     servers = {"evil": {"command": ["/bin/sh"], "languages": {".py": "python"}}}
     (made.root / ".retinue" / "settings.json").write_text(json.dumps({"lsp": {"servers": servers, "sandbox": "off"}}))
-    assert [kind.name for kind in pool_of(made).kinds] == [kind.name for kind in KNOWN]
+    assert [kind.name for kind in pool_of(made).kinds] == [kind.name for kind in KNOWN_SERVERS]
     assert not pool_of(made).trusting
 
 
@@ -314,7 +314,7 @@ def test_settings_change_known_servers_and_add_others() -> None:
 
 
 def test_a_root_is_the_nearest_marker_and_never_outside(tmp_path: Path) -> None:
-    kind = next(kind for kind in KNOWN if kind.name == "ty")
+    kind = next(kind for kind in KNOWN_SERVERS if kind.name == "ty")
     (tmp_path / "pyproject.toml").touch()
     work = tmp_path / "work"
     (work / "inner" / "deep").mkdir(parents=True)

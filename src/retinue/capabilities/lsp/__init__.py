@@ -1,9 +1,8 @@
-"""Language servers: real ones, over their standard streams, shared by the runs of a process.
+"""Language servers, over their standard streams, shared by the runs of a process.
 
-A server is a program that reads a project, and some servers run parts of it. So it is started in a sandbox of its own,
-where it can change nothing, reach nobody, and read no file that rules hide from the run. The runs of a process from
-which the same files are hidden share it, and it never outlives the process.
-"""
+A server is a program that reads a project, and some servers run parts of it. So each is started in a sandbox without
+write access and network, in which the files that rules hide from the run are empty. Runs with the same hidden files
+share a server, and it never outlives the process."""
 
 from __future__ import annotations
 
@@ -57,9 +56,9 @@ class LspCapability(Capability):
         return {"lsp": project.part(Languages).tool()}
 
     async def offer(self, plan: LaunchPlan) -> None:
-        """Leave a sub-agent the actions that the settings allow for it, never a privileged one, or no tool at all."""
+        """Give a sub-agent only the actions that the settings allow for it, or no tool."""
         is_child = plan.request.depth > 0 or plan.spec.dialect == "devkit"
-        # A program may have put another tool in its place.
+        # The embedding program may have replaced the tool.
         if not is_child or "lsp" not in plan.available or type(plan.available["lsp"]) is not _tool.LspTool:
             return
         settings = plan.project.settings.settings
@@ -77,8 +76,8 @@ class LspCapability(Capability):
         return {"lsp": "no language server is installed."}
 
     async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
-        """Add the diagnostics of an edited file to the result of the edit, outside of what was put around tools before.
-        Only for runs that may ask language servers themselves."""
+        """Add the diagnostics of an edited file to the result of the edit, outside of earlier wrappers. Only for runs
+        that have the tool `lsp`."""
         launch, project = node.launch, node.project
         after_edit = project.settings.settings.lsp_diagnostics_after_edit
         if after_edit == "off" or (after_edit == "main" and launch.request.parent_id is not None):
@@ -95,7 +94,7 @@ class LspCapability(Capability):
 
 
 class Languages:
-    """The language servers of one project in this process. Nothing is made before the first question."""
+    """The language servers of one project in this process, created at the first question."""
 
     def __init__(
         self,
@@ -105,7 +104,8 @@ class Languages:
         start_seconds: float = START_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """A server may take `seconds` to answer and `start_seconds` to start; it ends after `idle_seconds` unused."""
+        """A server has `seconds` to answer and `start_seconds` to start; it is ended after `idle_seconds` without
+        use."""
         self._project = project
         project.closing.push_async_callback(self.close)
         self._times = (seconds, start_seconds, idle_seconds)
@@ -113,8 +113,8 @@ class Languages:
     def tool(self, actions: tuple[str, ...] | None = None) -> Tool:
         """Return the tool with which agents ask, for `actions` or for all that the settings allow."""
         if actions is None:
-            privileged = _tool.PRIVILEGED if self._project.settings.settings.lsp_allow_mutating_actions else ()
-            actions = (*_tool.READING, *privileged)
+            privileged = _tool.PRIVILEGED_ACTIONS if self._project.settings.settings.lsp_allow_mutating_actions else ()
+            actions = (*_tool.READ_ACTIONS, *privileged)
         return _tool.LspTool(lambda: self.pool, actions)
 
     @cached_property
@@ -127,7 +127,7 @@ class Languages:
 
     async def close(self) -> None:
         """End every server."""
-        # Reading the cached property would make a pool only to close it.
+        # Reading the cached property would create a pool only to close it.
         if "pool" in self.__dict__:
             await self.pool.close()
 
@@ -138,7 +138,7 @@ class Languages:
         log = _processes.ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
         environment = {**project.tool_environment, **kind.environment}
         box: Confinement | None = None
-        # Without a sandbox the user has switched it off, or the server runs nothing of the project (`pool.py`).
+        # Without a sandbox: the user has switched it off, or the server runs no code of the project (`pool.py`).
         clearance: Clearance = "person"
         if self.pool.confined:
             clearance, own = "inside", own_folders(project.environment)
@@ -159,7 +159,7 @@ class Languages:
 
 
 class Diagnosed:
-    """A tool that edits files, with their diagnostics added to its result."""
+    """A tool that edits files and adds their diagnostics to its result."""
 
     def __init__(self, tool: Tool, project: Project) -> None:
         self.inner = tool

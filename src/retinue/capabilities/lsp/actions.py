@@ -1,7 +1,7 @@
 """The actions of the lsp tool, and the diagnostics of files that were just edited. Each returns text for the model; an
 empty result is not a failure.
 
-Changes that a server proposes are shown as text: nothing here changes a file.
+Changes that a server proposes are shown as text; no file is changed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from retinue.capabilities.lsp.connection import RefusedError
-from retinue.capabilities.lsp.pool import LanguageServerPool, Slot, hidden_from
+from retinue.capabilities.lsp.pool import LanguageServerPool, ServerSlot, hidden_from
 from retinue.capabilities.lsp.protocol import TextDocument, TextPosition
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, converter, path_of
 from retinue.capabilities.lsp.show import (
-    MAX_ENTRIES,
+    MAX_LISTED_ENTRIES,
     AnswerFiles,
     Location,
     ServerDiagnostic,
@@ -40,17 +40,17 @@ from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine, visible
 from retinue.tools.processes import in_thread
 
-T = TypeVar("T")
-R = TypeVar("R")
+Result = TypeVar("Result")
+Output = TypeVar("Output")
 Diagnosis = tuple[list[ServerDiagnostic], str]
-"""Diagnostics, and a note where they are not complete."""
+"""Diagnostics, and a note if they are incomplete."""
 MAX_EDITED_FILES = 16
 MAX_CONCURRENT_FILES = 8
-MAX_NAMED = 20
-MAX_ASKED_FILES = 200
-"""Files that are asked about one by one where a server does not look at a workspace by itself."""
+MAX_LISTED_DIAGNOSTICS = 20
+MAX_SINGLE_FILES = 200
+"""The limit for asking about single files, if a server has no diagnostics of a workspace."""
 MAX_EDIT_LENGTH = 160
-_PROPOSED = "Proposed, nothing was changed:\n"
+_PROPOSAL_NOTE = "Proposed, nothing was changed:\n"
 _METHODS = {
     "definition": "textDocument/definition",
     "references": "textDocument/references",
@@ -61,7 +61,7 @@ _METHODS = {
 
 
 class Asking(Struct):
-    """One question while it is answered. `reads` are the files that were read for it."""
+    """The answering of one question. `reads` are the files that were read for it."""
 
     pool: LanguageServerPool
     context: ToolContext
@@ -73,7 +73,7 @@ class Asking(Struct):
     """The server that was asked first."""
 
     async def answer(self) -> str:
-        """Return the answer, or raise ToolError. A refusal of the server is an answer as well."""
+        """Return the answer, which may be a refusal of the server. Raise ToolError."""
         try:
             match self.question.action:
                 case "symbols" if self.question.file is None:
@@ -103,14 +103,14 @@ class Asking(Struct):
         self.reads[str(confined.path)] = None
         return source
 
-    async def slot(self, path: Path) -> Slot:
+    async def slot(self, path: Path) -> ServerSlot:
         workspace = workspace_of(confine(str(path), self.context), self.context)
         hidden = await in_thread(lambda: hidden_from(self.context))
         slot = self.pool.slot_for(path, workspace, self.question.server, hidden)
         self.provider = self.provider or slot.kind.name
         return slot
 
-    async def workspace_slots(self) -> list[Slot]:
+    async def workspace_slots(self) -> list[ServerSlot]:
         server, root = self.question.server, self.context.root
         slots = await in_thread(lambda: self.pool.slots_in(root, server, hidden_from(self.context)))
         self.provider = self.provider or slots[0].kind.name
@@ -133,7 +133,7 @@ class Asking(Struct):
             raise bad_input('rename needs "newName".')
         if question.file is not None:
             return await self._in_file(self._ask_in_file)
-        # The servers of the workspace find the symbol.
+        # Without a file, the servers of the workspace search for the symbol.
         query = question.query
         if not query:
             raise bad_input(f'{question.action} needs "file" with "line" and "column", or "query" with a name.')
@@ -187,7 +187,7 @@ class Asking(Struct):
                 symbols = match_symbols(await outline_of(session, source, self.seconds), question.query, line)
                 if symbols:
                     return list(dict.fromkeys(symbol.spot for symbol in symbols))
-        # A name that is used but not defined in the file is in no outline.
+        # A name that the file uses but does not define is not in the outline.
         return find_mention(document, question.query, line)
 
     async def _ask_at(self, session: LspSession, source: SourceFile, spot: TextPosition) -> str:
@@ -204,7 +204,7 @@ class Asking(Struct):
         except UnsupportedError:
             if action != "signature":
                 raise
-        # Servers have signatures only inside the brackets of a call; at a name, hover shows the same.
+        # Servers return signatures only inside the brackets of a call; at a name, hover returns the same text.
         if action == "signature" and (result is None or not result.signatures):
             result = await session.ask(_METHODS["hover"], params, self.seconds)
         texts = AnswerFiles(self.context, session.encoding)
@@ -221,12 +221,12 @@ class Asking(Struct):
                     return "No references found."
                 inside = [location for location in locations if texts.is_inside(location.path)]
                 inside.sort(key=lambda location: (str(location.path), location.line, location.units))
-                # Each line is read from its file, so only those that are shown.
-                lines = list(map(texts.at, inside[:MAX_ENTRIES]))
+                # Each location is read from its file, so only the listed ones are formatted.
+                lines = list(map(texts.at, inside[:MAX_LISTED_ENTRIES]))
                 return format_list(lines, "references", len(inside), len(locations) - len(inside))
             case "rename":
                 lines = list_changes(result, texts)
-                return _PROPOSED + format_list(lines, "changes") if lines else "No changes found for this rename."
+                return _PROPOSAL_NOTE + format_list(lines, "changes") if lines else "No changes found for this rename."
             case _:
                 return shorten(_description(result)) or f"No {self.question.action} information found."
 
@@ -238,7 +238,9 @@ class Asking(Struct):
         candidates, outside = await search(self, self.question.query, exact=False)
         if not candidates:
             return f"No symbols found for {self.question.query!r}."
-        return format_list([f"{each.shown}  ({each.title})" for each in candidates], "symbols", outside=outside)
+        return format_list(
+            [f"{candidate.shown}  ({candidate.title})" for candidate in candidates], "symbols", outside=outside
+        )
 
     async def _outline(self, session: LspSession, source: SourceFile) -> str:
         symbols = await outline_of(session, source, self.seconds)
@@ -270,7 +272,7 @@ class Asking(Struct):
             lines.append(f"- {action.title}")
             # A server may list plain commands among its actions; these have no edit.
             lines += map("    ".__add__, list_changes(getattr(action, "edit", None), texts))
-        return _PROPOSED + format_list(lines, "lines") if lines else "No code actions found."
+        return _PROPOSAL_NOTE + format_list(lines, "lines") if lines else "No code actions found."
 
 
 def list_changes(edit: Any, texts: AnswerFiles) -> list[str]:
@@ -323,7 +325,7 @@ def _description(result: Any) -> str:
         return prose(result.contents)
     active = result.active_signature or 0
     ordered = [*signatures[active : active + 1], *signatures[:active], *signatures[active + 1 :]]
-    parts = ["\n".join(filter(None, (each.label, prose(each.documentation)))) for each in ordered]
+    parts = ["\n".join(filter(None, (signature.label, prose(signature.documentation)))) for signature in ordered]
     return "\n\n".join(parts)
 
 
@@ -361,17 +363,17 @@ async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> D
     return problems(source.path, report, texts, asking.question.severity), ""
 
 
-async def _map(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """Do the work for all things, a few at a time: a session keeps only a few files open at its server."""
+async def _map(inputs: Sequence[Result], work: Callable[[Result], Awaitable[Output]]) -> list[Output]:
+    """Do the work for all inputs, a few at a time, because a session has only a few files open."""
     slots = asyncio.Semaphore(MAX_CONCURRENT_FILES)
 
-    async def one(thing: T) -> R:
+    async def one(value: Result) -> Output:
         async with slots:
-            return await work(thing)
+            return await work(value)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(thing)) for thing in things]
+            tasks = [group.create_task(one(value)) for value in inputs]
     except* ToolError as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
@@ -389,8 +391,8 @@ async def _of_workspace(asking: Asking, session: LspSession) -> Diagnosis:
     await session.sync()
     if not session.looks_at_workspaces:
         return await _one_by_one(asking, session)
-    # A server may keep this request open while nothing has changed since the reports that we name. A report that it
-    # never made is one to replace at once.
+    # A server may delay the answer until something has changed since the named reports. An unknown report is
+    # replaced at once.
     earlier = [{"uri": path.as_uri(), "value": "none"} for path in session.sources[:1]]
     try:
         report = await session.ask("workspace/diagnostic", {"previousResultIds": earlier}, asking.seconds)
@@ -402,7 +404,7 @@ async def _of_workspace(asking: Asking, session: LspSession) -> Diagnosis:
 
 
 def _read_report(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
-    """Return the diagnostics inside the workspace: the project that a server reports on may be larger."""
+    """Return the diagnostics inside of the workspace, because the project of a server may be larger."""
     diagnostics: list[ServerDiagnostic] = []
     for file in getattr(report, "items", None) or ():
         path = path_of(file.uri)
@@ -424,7 +426,7 @@ async def _one_by_one(asking: Asking, session: LspSession) -> Diagnosis:
             return []
 
     sources = session.sources
-    reports = [report for report in await _map(sources[:MAX_ASKED_FILES], one) if report is not None]
+    reports = [report for report in await _map(sources[:MAX_SINGLE_FILES], one) if report is not None]
     note = ""
     if len(reports) < len(sources):
         note = f"{session.kind.name} was asked about {len(reports)} of {len(sources)} files."
@@ -434,7 +436,7 @@ async def _one_by_one(asking: Asking, session: LspSession) -> Diagnosis:
 async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
     """Return the diagnostics of files that were just changed, as a note for the result of the edit, or an empty text.
 
-    This never fails and never takes longer than `seconds`: a server that does not run yet is started for the next time.
+    It never fails and never takes longer than `seconds`. A server that is not running yet is started for the next edit.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -444,9 +446,9 @@ async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: T
         return ""
     if not diagnostics:
         return ""
-    lines = list(map(str, diagnostics[:MAX_NAMED]))
-    if len(diagnostics) > MAX_NAMED:
-        lines.append(f"[{len(diagnostics) - MAX_NAMED} more]")
+    lines = list(map(str, diagnostics[:MAX_LISTED_DIAGNOSTICS]))
+    if len(diagnostics) > MAX_LISTED_DIAGNOSTICS:
+        lines.append(f"[{len(diagnostics) - MAX_LISTED_DIAGNOSTICS} more]")
     return "\n".join([f"Diagnostics after this edit ({summary(diagnostics)}):", *lines])
 
 
@@ -463,7 +465,7 @@ async def _diagnose_edited(
         hidden = await in_thread(lambda: hidden_from(context))
         slot = pool.slot_for(confined.path, confined.root, None, hidden)
         source = await in_thread(lambda: read_source(confined))
-        # A separate start, which continues when the timeout of this look cancels the use below.
+        # The start continues when the timeout cancels the use below.
         slot.begin()
         return await slot.use(work)
     except (ToolError, OSError, UnsupportedError, RefusedError):
@@ -471,8 +473,8 @@ async def _diagnose_edited(
 
 
 def _report(parts: Sequence[Diagnosis], nothing: str) -> str:
-    diagnostics = sorted(chain.from_iterable(part[0] for part in parts))
-    lines = [note for _, note in parts if note][:MAX_NAMED]
+    diagnostics = sorted(chain.from_iterable(listed for listed, _ in parts))
+    lines = [note for _, note in parts if note][:MAX_LISTED_DIAGNOSTICS]
     if diagnostics:
         lines.insert(0, f"{summary(diagnostics)}\n{format_list(map(str, diagnostics), 'problems')}")
     return "\n".join(lines) or nothing

@@ -1,12 +1,11 @@
-"""The language servers that are known, and the source files of a project that each of them reads.
+"""The known language servers, and the source files of a project that each of them reads.
 
-Settings (`lsp.servers`) change the servers or add others. Programs are looked for on the PATH and beside our own
-interpreter, where the extra `lsp` puts one for Python; never inside the project, whose programs are not to be started
-because someone looks at a file.
+Settings (`lsp.servers`) change the servers or add others. Programs are searched on the PATH and beside our own
+interpreter, where the extra `lsp` installs one for Python. They are never searched in the project, whose programs must
+not be started just because an agent looks at a file.
 
-Servers keep what they have read. They expect their client to watch the disk and to report changes; agents and their
-commands change files all the time, so a look comes before every question.
-"""
+Servers cache files and expect their client to report changes on the disk. Agents change files all the time, so the
+files are checked before every question."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from retinue.core.install import install_command
 
 
 class ServerKind(Struct, frozen=True):
-    """A language server. `languages` maps endings of file names to the protocol's language ids. `runs_code` says that
-    it may start programs of the project (build scripts, plugins), so that it needs a sandbox."""
+    """A language server. `languages` maps file name extensions to the protocol's language ids. `runs_code`: it may
+    start programs of the project (build scripts, plugins), so it needs a sandbox."""
 
     name: str
     argv: tuple[str, ...]
@@ -35,7 +34,7 @@ class ServerKind(Struct, frozen=True):
     options: Mapping[str, Any] = field(default_factory=dict)
     """Sent when it starts, as `initializationOptions`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Told when it asks for its configuration, by section."""
+    """Its configuration by section, sent when it asks for it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     runs_code: bool = True
     install: str = ""
@@ -46,11 +45,11 @@ class ServerKind(Struct, frozen=True):
 
     @property
     def how_to_install(self) -> str:
-        # Only when it is asked for: it looks up how Retinue was installed, which takes time.
+        # Computed on demand, because it looks up how Retinue was installed, which takes time.
         return install_command(self.extra) if self.extra else self.install
 
     def handles(self, name: str) -> bool:
-        """Return whether it reads files of this name."""
+        """Return whether it reads files with this name."""
         return os.path.splitext(name)[1].lower() in self.languages or name in self.languages  # noqa: PTH122
 
     def language(self, path: Path) -> str:
@@ -65,16 +64,16 @@ class ServerKind(Struct, frozen=True):
         return program
 
 
-_PYTHON = {".py": "python", ".pyi": "python"}
+_PYTHON_LANGUAGES = {".py": "python", ".pyi": "python"}
 _PYTHON_ROOTS = ("pyproject.toml", "ty.toml", "setup.py", "setup.cfg", "pyrightconfig.json", "requirements.txt")
-_WEB = {
+_WEB_LANGUAGES = {
     **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
     **dict.fromkeys((".js", ".mjs", ".cjs"), "javascript"),
     ".tsx": "typescriptreact",
     ".jsx": "javascriptreact",
 }
 _WEB_ROOTS = ("tsconfig.json", "jsconfig.json", "package.json")
-_C = {
+_C_LANGUAGES = {
     **dict.fromkeys((".c",), "c"),
     **dict.fromkeys((".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"), "cpp"),
     ".m": "objective-c",
@@ -82,11 +81,11 @@ _C = {
 }
 _RUST_SETTINGS = {"cargo": {"buildScripts": {"enable": False}}, "procMacro": {"enable": False}, "checkOnSave": False}
 
-KNOWN: tuple[ServerKind, ...] = (
+KNOWN_SERVERS: tuple[ServerKind, ...] = (
     ServerKind(
         "ty",
         ("ty", "server"),
-        _PYTHON,
+        _PYTHON_LANGUAGES,
         _PYTHON_ROOTS,
         options={"diagnosticMode": "workspace"},
         settings={"ty": {"diagnosticMode": "workspace"}},
@@ -96,7 +95,7 @@ KNOWN: tuple[ServerKind, ...] = (
     ServerKind(
         "basedpyright",
         ("basedpyright-langserver", "--stdio"),
-        _PYTHON,
+        _PYTHON_LANGUAGES,
         _PYTHON_ROOTS,
         runs_code=False,
         install="pip install basedpyright",
@@ -104,16 +103,16 @@ KNOWN: tuple[ServerKind, ...] = (
     ServerKind(
         "pyright",
         ("pyright-langserver", "--stdio"),
-        _PYTHON,
+        _PYTHON_LANGUAGES,
         _PYTHON_ROOTS,
         runs_code=False,
         install="pip install pyright",
     ),
-    ServerKind("pylsp", ("pylsp",), _PYTHON, _PYTHON_ROOTS, install="pip install python-lsp-server"),
+    ServerKind("pylsp", ("pylsp",), _PYTHON_LANGUAGES, _PYTHON_ROOTS, install="pip install python-lsp-server"),
     ServerKind(
         "typescript",
         ("typescript-language-server", "--stdio"),
-        _WEB,
+        _WEB_LANGUAGES,
         _WEB_ROOTS,
         install="npm install -g typescript typescript-language-server",
     ),
@@ -150,7 +149,7 @@ KNOWN: tuple[ServerKind, ...] = (
     ServerKind(
         "clangd",
         ("clangd", "--background-index=false"),
-        _C,
+        _C_LANGUAGES,
         ("compile_commands.json", "compile_flags.txt", ".clangd", "CMakeLists.txt", "Makefile"),
         runs_code=False,
         install="apt install clangd, or the package of your system",
@@ -204,24 +203,24 @@ KNOWN: tuple[ServerKind, ...] = (
 
 
 def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKind, ...]:
-    """Return the known servers, changed and extended by the settings. Servers of the settings come first, because
-    somebody who configures one wants it used. One of which they say too little to start it is left out."""
-    by_name = {kind.name: kind for kind in KNOWN}
+    """Return the known servers, changed and extended by the settings. Servers of the settings come first, because they
+    are preferred. A new one without command or languages is left out."""
+    by_name = {kind.name: kind for kind in KNOWN_SERVERS}
     own = {}
     for name, values in configured.items():
         kind = _configure(by_name.get(name) or ServerKind(name, (), {}), values)
         if kind.argv and kind.languages:
             own[name] = kind
-    return (*own.values(), *(kind for kind in KNOWN if kind.name not in own))
+    return (*own.values(), *(kind for kind in KNOWN_SERVERS if kind.name not in own))
 
 
 def _configure(kind: ServerKind, values: Mapping[str, Any]) -> ServerKind:
     changes: dict[str, Any] = {}
-    # Nothing is known of a program that a user names, so it counts as one that runs code.
+    # A program that the user names may run code of the project.
     if values.get("command"):
         changes |= {"argv": tuple(values["command"]), "runs_code": True}
     if values.get("languages"):
-        changes["languages"] = {_ending(key): value for key, value in values["languages"].items()}
+        changes["languages"] = {_normalize_extension(key): value for key, value in values["languages"].items()}
     if "rootMarkers" in values:
         changes["markers"] = tuple(values["rootMarkers"])
     for key, attribute in (("initializationOptions", "options"), ("env", "environment"), ("settings", "settings")):
@@ -232,7 +231,7 @@ def _configure(kind: ServerKind, values: Mapping[str, Any]) -> ServerKind:
     return replace(kind, **changes)
 
 
-def _ending(text: str) -> str:
+def _normalize_extension(text: str) -> str:
     """Return `.py` for `.py`, `py` and `*.py`; a whole file name is returned unchanged."""
     plain = text.removeprefix("*")
     return plain if plain.startswith(".") or "." in plain else f".{plain}"
@@ -255,27 +254,27 @@ def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
 
 MAX_WATCHED_FILES = 50_000
 MAX_ROOTS = 8
-SKIPPED = frozenset(
+SKIPPED_FOLDERS = frozenset(
     ".git .hg .svn .venv venv node_modules target build dist __pycache__ .tox .nox .mypy_cache .ruff_cache "
     ".pytest_cache .idea .gradle .dart_tool .next .nuxt .cache site-packages".split()
 )
 
-Mark = tuple[int, int]
+FileVersion = tuple[int, int]
 """Time and size of a file, which tell its versions apart."""
 Change = tuple[Path, Literal[1, 2, 3]]
-"""A file that was created (1), changed (2) or deleted (3), in the protocol's numbers."""
+"""A file that was created (1), changed (2) or deleted (3)."""
 
 
 class Inventory(Struct):
-    """The files of one server's languages below one root, as of the last look."""
+    """The files of one server's languages below one root, at the time of the last scan."""
 
     kind: ServerKind
     root: Path
-    files: dict[str, Mark] | None = None
+    files: dict[str, FileVersion] | None = None
 
-    def look(self) -> list[Change]:
-        """Return what changed since the last look; nothing at the first. Reads the disk: call it in a thread."""
-        files: dict[str, Mark] = {}
+    def scan(self) -> list[Change]:
+        """Return the changes since the last scan; none at the first. Reads the disk: call it in a thread."""
+        files: dict[str, FileVersion] = {}
         complete = True
         for entry in walk(self.root):
             if not self.kind.handles(entry.name) and entry.name not in self.kind.markers:
@@ -285,7 +284,7 @@ class Inventory(Struct):
                     continue
                 stat = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone meanwhile
+                continue  # deleted meanwhile
             if len(files) >= MAX_WATCHED_FILES:
                 complete = False
                 break
@@ -294,14 +293,16 @@ class Inventory(Struct):
         if before is None:
             return []
         changes: list[Change] = [(Path(path), 1) for path in files if path not in before]
-        changes += [(Path(path), 2) for path, mark in files.items() if before.get(path, mark) != mark]
-        # A file that is missing from an incomplete look may just not have been reached.
+        changes += [
+            (Path(path), 2) for path, version_mark in files.items() if before.get(path, version_mark) != version_mark
+        ]
+        # After an incomplete scan, a missing file may just not have been reached.
         if complete:
             changes += [(Path(path), 3) for path in before if path not in files]
         return changes
 
     def sources(self) -> list[Path]:
-        """Return the source files as of the last look, in order."""
+        """Return the source files of the last scan, in order."""
         return [path for path in map(Path, sorted(self.files or ())) if self.kind.handles(path.name)]
 
 
@@ -326,7 +327,7 @@ def walk(root: Path) -> Iterator[os.DirEntry[str]]:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     if not entry.is_dir(follow_symlinks=False):
                         yield entry
-                    elif entry.name not in SKIPPED:
+                    elif entry.name not in SKIPPED_FOLDERS:
                         folders.append(entry.path)
         except OSError:
-            continue  # gone, or not ours to read: the server will see the same
+            continue  # deleted or unreadable, also for the server

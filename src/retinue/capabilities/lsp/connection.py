@@ -1,7 +1,7 @@
 """A conversation with one language server: requests and their answers, and requests of the server.
 
-A message is a header with the length, then JSON; its size is bounded. A request that nobody waits for any more is
-cancelled at the server. When the server ends, every waiting caller gets the error at once.
+A message is a header with the length, then JSON; its size is bounded. A request whose caller is gone is cancelled at
+the server. When the server ends, every waiting caller gets an error at once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 MAX_HEADER_BYTES = 8 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_END = b"\r\n\r\n"
+_HEADER_END = b"\r\n\r\n"
 _METHOD_NOT_FOUND = -32601
 
 
 class WireError(Exception):
-    """Data that is not the protocol. Nothing after it can be understood."""
+    """Data that violates the protocol. The rest of the stream cannot be decoded."""
 
 
 class RefusedError(Exception):
@@ -45,14 +45,14 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Decoder:
-    """Turns pieces of output into whole messages."""
+    """Decodes chunks of output into messages."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
         self._length: int | None = None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the messages that are complete. Raise WireError, after which the decoder cannot be used."""
+        """Yield the complete messages. Raise WireError; then the decoder cannot be used any more."""
         self._waiting += data
         while (body := self._next()) is not None:
             try:
@@ -65,12 +65,12 @@ class Decoder:
 
     def _next(self) -> bytes | None:
         if self._length is None:
-            end = self._waiting.find(_END)
+            end = self._waiting.find(_HEADER_END)
             if end < 0:
                 if len(self._waiting) > MAX_HEADER_BYTES:
                     raise WireError("it sent something without a header")
                 return None
-            self._length = _length(self._cut(end + len(_END))[:end])
+            self._length = _length(self._cut(end + len(_HEADER_END))[:end])
         if len(self._waiting) < self._length:
             return None
         body, self._length = self._cut(self._length), None
@@ -111,7 +111,7 @@ class LspConnection:
         self, server: WatchedServer, answer: Callable[[str, Any], Any], notice: Callable[[str, Any], None]
     ) -> None:
         """`answer` returns our answer to a request of the server, or raises LookupError for an unknown one. `notice` is
-        called with every notification, and with `$/gone` when there will be no more."""
+        called with every notification, and at the end with `$/gone`."""
         self.server = server
         self._answer = answer
         self._notice = notice
@@ -130,12 +130,12 @@ class LspConnection:
                 await self._send({"id": number, "method": method, "params": params})
                 return await waiting
         except TimeoutError:
-            await self._call_off(number)
+            await self._cancel_request(number)
             raise LspError("LSP_TIMEOUT", f"the language server did not answer {method} in {seconds:g} s.") from None
         except asyncio.CancelledError:
-            # Shielded, because a second cancellation would leave the server working for nobody.
+            # Shielded, because after a second cancellation the server would continue for nothing.
             with suppress(ServerFailedError):
-                await asyncio.shield(self._call_off(number))
+                await asyncio.shield(self._cancel_request(number))
             raise
         finally:
             self._waiting.pop(number, None)
@@ -152,7 +152,7 @@ class LspConnection:
     def gone(self) -> ServerFailedError:
         return ServerFailedError(f"the language server is gone: {self.why_gone}.")
 
-    async def _call_off(self, number: int) -> None:
+    async def _cancel_request(self, number: int) -> None:
         with suppress(ServerFailedError, TimeoutError):
             async with asyncio.timeout(1):
                 await self._send({"method": "$/cancelRequest", "params": {"id": number}})
@@ -163,7 +163,7 @@ class LspConnection:
                 try:
                     return await self.server.process.write(encode(message))
                 except OSError:
-                    self._end_waiting("it does not read any more")
+                    self._end_waiting("it no longer reads its input")
             raise self.gone()
 
     async def _read(self) -> None:
@@ -204,7 +204,7 @@ class LspConnection:
             reply: dict[str, Any] = {"id": number, "result": self._answer(method, params)}
         except LookupError:
             reply = {"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not supported"}}
-        # A server that is gone needs no reply; fetching the exception keeps asyncio from reporting it.
+        # If the server is gone, the reply is not needed, and asyncio must not report its exception.
         task = asyncio.ensure_future(self._send(reply))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -215,5 +215,5 @@ class LspConnection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self.gone())
-                # Nobody may be waiting any more; asyncio would then report an exception that nobody fetched.
+                # If no caller waits, asyncio would report an exception that was never retrieved.
                 waiting.exception()

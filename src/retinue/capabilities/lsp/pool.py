@@ -1,7 +1,7 @@
-"""One process per server and root, shared by every run of this process from which rules hide the same files; the choice
-of a server for a question, the state of all servers, and their restart.
+"""The pool of language servers: one process per server and root, shared by runs with the same hidden files.
 
-A server that cannot be started stays broken until it is restarted by hand.
+The pool chooses a server for a question, shows the state of all servers, and restarts them. A server that cannot be
+started stays broken until it is restarted by hand.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from retinue.tools.paths import shown
 from retinue.tools.processes import in_thread
 from retinue.tools.shared_server import SharedServer
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 Spawn = Callable[[ServerKind, tuple[str, ...], Path, tuple[str, ...]], Awaitable[WatchedServer]]
-"""Starts a server's program in a root, where some paths look empty to it. Raises ServerFailedError."""
+"""Starts a server's program in a root, with some paths hidden (empty for it). Raises ServerFailedError."""
 
 
-class Slot(SharedServer[LspSession]):
-    """One server for one root, whether it runs or not. `hidden` paths look empty to it."""
+class ServerSlot(SharedServer[LspSession]):
+    """One server for one root, running or not. `hidden` paths are empty for it."""
 
     def __init__(self, kind: ServerKind, root: Path, pool: LanguageServerPool, hidden: tuple[str, ...]) -> None:
         super().__init__(pool.idle_seconds)
@@ -41,9 +41,9 @@ class Slot(SharedServer[LspSession]):
         self.broken: str | None = None
         """Why it cannot be started."""
 
-    async def use(self, work: Callable[[LspSession], Awaitable[T]]) -> T:
-        """Do `work` with a live session. A server that dies meanwhile is started again and asked once more, which is
-        safe because questions change nothing."""
+    async def use(self, work: Callable[[LspSession], Awaitable[Result]]) -> Result:
+        """Do `work` with a live session. If the server dies meanwhile, it is started again and the work is repeated
+        once, which is safe because questions change nothing."""
         holder = object()
         self.hold(holder)
         try:
@@ -58,7 +58,7 @@ class Slot(SharedServer[LspSession]):
             self.release(holder)
 
     def begin(self) -> None:
-        """Start the server without waiting, so that it runs when it is asked."""
+        """Start the server without waiting, so that it is running for the next question."""
         if self.connection is None and self.broken is None:
             waiting = asyncio.ensure_future(self.ready())
             waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -94,8 +94,8 @@ class Slot(SharedServer[LspSession]):
 
 
 class LanguageServerPool(Struct, eq=False):
-    """The servers of one project's runs. `search` is the PATH where programs are looked for. `confined`: `spawn` starts
-    servers in a sandbox, without which those that run a project's code are refused, unless the user is `trusting`."""
+    """The servers of one project. `search` is the PATH for their programs. `confined`: `spawn` starts servers in a
+    sandbox. Without it, servers that run code of the project are refused, unless the user is `trusting`."""
 
     kinds: tuple[ServerKind, ...]
     spawn: Spawn
@@ -105,7 +105,7 @@ class LanguageServerPool(Struct, eq=False):
     seconds: float
     start_seconds: float
     idle_seconds: float
-    slots: dict[tuple[str, Path, tuple[str, ...]], Slot] = field(default_factory=dict)
+    slots: dict[tuple[str, Path, tuple[str, ...]], ServerSlot] = field(default_factory=dict)
 
     async def close(self) -> None:
         slots = list(self.slots.values())
@@ -114,7 +114,7 @@ class LanguageServerPool(Struct, eq=False):
 
     # The choice of a server
 
-    def slot_for(self, path: Path, workspace: Path, server: str | None, hidden: tuple[str, ...]) -> Slot:
+    def slot_for(self, path: Path, workspace: Path, server: str | None, hidden: tuple[str, ...]) -> ServerSlot:
         """Return the server of a file: the named one, or the first that is installed and works. It does not see the
         `hidden` paths."""
         kinds = for_file(self.kinds, path) if server is None else [self._named(server)]
@@ -126,34 +126,34 @@ class LanguageServerPool(Struct, eq=False):
         usable = [self._slot(kind, root_of(kind, path, workspace), hidden) for kind in working]
         if not usable:
             raise _not_found(f"no language server for {files} can be used. {self._reasons(kinds)}")
-        # A broken server is still returned if there is no other: its error says why it is broken.
+        # If all are broken, one is returned, so that the answer is its error.
         return next((slot for slot in usable if slot.broken is None), usable[0])
 
-    def slots_in(self, workspace: Path, server: str | None, hidden: tuple[str, ...]) -> list[Slot]:
+    def slots_in(self, workspace: Path, server: str | None, hidden: tuple[str, ...]) -> list[ServerSlot]:
         """Return the servers for the files of a workspace, one for each language and project. They do not see the
         `hidden` paths."""
         kinds = self.kinds if server is None else (self._named(server),)
         usable = [kind for kind in kinds if self._why_not(kind) is None]
-        slots = [self._slot(kind, root, hidden) for kind, root in find_projects(_one_each(usable), workspace)]
+        slots = [self._slot(kind, root, hidden) for kind, root in find_projects(_first_per_language(usable), workspace)]
         if slots:
             return slots
-        missing = [kind for kind, _ in find_projects(_one_each(kinds), workspace)]
+        missing = [kind for kind, _ in find_projects(_first_per_language(kinds), workspace)]
         if missing:
             raise _not_found(f"no language server for the files here can be used. {self._reasons(missing)}")
         python = f"For Python: {install_command('lsp')}"
         raise _not_found(f"there are no files here for which a language server is known. {python}")
 
-    def _slot(self, kind: ServerKind, root: Path, hidden: tuple[str, ...]) -> Slot:
+    def _slot(self, kind: ServerKind, root: Path, hidden: tuple[str, ...]) -> ServerSlot:
         """Return the server of a root for runs from which rules hide these paths."""
         key = (kind.name, root, hidden)
         if key not in self.slots:
-            # Worktrees come and go: forget the slots of folders that are gone.
+            # Worktrees are short-lived: drop the slots of deleted folders.
             self.slots = {key: slot for key, slot in self.slots.items() if slot.connection or key[1].is_dir()}
-            self.slots[key] = Slot(kind, root, self, hidden)
+            self.slots[key] = ServerSlot(kind, root, self, hidden)
         return self.slots[key]
 
     def _why_not(self, kind: ServerKind) -> str | None:
-        """Return why a server cannot be used here at all; None if it can."""
+        """Return why a server cannot be used here; None if it can."""
         if not kind.enabled:
             return "it is disabled in the settings."
         if kind.program(self.search) is None:
@@ -162,7 +162,7 @@ class LanguageServerPool(Struct, eq=False):
         if kind.runs_code and not self.confined and not self.trusting:
             return (
                 "it may run programs of the project, and nothing here can confine it. "
-                "Setting lsp.sandbox to off, in your own settings, starts it all the same."
+                "Setting lsp.sandbox to off, in your own settings, starts it anyway."
             )
         return None
 
@@ -179,7 +179,7 @@ class LanguageServerPool(Struct, eq=False):
     # State and restart
 
     async def status(self, question: LspQuestion, context: ToolContext) -> str:
-        """Return one line for each known server: running, failed, installed, or how to install it."""
+        """Return one line for each known server: running, failed, installed, or the command to install it."""
         lines = []
         for kind in self.kinds:
             if question.server and kind.name.lower() != question.server.lower():
@@ -195,8 +195,8 @@ class LanguageServerPool(Struct, eq=False):
         return "\n".join(lines) or f"No language server is called {question.server!r}."
 
     async def restart(self, question: LspQuestion, context: ToolContext) -> str:
-        """End servers and start them anew: the named one, the file's, or all that were started."""
-        slots: list[Slot] = []
+        """Restart servers: the named one, those of the file, or all that were started."""
+        slots: list[ServerSlot] = []
         for slot in self.slots.values():
             named = question.server is None or slot.kind.name.lower() == question.server.lower()
             if named and (question.file is None or slot.kind.handles(question.file.path.name)):
@@ -214,8 +214,8 @@ class LanguageServerPool(Struct, eq=False):
 
 
 def hidden_from(context: ToolContext) -> tuple[str, ...]:
-    """Return the paths that rules keep from a run, which no server may tell it about. Raise LspError. It may take a
-    while in a large workspace."""
+    """Return the paths that rules hide from a run, and therefore from its servers. Raise LspError. It may take a while
+    in a large workspace."""
     try:
         return () if context.confine is None else context.confine.hidden()
     except OSError as error:
@@ -226,8 +226,8 @@ def _not_found(message: str) -> LspError:
     return LspError("LSP_SERVER_NOT_FOUND", message)
 
 
-def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:
-    """Return the first of the servers that are for the same files."""
+def _first_per_language(kinds: Sequence[ServerKind]) -> list[ServerKind]:
+    """Return one server, the first, for each set of languages."""
     first: dict[frozenset[str], ServerKind] = {}
     for kind in kinds:
         if kind.enabled:
@@ -235,7 +235,7 @@ def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:
     return list(first.values())
 
 
-def _state(slot: Slot) -> str:
+def _state(slot: ServerSlot) -> str:
     session = slot.connection
     if session is None:
         return f"failed ({slot.broken})"

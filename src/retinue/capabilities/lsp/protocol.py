@@ -1,7 +1,7 @@
-"""The protocol's demands on a client: positions, the parameters of `initialize`, answers to the server.
+"""The client side of the protocol: positions, the parameters of `initialize`, answers to requests of the server.
 
 Lines and columns count from 1 for people and models, from 0 for servers. Our columns count characters; servers count
-UTF-16 units unless something else was agreed on, so the columns differ after an emoji.
+UTF-16 units unless another encoding was agreed on, so columns differ after an emoji.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TextPosition(Struct, frozen=True):
 
 
 class TextDocument:
-    """The text of a file, in lines as the protocol counts them: a form feed ends no line."""
+    """The text of a file, split into lines like the protocol does: a form feed does not end a line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -49,7 +49,7 @@ class TextDocument:
         return _units(self.line(spot.line)[: spot.column], encoding)
 
     def to_spot(self, line: int, units: int, encoding: Encoding) -> TextPosition:
-        """Return the position that a server means. One inside of a character is moved before it."""
+        """Return the position of a server's column. A position inside of a character is moved before it."""
         text = self.line(line)
         if encoding == "utf-32" or text.isascii():
             return TextPosition(line, min(units, len(text)))
@@ -91,10 +91,10 @@ PROVIDERS = {
     "textDocument/rename": "renameProvider",
     "textDocument/codeAction": "codeActionProvider",
 }
-"""By request, the capability with which a server says that it answers it."""
+"""For each request, the capability of servers that answer it."""
 
-_TEXT = ["markdown", "plaintext"]
-_CAPABILITIES: dict[str, Any] = {
+_TEXT_FORMATS = ["markdown", "plaintext"]
+_CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-32", "utf-16", "utf-8"]},
     "window": {"workDoneProgress": True},
     "workspace": {
@@ -110,10 +110,10 @@ _CAPABILITIES: dict[str, Any] = {
         "synchronization": {"dynamicRegistration": False},
         "definition": {"linkSupport": True},
         "references": {},
-        "hover": {"contentFormat": _TEXT},
+        "hover": {"contentFormat": _TEXT_FORMATS},
         "signatureHelp": {
             "signatureInformation": {
-                "documentationFormat": _TEXT,
+                "documentationFormat": _TEXT_FORMATS,
                 "parameterInformation": {"labelOffsetSupport": True},
                 "activeParameterSupport": True,
             }
@@ -137,20 +137,19 @@ _CAPABILITIES: dict[str, Any] = {
 def initialize_parameters(kind: ServerKind, root: Path) -> dict[str, Any]:
     """Return the parameters of `initialize`."""
     return {
-        # In a sandbox our number would mean another process or none, and servers that watch it would end.
+        # In a sandbox our process id is invalid, and servers that watch it would end.
         "processId": None,
         "clientInfo": {"name": "retinue"},
         "rootPath": str(root),
         "rootUri": root.as_uri(),
         "workspaceFolders": _folders(root),
         "initializationOptions": dict(kind.options),
-        "capabilities": _CAPABILITIES,
+        "capabilities": _CLIENT_CAPABILITIES,
     }
 
 
 def answer_request(method: str, params: Any, kind: ServerKind, root: Path) -> Any:
-    """Return our answer to a request of a server. Raise LookupError for an unknown one. Servers change nothing
-    through us."""
+    """Return our answer to a request of a server; edits are refused. Raise LookupError for an unknown request."""
     match method:
         case "workspace/configuration":
             items = params.get("items") if isinstance(params, Mapping) else None

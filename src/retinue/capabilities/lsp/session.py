@@ -1,6 +1,6 @@
-"""A session with one server in one root: its capabilities, the files it was told of, and its diagnostics.
+"""A session with one server in one root: its capabilities, its open files, and its diagnostics.
 
-Answers are checked against the protocol's types here, so that no other module meets an answer of another shape.
+Answers are validated against the protocol's types here, so other modules get typed answers only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.catalog import Inventory, Mark, ServerKind
+from retinue.capabilities.lsp.catalog import FileVersion, Inventory, ServerKind
 from retinue.capabilities.lsp.connection import LspConnection, RefusedError, WatchedServer
 from retinue.capabilities.lsp.protocol import PROVIDERS, Encoding, answer_request, initialize_parameters
 from retinue.capabilities.lsp.tool import LspError, ServerFailedError
@@ -31,15 +31,15 @@ MAX_OPEN_FILES = 16
 MAX_INLINE_ENTRIES = 2_000
 """Results with more entries are converted in a thread."""
 QUIET_SECONDS = 0.3
-"""How long a server that sends diagnostics by itself must be silent to have sent all."""
-_AGAIN = frozenset({-32801, -32802, -32800})
-"""Content modified, server cancelled, request cancelled: ask again."""
-_FROM_FILES = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
-"""Requests during which servers read files and report progress, which is no reason to ask again."""
-_ATTEMPTS = 4
-_GOODBYE_SECONDS = 2.0
-_PATIENCE_SECONDS = 10.0
-"""How long an answer of a server that is still reading the project is held back."""
+"""The silence after which a server that pushes diagnostics is assumed to have sent all."""
+_REPEATED_ERRORS = frozenset({-32801, -32802, -32800})
+"""Errors after which a request is repeated: content modified, server cancelled, request cancelled."""
+_LOADING_REQUESTS = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
+"""Requests during which servers read files and report progress, which does not make the answer incomplete."""
+_MAX_REQUEST_ATTEMPTS = 4
+_SHUTDOWN_SECONDS = 2.0
+_READING_WAIT_SECONDS = 10.0
+"""The wait for a better answer while a server is still reading the project."""
 
 
 class UnsupportedError(Exception):
@@ -47,11 +47,11 @@ class UnsupportedError(Exception):
 
 
 class SourceFile(Struct, frozen=True):
-    """A file as it was when it was read. `mark` tells later versions from it."""
+    """The content of a file when it was read. `version_mark` distinguishes later versions."""
 
     path: Path
     text: str
-    mark: Mark
+    version_mark: FileVersion
 
 
 @cache
@@ -68,20 +68,20 @@ class LspSession:
     def __init__(self, kind: ServerKind, root: Path, server: WatchedServer) -> None:
         self.kind = kind
         self.root = root
-        self._connection = LspConnection(server, self._answer, self._take)
+        self._connection = LspConnection(server, self._answer, self._on_notification)
         self._inventory = Inventory(kind, root)
         self._syncing = asyncio.Lock()
-        self._open: OrderedDict[Path, tuple[Mark, int]] = OrderedDict()
+        self._open: OrderedDict[Path, tuple[FileVersion, int]] = OrderedDict()
         self._versions = 0
         self._progress: set[str] = set()
         self._quiescent = True
-        self._loads = 0
-        """The number of times that it began to read something."""
+        self._load_count = 0
+        """The number of times that it began to load something."""
         self._registered: dict[str, Any] = {}
         self._pushed: dict[str, list[types.Diagnostic]] = {}
-        self._news = asyncio.Event()
+        self._message_received = asyncio.Event()
         self._capabilities: Mapping[str, Any] = {}
-        """As the server wrote them: the library does not know all that servers offer."""
+        """Unparsed, because the library does not know all capabilities."""
         self.encoding: Encoding = "utf-16"
 
     @classmethod
@@ -89,12 +89,12 @@ class LspSession:
         """Start a session. Raise ServerFailedError or LspError, after the server has been ended."""
         self = cls(kind, root, server)
         try:
-            # The first look may take seconds in a large project, like the start of the server: do both at once.
-            looking = asyncio.create_task(in_thread(self._inventory.look))
+            # In a large project the first scan takes seconds, like the start of the server: both run at once.
+            looking = asyncio.create_task(in_thread(self._inventory.scan))
             result = await self._connection.request("initialize", initialize_parameters(kind, root), seconds)
             capabilities = result.get("capabilities") if isinstance(result, Mapping) else None
             if not isinstance(capabilities, Mapping):
-                raise ServerFailedError("the language server does not say what it can do.")
+                raise ServerFailedError("the language server sent no capabilities.")
             self._capabilities = capabilities
             encoding = capabilities.get("positionEncoding")
             self.encoding = encoding if encoding in ("utf-8", "utf-32") else "utf-16"
@@ -119,7 +119,7 @@ class LspSession:
 
     @property
     def busy(self) -> bool:
-        """Return whether the server says that it is still reading the project."""
+        """Whether the server reports that it is still reading the project."""
         return bool(self._progress) or not self._quiescent
 
     @property
@@ -130,43 +130,43 @@ class LspSession:
         """Ask the server to end, then end it by force. Bounded in time."""
         if self.live and self._capabilities:
             with suppress(LspError, RefusedError):
-                await self._connection.request("shutdown", None, _GOODBYE_SECONDS)
+                await self._connection.request("shutdown", None, _SHUTDOWN_SECONDS)
                 await self._connection.notify("exit")
         await asyncio.shield(asyncio.ensure_future(self._connection.close()))
 
     # Notifications to the server
 
     async def sync(self) -> None:
-        """Tell the server what changed on the disk since the last question."""
+        """Report the changes on the disk since the last question."""
         async with self._syncing:
-            changes = await in_thread(self._inventory.look)
-            for path, (mark, _) in list(self._open.items()):
+            changes = await in_thread(self._inventory.scan)
+            for path, (version_mark, _) in list(self._open.items()):
                 try:
                     entry = path.stat()
-                    changed = (entry.st_mtime_ns, entry.st_size) != mark
+                    changed = (entry.st_mtime_ns, entry.st_size) != version_mark
                 except OSError:
                     changed = True
                 if changed:
-                    await self._shut(path)
+                    await self._close_file(path)
             if changes:
                 events = [{"uri": path.as_uri(), "type": how} for path, how in changes]
                 await self._connection.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
     async def open(self, source: SourceFile) -> str:
-        """Make the server use exactly this text from now on. Return its URI."""
+        """Open the file with exactly this text. Return its URI."""
         uri = source.path.as_uri()
         async with self._syncing:
             if source.path in self._open:
-                if self._open[source.path][0] == source.mark:
+                if self._open[source.path][0] == source.version_mark:
                     self._open.move_to_end(source.path)
                     return uri
-                await self._shut(source.path)
+                await self._close_file(source.path)
             # The dictionary is ordered by use: its first entry was used least recently.
             while len(self._open) >= MAX_OPEN_FILES:
-                await self._shut(next(iter(self._open)))
+                await self._close_file(next(iter(self._open)))
             self._versions += 1
             self._pushed.pop(str(source.path), None)
-            self._open[source.path] = (source.mark, self._versions)
+            self._open[source.path] = (source.version_mark, self._versions)
             document = {
                 "uri": uri,
                 "languageId": self.kind.language(source.path),
@@ -176,7 +176,7 @@ class LspSession:
             await self._connection.notify("textDocument/didOpen", {"textDocument": document})
         return uri
 
-    async def _shut(self, path: Path) -> None:
+    async def _close_file(self, path: Path) -> None:
         self._open.pop(path, None)
         self._pushed.pop(str(path), None)
         await self._connection.notify("textDocument/didClose", {"textDocument": {"uri": path.as_uri()}})
@@ -191,7 +191,7 @@ class LspSession:
 
     @property
     def looks_at_workspaces(self) -> bool:
-        """Return whether the server reports on a whole workspace."""
+        """Whether the server has diagnostics of a whole workspace."""
         static = self._capabilities.get("diagnosticProvider")
         provider = self._registered.get("textDocument/diagnostic") or static
         return isinstance(provider, Mapping) and provider.get("workspaceDiagnostics") is True
@@ -199,42 +199,41 @@ class LspSession:
     async def ask(self, method: str, params: Any, seconds: float) -> Any:
         """Return the answer. Raise UnsupportedError, LspError, RefusedError.
 
-        A server that is still reading the project does not know all of it: it is asked again when it is done, as far
-        as the time allows.
-        """
+        The answer of a server that is still reading the project may be incomplete: it is asked again when it is ready,
+        if the time allows."""
         if not self.offers(method):
             raise UnsupportedError(method)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
-        reading, loads = self.busy, self._loads
+        reading, loads = self.busy, self._load_count
         answer = await self._request(method, params, seconds)
-        if method in _FROM_FILES:
+        if method in _LOADING_REQUESTS:
             return answer
-        if reading or self.busy or self._loads != loads:
+        if reading or self.busy or self._load_count != loads:
             remaining = give_up - loop.time()
-            # An answer that may be incomplete is not worth as long a wait as no answer.
+            # With an answer that may be incomplete, the wait is shorter than without one.
             if answer:
-                remaining = min(remaining, _PATIENCE_SECONDS)
-            if await self._settled(remaining) and give_up > loop.time():
+                remaining = min(remaining, _READING_WAIT_SECONDS)
+            if await self._wait_until_read(remaining) and give_up > loop.time():
                 answer = await self._request(method, params, max(give_up - loop.time(), 0.1))
         return answer
 
     async def _request(self, method: str, params: Any, seconds: float) -> Any:
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, _MAX_REQUEST_ATTEMPTS + 1):
             try:
                 result = await self._connection.request(method, params, seconds)
                 if isinstance(result, list) and len(result) > MAX_INLINE_ENTRIES:
                     return await asyncio.to_thread(_structure, method, result)
                 return _structure(method, result)
             except RefusedError as error:
-                if error.code not in _AGAIN or attempt == _ATTEMPTS:
+                if error.code not in _REPEATED_ERRORS or attempt == _MAX_REQUEST_ATTEMPTS:
                     raise
                 await asyncio.sleep(0.1 * attempt)
         raise AssertionError
 
-    async def _settled(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the server to read the project. Return whether it has."""
-        return await self._until(lambda: not self.busy, seconds)
+    async def _wait_until_read(self, seconds: float) -> bool:
+        """Wait at most `seconds` until the server has read the project. Return whether it has."""
+        return await self._wait_for(lambda: not self.busy, seconds)
 
     async def diagnostics(self, source: SourceFile, seconds: float) -> list[types.Diagnostic] | None:
         """Return the diagnostics of a file; None when the server has not sent them in time."""
@@ -251,25 +250,25 @@ class LspSession:
 
     async def _pushed_for(self, path: str, seconds: float) -> list[types.Diagnostic] | None:
         give_up = asyncio.get_running_loop().time() + seconds
-        if not await self._until(lambda: path in self._pushed, seconds):
+        if not await self._wait_for(lambda: path in self._pushed, seconds):
             return None
         if self.busy:
-            await self._settled(give_up - asyncio.get_running_loop().time())
+            await self._wait_until_read(give_up - asyncio.get_running_loop().time())
         newest = None
-        # Some servers send what is quick to find first, and the rest later.
+        # Some servers send quick results first and others later.
         while self._pushed.get(path) is not newest:
             newest = self._pushed.get(path)
             remaining = give_up - asyncio.get_running_loop().time()
-            await self._until(lambda: self._pushed.get(path) is not newest, min(QUIET_SECONDS, remaining))  # noqa: B023
+            await self._wait_for(lambda: self._pushed.get(path) is not newest, min(QUIET_SECONDS, remaining))  # noqa: B023
         return newest
 
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+    async def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         try:
             async with asyncio.timeout(max(seconds, 0)):
                 while not condition():
                     if not self.live:
                         raise self._connection.gone()
-                    await self._news.wait()
+                    await self._message_received.wait()
         except TimeoutError:
             return condition()
         return True
@@ -284,7 +283,7 @@ class LspSession:
             return None
         return answer_request(method, params, self.kind, self.root)
 
-    def _take(self, method: str, params: Any) -> None:
+    def _on_notification(self, method: str, params: Any) -> None:
         if not isinstance(params, Mapping):
             return
         match method:
@@ -296,7 +295,7 @@ class LspSession:
                 except Exception:  # noqa: BLE001 - cattrs raises groups of anything
                     return
                 path, version = path_of(report.uri), report.version
-                # The server may not have seen the newest text yet.
+                # These may be for an older text.
                 if path is None or (version is not None and path in self._open and version < self._open[path][1]):
                     return
                 self._pushed[str(path)] = list(report.diagnostics)
@@ -304,7 +303,7 @@ class LspSession:
                 token, value = str(params.get("token")), params.get("value")
                 step = value.get("kind") if isinstance(value, Mapping) else None
                 if step == "begin":
-                    self._loads += 1
+                    self._load_count += 1
                     self._progress.add(token)
                 elif step == "end":
                     self._progress.discard(token)
@@ -314,9 +313,9 @@ class LspSession:
                 pass
             case _:
                 return
-        # A new event for the next news: setting and clearing one could lose a waiter.
-        self._news.set()
-        self._news = asyncio.Event()
+        # A new event each time: setting and clearing the same one could lose a waiter.
+        self._message_received.set()
+        self._message_received = asyncio.Event()
 
 
 def _structure(method: str, result: Any) -> Any:
@@ -326,7 +325,7 @@ def _structure(method: str, result: Any) -> Any:
     try:
         return converter().structure({"jsonrpc": "2.0", "id": 0, "result": result}, METHOD_TO_TYPES[method][1]).result
     except Exception as error:  # cattrs raises groups of anything
-        raise ServerFailedError(f"the language server's answer to {method} is not what the protocol says.") from error
+        raise ServerFailedError(f"the language server's answer to {method} violates the protocol.") from error
 
 
 def path_of(uri: str) -> Path | None:

@@ -1,6 +1,6 @@
 """Answers of language servers as text for a model: positions as `path:line:column`, bounded.
 
-Files are read as servers get them: regular, in the workspace, as text, and not too large.
+Only regular files of the workspace up to a size limit are read, as text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_source(confined: Confined) -> SourceFile:
         raise bad_input(f"{confined.shown} does not exist.") from None
     with os.fdopen(descriptor, "rb") as file:
         entry = os.fstat(file.fileno())
-        # One byte more than is allowed shows that the file is too large, even if it grows meanwhile.
+        # One byte above the limit shows that the file is too large, even if it grows meanwhile.
         data = file.read(MAX_SOURCE_BYTES + 1)
     if len(data) > MAX_SOURCE_BYTES:
         raise bad_input(
@@ -49,16 +49,16 @@ def read_source(confined: Confined) -> SourceFile:
     return SourceFile(confined.path, text, (entry.st_mtime_ns, entry.st_size))
 
 
-MAX_ENTRIES = 200
+MAX_LISTED_ENTRIES = 200
 MAX_ANSWER_LENGTH = 60_000
 MAX_LINE_LENGTH = 200
-SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
-INFO = 3
-_GRADES = dict(zip(SEVERITY.values(), SEVERITY, strict=True))
+SEVERITY_NAMES = {1: "error", 2: "warning", 3: "info", 4: "hint"}
+INFO_GRADE = 3
+_GRADE_BY_NAME = dict(zip(SEVERITY_NAMES.values(), SEVERITY_NAMES, strict=True))
 
 
 class Location(Struct, frozen=True):
-    """A position as a server names it: file, line and column from 0, the column in the server's units."""
+    """A position of a server: file, line and column from 0, the column in the server's units."""
 
     path: Path | None
     uri: str
@@ -67,8 +67,8 @@ class Location(Struct, frozen=True):
 
 
 class AnswerFiles:
-    """The files that an answer is about, each read once. Files outside of the workspace, and those that rules keep
-    from the run, are not read."""
+    """The files of an answer, each read once. Files outside of the workspace and files that rules hide from the run are
+    not read."""
 
     def __init__(self, context: ToolContext, encoding: Encoding) -> None:
         self._context = context
@@ -126,10 +126,11 @@ def list_locations(result: Any) -> list[Location]:
 
 
 def format_list(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
-    """Return at most `MAX_ENTRIES` lines, with a count of those left out and of those `outside` the workspace."""
+    """Return at most `MAX_LISTED_ENTRIES` lines, with a count of those left out and of those `outside` the
+    workspace."""
     entries = list(lines)
     total = len(entries) if total is None else total
-    del entries[MAX_ENTRIES:]
+    del entries[MAX_LISTED_ENTRIES:]
     if total > len(entries):
         count = f"{total - len(entries):,} more of {total:,} {what}"
         entries.append(f"[{count}; ask about fewer files or a narrower place]")
@@ -167,24 +168,24 @@ class ServerDiagnostic(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line + 1}:{self.column + 1} {SEVERITY[self.grade]}: {self.text}"
+        return f"{self.path}:{self.line + 1}:{self.column + 1} {SEVERITY_NAMES[self.grade]}: {self.text}"
 
 
 def problems(
     path: Path, reported: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
 ) -> list[ServerDiagnostic]:
     """Return the diagnostics of a file. `severity` is the least to keep."""
-    least = _GRADES.get(severity, 4)
+    least = _GRADE_BY_NAME.get(severity, 4)
     listed = []
-    for each in reported:
-        # The protocol lets the client decide what a diagnostic without severity is.
-        grade = int(each.severity or 1)
+    for diagnostic in reported:
+        # The protocol leaves a missing severity to the client.
+        grade = int(diagnostic.severity or 1)
         if grade > least:
             continue
-        start = each.range.start
+        start = diagnostic.range.start
         spot = texts.spot(Location(path, "", start.line, start.character))
-        code = f" [{each.code}]" if each.code not in (None, "") else ""
-        message = visible(" ".join(str(each.message).split()))
+        code = f" [{diagnostic.code}]" if diagnostic.code not in (None, "") else ""
+        message = visible(" ".join(str(diagnostic.message).split()))
         listed.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
     return listed
 
@@ -192,7 +193,7 @@ def problems(
 def summary(diagnostics: Iterable[ServerDiagnostic]) -> str:
     """Return the number of diagnostics, such as `2 errors, 1 warning`."""
     parts = []
-    for grade, count in sorted(Counter(each.grade for each in diagnostics).items()):
+    for grade, count in sorted(Counter(diagnostic.grade for diagnostic in diagnostics).items()):
         # "info" has no plural.
-        parts.append(f"{count} {SEVERITY[grade]}{'s' if count > 1 and grade != INFO else ''}")
+        parts.append(f"{count} {SEVERITY_NAMES[grade]}{'s' if count > 1 and grade != INFO_GRADE else ''}")
     return ", ".join(parts)

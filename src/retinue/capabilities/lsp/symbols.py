@@ -1,4 +1,4 @@
-"""Symbols by name, in one file or in the whole workspace: the ones that a query means."""
+"""Finding symbols by name, in one file or in the workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.capabilities.lsp.pool import Slot
+from retinue.capabilities.lsp.pool import ServerSlot
 from retinue.capabilities.lsp.protocol import Encoding, TextDocument, TextPosition
 from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
 from retinue.capabilities.lsp.show import AnswerFiles, Location
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from retinue.capabilities.lsp.actions import Asking
 
 
-_PARTS = re.compile(r"\.|::|#|/")
-_COMMENTS = ("#", "//", "/*", "*", "--", ";")
+_NAME_SEPARATORS = re.compile(r"\.|::|#|/")
+_COMMENT_STARTS = ("#", "//", "/*", "*", "--", ";")
 MAX_CANDIDATES = 400
 MAX_NAME_LINES = 30
-"""Within this many lines after the beginning of a symbol its name follows; decorators come before it."""
+"""The name of a symbol is searched within this many lines of its beginning, because decorators come first."""
 MAX_OUTLINED_FILES = 40
 
 
-class Named(Struct, frozen=True):
+class DocumentSymbol(Struct, frozen=True):
     """A symbol of a file. `names` are the names of the symbols around it, and its own."""
 
     names: tuple[str, ...]
@@ -43,10 +43,10 @@ class Named(Struct, frozen=True):
 def parts_of(query: str) -> tuple[str, ...]:
     """Split `Class.method`, `Class::method` or `method()` into names."""
     plain = query.strip().removesuffix("()")
-    return tuple(filter(None, _PARTS.split(plain)))
+    return tuple(filter(None, _NAME_SEPARATORS.split(plain)))
 
 
-async def outline_of(session: LspSession, source: SourceFile, seconds: float) -> list[Named]:
+async def outline_of(session: LspSession, source: SourceFile, seconds: float) -> list[DocumentSymbol]:
     """Return the symbols of a file from the top, from either of the protocol's two shapes."""
     uri = await session.open(source)
     result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, seconds)
@@ -56,7 +56,7 @@ async def outline_of(session: LspSession, source: SourceFile, seconds: float) ->
 
 def _walk_symbols(
     entries: Iterable[Any], above: tuple[str, ...], document: TextDocument, encoding: Encoding
-) -> Iterator[Named]:
+) -> Iterator[DocumentSymbol]:
     for entry in entries:
         span = getattr(entry, "selection_range", None) or entry.location.range
         spot = document.to_spot(span.start.line, span.start.character, encoding)
@@ -65,13 +65,13 @@ def _walk_symbols(
         # The older shape has the range of the whole symbol only, which begins before its name.
         if spot.column == 0 or not hasattr(entry, "selection_range"):
             spot = next(document.occurrences(entry.name, spot.line), spot)
-        yield Named(names, kind_name(entry.kind), spot, getattr(entry, "detail", None) or "")
+        yield DocumentSymbol(names, kind_name(entry.kind), spot, getattr(entry, "detail", None) or "")
         yield from _walk_symbols(getattr(entry, "children", None) or (), names, document, encoding)
 
 
-def match_symbols(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
-    """Return the symbols that a query means: by the whole path of names if one has it, else by the last names. Of
-    several, those on `line` (from 0) if there are any."""
+def match_symbols(symbols: Sequence[DocumentSymbol], query: str, line: int | None) -> list[DocumentSymbol]:
+    """Return the symbols that match a query: by the complete path of names, or else by the last names. Of several,
+    those on `line` (from 0) are preferred."""
     names = parts_of(query)
     if not names:
         return []
@@ -82,26 +82,26 @@ def match_symbols(symbols: Sequence[Named], query: str, line: int | None) -> lis
 
 
 def find_mention(document: TextDocument, query: str, line: int | None) -> list[TextPosition]:
-    """Return the first position of a name in a text, in code rather than in a comment; empty where it is missing."""
+    """Return the first position of a name in a text, preferably outside of comments; empty if it is missing."""
     names = parts_of(query)
     if not names:
         return []
     spots = list(document.occurrences(names[-1], line))
     for spot in spots:
-        if not document.line(spot.line).lstrip().startswith(_COMMENTS):
+        if not document.line(spot.line).lstrip().startswith(_COMMENT_STARTS):
             return [spot]
     return spots[:1]
 
 
 def _may_be(entry: Any, names: tuple[str, ...], path: Path) -> bool:
-    """Return whether a symbol of an answer to `workspace/symbol` may be the one of these names."""
+    """Return whether a result of `workspace/symbol` may be the symbol with these names."""
     if not names:
         return True
     *above, name = names
     if entry.name != name:
         return False
     containers = parts_of(entry.container_name or "")
-    # Servers name a class, a module or nothing as the container, so a missing one is no reason to leave a symbol out.
+    # The container may be a class, a module or missing, so a missing one matches.
     return not above or not containers or list(containers[-len(above) :]) == above or path.stem == above[-1]
 
 
@@ -113,7 +113,7 @@ def kind_name(kind: types.SymbolKind) -> str:
 class SymbolCandidate(Struct, frozen=True):
     """A symbol in the workspace, with the position of its name."""
 
-    slot: Slot
+    slot: ServerSlot
     path: Path
     spot: TextPosition
     shown: str
@@ -121,8 +121,8 @@ class SymbolCandidate(Struct, frozen=True):
 
 
 async def search(asking: Asking, query: str, *, exact: bool) -> tuple[list[SymbolCandidate], int]:
-    """Return the symbols that the servers of the workspace find, and the number of those outside of it. With `exact`:
-    only those of that name."""
+    """Return the symbols that the servers find in the workspace, and the number of those outside. `exact`: only symbols
+    of that name."""
     candidates: list[SymbolCandidate] = []
     outside = 0
     for slot in await asking.workspace_slots():
@@ -136,7 +136,7 @@ async def search(asking: Asking, query: str, *, exact: bool) -> tuple[list[Symbo
 
 
 async def _search_project(
-    asking: Asking, slot: Slot, query: str, exact: bool, session: LspSession
+    asking: Asking, slot: ServerSlot, query: str, exact: bool, session: LspSession
 ) -> tuple[list[SymbolCandidate], int]:
     await session.sync()
     names = parts_of(query) or (query,)
@@ -160,7 +160,7 @@ async def _search_project(
     return candidates, outside
 
 
-def _candidate(slot: Slot, entry: Any, path: Path, texts: AnswerFiles) -> SymbolCandidate:
+def _candidate(slot: ServerSlot, entry: Any, path: Path, texts: AnswerFiles) -> SymbolCandidate:
     span = getattr(entry.location, "range", None)
     line, units = (0, 0) if span is None else (span.start.line, span.start.character)
     spot = texts.spot(Location(path, "", line, units))
@@ -186,8 +186,7 @@ def _name_from(document: TextDocument, name: str, start: TextPosition) -> TextPo
 async def _with_that_path(
     asking: Asking, session: LspSession, query: str, candidates: list[SymbolCandidate]
 ) -> list[SymbolCandidate]:
-    """Return the symbols inside of what the query names. A search knows names only; the outline of a file shows which
-    symbol is inside of which."""
+    """Return the candidates whose containers match the query, which only the outline of a file shows."""
     spots: dict[Path, set[TextPosition]] = {}
     for path in list(dict.fromkeys(candidate.path for candidate in candidates))[:MAX_OUTLINED_FILES]:
         try:

@@ -25,15 +25,15 @@ else:
     _actions = LazyModule("retinue.capabilities.lsp.actions")
 
 Code = Literal["INVALID_INPUT", "LSP_ACTION_NOT_ALLOWED", "LSP_SERVER_NOT_FOUND", "LSP_SERVER_FAILED", "LSP_TIMEOUT"]
-READING = (
+READ_ACTIONS = (
     *("definition", "references", "hover", "signature", "symbols", "diagnostics", "workspace-diagnostics", "servers"),
 )
-PRIVILEGED = ("rename", "codeAction", "restart")
+PRIVILEGED_ACTIONS = ("rename", "codeAction", "restart")
 SEVERITIES = ("all", "error", "warning", "info", "hint")
-MAX_FILES = 64
+MAX_FILES_PER_CALL = 64
 TIMEOUT_SHARE = 0.9
-"""The share of the tool's own limit that a server gets, so that the call ends with an error that names the server."""
-_OTHER_NAMES = {
+"""The share of the tool's time limit that a server gets, so that a timeout is reported with the server's name."""
+_ACTION_ALIASES = {
     "gotodefinition": "definition",
     "findreferences": "references",
     "signaturehelp": "signature",
@@ -48,11 +48,11 @@ _OTHER_NAMES = {
     "code-action": "codeAction",
     "code_action": "codeAction",
 }
-ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_NAMES}
-"""Every accepted spelling, in lower case."""
+ACTIONS = {**{name.lower(): name for name in (*READ_ACTIONS, *PRIVILEGED_ACTIONS)}, **_ACTION_ALIASES}
+"""The action for every accepted name, in lower case."""
 
-_TEXT = {"type": "string"}
-_NUMBER = {"type": "integer", "minimum": 1}
+_TEXT_SCHEMA = {"type": "string"}
+_NUMBER_SCHEMA = {"type": "integer", "minimum": 1}
 
 
 class LspError(ToolError):
@@ -63,7 +63,7 @@ class LspError(ToolError):
 
 
 class ServerFailedError(LspError):
-    """The server ended, cannot be started, or does not keep to the protocol."""
+    """The server ended, cannot be started, or violates the protocol."""
 
     def __init__(self, message: str) -> None:
         super().__init__("LSP_SERVER_FAILED", message)
@@ -74,18 +74,18 @@ def bad_input(message: str) -> LspError:
 
 
 class LspTool(BuiltinTool):
-    """The tool `lsp`. `pool` returns the servers of the project, made on first use. `actions` are those that agents
-    may ask for; the privileged ones are never for a run that another run started."""
+    """The tool `lsp`. `pool` returns the servers of the project, created on first use. `actions` are the allowed ones;
+    a child run never gets a privileged one."""
 
     name = "lsp"
     required = ("action",)
     properties: ClassVar[Properties] = {}
     hidden: ClassVar[Properties] = {
-        "line": _NUMBER,
-        "column": _NUMBER,
-        "files": {"type": "array", "items": _TEXT},
+        "line": _NUMBER_SCHEMA,
+        "column": _NUMBER_SCHEMA,
+        "files": {"type": "array", "items": _TEXT_SCHEMA},
         "severity": {"type": "string", "enum": list(SEVERITIES)},
-        "server": _TEXT,
+        "server": _TEXT_SCHEMA,
     }
     aliases: ClassVar[Aliases] = {
         "action": ("operation",),
@@ -96,14 +96,14 @@ class LspTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Replace names that other systems and the protocol have for an action."""
+        """Replace the names that other systems and the protocol use for an action."""
         for name in ("action", "operation"):
             action = arguments.get(name)
             if isinstance(action, str):
                 arguments[name] = ACTIONS.get(action.strip().lower(), action)
         return arguments
 
-    def __init__(self, pool: Callable[[], LanguageServerPool], actions: Sequence[str] = READING) -> None:
+    def __init__(self, pool: Callable[[], LanguageServerPool], actions: Sequence[str] = READ_ACTIONS) -> None:
         self._pool = pool
         self._actions = tuple(actions)
         self.properties = _properties(self._actions)  # type: ignore[misc]  # it depends on what is allowed
@@ -122,18 +122,20 @@ class LspTool(BuiltinTool):
         effect = ToolEffect(status="failed", code=error.code)
         return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        asked = given.text("action")
+    async def call(self, call_id: str, parameters: Arguments, context: ToolContext) -> ToolOutput:
+        asked = parameters.text("action")
         action = ACTIONS.get(asked.strip().lower())
         if action is None:
-            raise bad_input(f"there is no action {asked[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
-        if action in PRIVILEGED and context.child:
-            raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is never for a run that another run started.")
+            raise bad_input(
+                f"there is no action {asked[:40]!r}. Send one of: {', '.join((*READ_ACTIONS, *PRIVILEGED_ACTIONS))}."
+            )
+        if action in PRIVILEGED_ACTIONS and context.child:
+            raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is not available to a run that another run started.")
         if action not in self._actions:
             allowed = f"Allowed are: {', '.join(self._actions)}."
-            hint = " The setting lsp.allowMutatingActions allows it." if action in PRIVILEGED else ""
+            hint = " The setting lsp.allowMutatingActions allows it." if action in PRIVILEGED_ACTIONS else ""
             raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is not allowed here. {allowed}{hint}")
-        question = read_question(action, given, context)
+        question = read_question(action, parameters, context)
         pool = self._pool()
         if action == "servers":
             return ok(await pool.status(question, context))
@@ -150,16 +152,16 @@ class LspTool(BuiltinTool):
 def _properties(actions: Sequence[str]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "action": {"type": "string", "enum": list(actions)},
-        "file": _TEXT,
+        "file": _TEXT_SCHEMA,
         "line": {"type": "integer", "description": "From 1"},
         "column": {"type": "integer", "description": "From 1"},
-        "query": {**_TEXT, "description": "Symbol: name or Class.name"},
+        "query": {**_TEXT_SCHEMA, "description": "Symbol: name or Class.name"},
     }
     if "rename" in actions:
-        properties["newName"] = {**_TEXT, "description": "New name (rename)"}
+        properties["newName"] = {**_TEXT_SCHEMA, "description": "New name (rename)"}
     if "codeAction" in actions:
-        properties["endLine"] = {**_NUMBER, "description": "Last line (codeAction)"}
-        properties["endColumn"] = {**_NUMBER, "description": "Last column (codeAction)"}
+        properties["endLine"] = {**_NUMBER_SCHEMA, "description": "Last line (codeAction)"}
+        properties["endColumn"] = {**_NUMBER_SCHEMA, "description": "Last column (codeAction)"}
     return properties
 
 
@@ -179,26 +181,26 @@ class LspQuestion(Struct, frozen=True):
     server: str | None = None
 
 
-def read_question(action: str, given: Arguments, context: ToolContext) -> LspQuestion:
+def read_question(action: str, parameters: Arguments, context: ToolContext) -> LspQuestion:
     """Parse a call. Raise ToolError."""
-    file = given.optional_text("file")
-    files = given.items("files") or []
-    if len(files) > MAX_FILES:
-        raise bad_input(f"{len(files)} files are too many for one call; send at most {MAX_FILES}.")
+    file = parameters.optional_text("file")
+    files = parameters.items("files") or []
+    if len(files) > MAX_FILES_PER_CALL:
+        raise bad_input(f"{len(files)} files are too many for one call; send at most {MAX_FILES_PER_CALL}.")
     if not all(isinstance(path, str) and path for path in files):
         raise bad_input('"files" must be a list of paths.')
     return LspQuestion(
         action=action,
         file=confine(file, context) if file else None,
         files=tuple(confine(path, context) for path in dict.fromkeys(files)),
-        line=given.whole("line", least=1),
-        column=given.whole("column", least=1),
-        end_line=given.whole("endLine", "end_line", least=1),
-        end_column=given.whole("endColumn", "end_column", least=1),
-        query=given.optional_text("query"),
-        new_name=given.optional_text("newName", "new_name"),
-        severity=given.choice("severity", allowed={name: name for name in SEVERITIES}, default="all"),
-        server=given.optional_text("server"),
+        line=parameters.whole("line", least=1),
+        column=parameters.whole("column", least=1),
+        end_line=parameters.whole("endLine", "end_line", least=1),
+        end_column=parameters.whole("endColumn", "end_column", least=1),
+        query=parameters.optional_text("query"),
+        new_name=parameters.optional_text("newName", "new_name"),
+        severity=parameters.choice("severity", allowed={name: name for name in SEVERITIES}, default="all"),
+        server=parameters.optional_text("server"),
     )
 
 
