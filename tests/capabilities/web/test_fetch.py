@@ -27,7 +27,7 @@ def fetcher(**options: object) -> Fetcher:
 
 async def problem(url: str, guarded: Fetcher | None = None, most: int = MOST) -> FetchError:
     with pytest.raises(FetchError) as caught:
-        await (guarded or fetcher()).fetch(url, most=most)
+        await (guarded or fetcher()).fetch(url, limit=most)
     return caught.value
 
 
@@ -57,7 +57,7 @@ async def test_five_redirects_are_followed_and_a_sixth_is_not(visit: Visit) -> N
         v.redirect(f"{left - 1}", 307) if left else v.send("there")
 
     site = visit({f"/hop/{number}": hop for number in range(8)})
-    assert (await fetcher().fetch(f"{site.url}/hop/5", most=MOST)).body == b"there"
+    assert (await fetcher().fetch(f"{site.url}/hop/5", limit=MOST)).body == b"there"
     site.visits.clear()
     error = await problem(f"{site.url}/hop/6")
     assert error.problem == "TOO_MANY_REDIRECTS"
@@ -85,16 +85,16 @@ async def test_a_redirect_to_a_host_that_rules_do_not_allow_is_not_followed(visi
         return "A rule forbids it."
 
     with pytest.raises(FetchError, match="A rule forbids it") as caught:
-        await guarded.fetch(f"{site.url}/", most=MOST, permit=permit)
+        await guarded.fetch(f"{site.url}/", limit=MOST, permit=permit)
     assert caught.value.problem == "NOT_PERMITTED"
     assert asked == [f"http://other.example:{other.port}/"]
     assert not other.visits
-    assert (await guarded.fetch(f"{site.url}/", most=MOST)).body == b"other"
+    assert (await guarded.fetch(f"{site.url}/", limit=MOST)).body == b"other"
 
 
 async def test_an_endless_body_is_cut_and_is_a_success(visit: Visit) -> None:
     site = visit({"/": endless})
-    found = await fetcher().fetch(f"{site.url}/", most=MOST)
+    found = await fetcher().fetch(f"{site.url}/", limit=MOST)
     assert found.truncated
     assert len(found.body) == MOST
 
@@ -119,7 +119,7 @@ async def test_a_gzip_bomb_is_never_unpacked_whole(visit: Visit, layers: str) ->
     site = visit({"/": lambda v: packed(v, data, layers)})
     tracemalloc.start()
     try:
-        found = await fetcher().fetch(f"{site.url}/", most=MOST)
+        found = await fetcher().fetch(f"{site.url}/", limit=MOST)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -142,7 +142,7 @@ async def test_packed_bodies_are_unpacked(visit: Visit) -> None:
         }
     )
     for path in site.pages:
-        found = await fetcher().fetch(f"{site.url}{path}", most=1_000_000)
+        found = await fetcher().fetch(f"{site.url}{path}", limit=1_000_000)
         assert found.body == text, path
         assert not found.truncated
 
@@ -191,7 +191,7 @@ async def test_one_host_gets_two_requests_at_a_time(visit: Visit) -> None:
 
     site = visit({f"/{number}": page for number in range(8)})
     guarded = fetcher()
-    await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", most=MOST) for number in range(8)))
+    await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", limit=MOST) for number in range(8)))
     assert site.crowd == 2
 
 
@@ -201,7 +201,7 @@ async def test_waiting_for_ones_turn_is_not_the_hosts_time(visit: Visit) -> None
 
     site = visit({f"/{number}": lambda v: v.site.over.wait(0.5) or v.send("x") for number in range(5)})
     guarded = fetcher(seconds=2.0, politeness=Politeness(1, 0.0))
-    found = await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", most=MOST) for number in range(5)))
+    found = await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", limit=MOST) for number in range(5)))
     assert len(found) == 5
 
 
@@ -217,7 +217,7 @@ async def test_tls_is_verified_for_the_name_not_the_address(visit: Visit) -> Non
 
     allowed = AllowedHosts(["*.example"])
     guarded = fetcher(resolve=resolve, allowed=allowed, tls=client)
-    found = await guarded.fetch(f"https://named.example:{site.port}/", most=MOST)
+    found = await guarded.fetch(f"https://named.example:{site.port}/", limit=MOST)
     assert found.body == b"secure"
     error = await problem(f"https://other.example:{site.port}/", guarded)
     assert "not trusted" in error.message

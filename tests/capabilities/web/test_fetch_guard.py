@@ -171,7 +171,7 @@ async def test_dns_that_changes_its_answer_is_asked_once_and_the_checked_address
     answers = iter([[PUBLIC], ["127.0.0.1"], ["127.0.0.1"]])
     wires = Wires()
     with pytest.raises(FetchError) as caught:
-        await fetcher(lambda host: next(answers), wires).fetch("http://rebind.example/", most=1000)
+        await fetcher(lambda host: next(answers), wires).fetch("http://rebind.example/", limit=1000)
     assert caught.value.problem == "NETWORK_ERROR"
     assert [place.addresses for place in wires.pins] == [(IPv4Address(PUBLIC),)]
     assert list(answers) == [["127.0.0.1"], ["127.0.0.1"]]
@@ -183,7 +183,7 @@ async def test_dns_that_changes_its_answer_is_asked_once_and_the_checked_address
 async def test_a_name_that_leads_inside_is_refused_whatever_else_it_leads_to(answer: list[str]) -> None:
     wires = Wires()
     with pytest.raises(FetchError) as caught:
-        await fetcher(lambda host: answer, wires).fetch("http://inside.example/", most=1000)
+        await fetcher(lambda host: answer, wires).fetch("http://inside.example/", limit=1000)
     assert caught.value.problem == ("PRIVATE_NETWORK_BLOCKED" if answer else "DNS_RESOLUTION_FAILED")
     assert not wires.pins
 
@@ -204,7 +204,7 @@ async def test_the_connected_address_is_the_checked_one_and_the_name_stays_in_th
             return ["127.0.0.1"]
 
         allowed = AllowedHosts(["site.example"])
-        found = await Fetcher(resolve=resolve, allowed=allowed).fetch(f"http://site.example:{site.port}/", most=1000)
+        found = await Fetcher(resolve=resolve, allowed=allowed).fetch(f"http://site.example:{site.port}/", limit=1000)
         assert found.body == b"hello"
         assert found.hosts == ("site.example",)
         assert site.seen[0].headers["host"] == f"site.example:{site.port}"
@@ -311,7 +311,7 @@ async def test_ten_thousand_odd_urls_and_no_connection_to_a_refused_range(monkey
     outcomes: dict[str, int] = {}
     for url in odd_urls(10_000, seed=7):
         with pytest.raises(FetchError) as caught:
-            await guarded.fetch(url, most=1000)
+            await guarded.fetch(url, limit=1000)
         outcomes[caught.value.problem] = outcomes.get(caught.value.problem, 0) + 1
     assert reached
     for address in reached:

@@ -69,7 +69,7 @@ def fetcher(tls: ssl.SSLContext | None = None, address: str = PUBLIC) -> Fetcher
 async def test_a_page_through_a_proxy(proxy: Proxy, visit: Visit) -> None:
     site = visit({"/": lambda v: v.send("hello")})
     proxy.goal = site.port
-    found = await fetcher().fetch("http://named.example/", most=1000)
+    found = await fetcher().fetch("http://named.example/", limit=1000)
     assert found.body == b"hello"
     assert proxy.asked == [f"CONNECT {PUBLIC}:80 HTTP/1.1"]
     assert site.seen[0].headers["host"] == "named.example"
@@ -82,23 +82,23 @@ async def test_a_secure_page_through_a_proxy(proxy: Proxy, visit: Visit) -> None
     authority.configure_trust(client)
     site = visit({"/": lambda v: v.send("secure")}, tls=server)
     proxy.goal = site.port
-    assert (await fetcher(client).fetch("https://named.example/", most=1000)).body == b"secure"
+    assert (await fetcher(client).fetch("https://named.example/", limit=1000)).body == b"secure"
     assert proxy.asked == [f"CONNECT {PUBLIC}:443 HTTP/1.1"]
     with pytest.raises(FetchError, match="not trusted"):
-        await fetcher(client).fetch("https://other.example/", most=1000)
+        await fetcher(client).fetch("https://other.example/", limit=1000)
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", b"garbage\r\n\r\n", b""])
 async def test_a_proxy_that_refuses(proxy: Proxy, answer: bytes) -> None:
     proxy.answer = answer
     with pytest.raises(FetchError) as caught:
-        await fetcher().fetch("http://named.example/", most=1000)
+        await fetcher().fetch("http://named.example/", limit=1000)
     assert caught.value.problem == "NETWORK_ERROR"
 
 
 async def test_no_proxy_is_asked_for_what_is_refused(proxy: Proxy) -> None:
     for made, url in ((fetcher(address="10.0.0.1"), "http://named.example/"), (fetcher(), "http://192.168.0.1/")):
         with pytest.raises(FetchError) as caught:
-            await made.fetch(url, most=1000)
+            await made.fetch(url, limit=1000)
         assert caught.value.problem == "PRIVATE_NETWORK_BLOCKED"
     assert not proxy.asked

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.web.read import Readable, decode, detect, read
+from retinue.capabilities.web.read import decode, detect, read
 from retinue.core.tool import ToolOutput
 from retinue.http.address import FetchError
 from tests.capabilities.web.conftest import Browser, Visit
@@ -27,8 +27,9 @@ pool.close()</code></pre>
 <footer>© nobody</footer><script>steal()</script></body></html>"""
 
 
-def got(body: str | bytes, kind: str = "", url: str = URL, **options: Any) -> Readable:
-    return read(body.encode() if isinstance(body, str) else body, kind, url, **options)
+def got(body: str | bytes, kind: str = "", url: str = URL, **options: Any) -> SimpleNamespace:
+    page = read(body.encode() if isinstance(body, str) else body, kind, url, **options)
+    return SimpleNamespace(kind=page.content_type, title=page.title, text=page.content, warning=page.warning or None)
 
 
 class Fetched:
@@ -94,7 +95,7 @@ async def test_what_is_left_out_of_a_page_with_endless_or_deep_tags_is_said(fetc
     assert found.warning == "Only its first 100,000 tags were read."
     deep = await fetched("<p>first</p>" + "<div>" * 300 + "<p>last</p>", "text/html")
     assert "last" not in deep.text
-    assert deep.warning == "What stands more than 100 elements deep was left out."
+    assert deep.warning == "Content more than 100 elements deep was left out."
 
 
 async def test_a_small_page_keeps_its_structure_and_loses_its_navigation(fetched: Fetched) -> None:

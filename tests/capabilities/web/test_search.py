@@ -246,7 +246,7 @@ async def test_no_network_is_said_at_once(browser: Browser, monkeypatch: pytest.
 
     monkeypatch.setattr(choose, "has_network", lambda: False)
     monkeypatch.setattr(resolve, "has_network", lambda: False)
-    for name in choose._PROXIES:
+    for name in choose._PROXY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     browser.environment |= {"BRAVE_SEARCH_API_KEY": "k"}
     output = await browser("web_search", query="x")

@@ -21,7 +21,7 @@ else:
     _base = LazyModule("retinue.capabilities.web.base")
     _search = LazyModule("retinue.capabilities.web.search")
 
-_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
+_KEY_VARIABLES = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
 
 
 class WebCapability(Capability):
@@ -57,7 +57,7 @@ def _can_search(project: Project) -> bool:
     """Return whether some service can be asked. The usual cases are decided without loading the services."""
     settings = project.settings.settings
     if settings.web_provider == "auto":
-        has_key = any(map(project.environment.get, _KEYS))
+        has_key = any(map(project.environment.get, _KEY_VARIABLES))
         if has_key or settings.web_searxng_url or find_spec("ddgs") is not None:
             return True
     try:

@@ -1,10 +1,9 @@
 """Which URLs and addresses the web tools may contact: the public internet, and hosts that a user exempts.
 
-URLs are read strictly: anything that two programs could read differently (backslashes, user names, percent signs in
-host names, numbers that are addresses in disguise, controls) is refused, so that the host that rules and people see is
-the host that is contacted. An address is judged in the form in which the connection is made. IPv6 forms that carry an
-IPv4 address are judged by it, or refused where a router of unknown rights would unwrap them. `web.allowHosts` exempts
-hosts.
+URLs are parsed strictly. A URL that two programs could parse differently (backslashes, user names, percent signs in
+host names, numeric forms of addresses, control characters) is refused, so that rules, people and the connection all
+have the same host. An address is checked in the form in which the connection is made. An IPv6 address that contains an
+IPv4 address is checked by that one, or refused if an unknown router would translate it. `web.allowHosts` exempts hosts.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from retinue.http.address import DEFAULT_PORTS, Address, FetchError
 
 IpAddress = IPv4Address | IPv6Address
 
-LONGEST = 8_192
-_HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
-_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
-_KEPT = "/?:@!$&'()*+,;=~-._%[]"
+MAX_URL_LENGTH = 8_192
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_NUMERIC_LABEL = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
+_UNESCAPED_CHARACTERS = "/?:@!$&'()*+,;=~-._%[]"
 
 
 class Target(Struct, frozen=True):
     """The destination of one request. `host` is a lower-case ASCII name without a final dot, or an address; then `ip`
-    is set. `path` is what the request line asks for."""
+    is set. `path` is the path and query of the request line."""
 
     scheme: str
     host: str
@@ -48,7 +47,7 @@ class Target(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The URL without the fragment: what is asked for, and what is remembered."""
+        """The URL without the fragment."""
         return self.address.origin + self.path
 
     @property
@@ -63,11 +62,11 @@ def parse_target(url: str) -> Target:
     text = url.strip(" \t\r\n")
     if not text:
         raise _invalid(url, "it is empty")
-    if len(text) > LONGEST:
-        raise _invalid(url, f"it is longer than {LONGEST} characters")
+    if len(text) > MAX_URL_LENGTH:
+        raise _invalid(url, f"it is longer than {MAX_URL_LENGTH} characters")
     # The plain space is the only blank that counts as printable.
     if not text.isprintable() or " " in text:
-        raise _invalid(url, "it holds blanks, control characters or characters that do not show")
+        raise _invalid(url, "it contains blanks, control characters or invisible characters")
     scheme, mark, remainder = text.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise _invalid(url, "it has no scheme; give the whole URL, such as https://example.com/page")
@@ -80,11 +79,11 @@ def parse_target(url: str) -> Target:
     except ValueError:
         raise _invalid(url, "it cannot be parsed") from None
     host, ip, port = _authority(url, parts.netloc, scheme.lower())
-    # `%` is kept as it is, so that what a URL has escaped already is not escaped twice.
-    path = quote(parts.path or "/", safe=_KEPT)
+    # `%` is not escaped, because the URL may be escaped already.
+    path = quote(parts.path or "/", safe=_UNESCAPED_CHARACTERS)
     if parts.query:
-        path += "?" + quote(parts.query, safe=_KEPT)
-    return Target(scheme.lower(), host, port, path, quote(parts.fragment, safe=_KEPT), ip)
+        path += "?" + quote(parts.query, safe=_UNESCAPED_CHARACTERS)
+    return Target(scheme.lower(), host, port, path, quote(parts.fragment, safe=_UNESCAPED_CHARACTERS), ip)
 
 
 def follow(target: Target, location: str) -> Target:
@@ -93,13 +92,13 @@ def follow(target: Target, location: str) -> Target:
         url = urljoin(target.url, location.strip())
     except ValueError:
         raise _invalid(location, "a redirect leads there, and it cannot be parsed") from None
-    # Servers write characters into this header that a URL would have to escape.
+    # Servers put unescaped characters into this header.
     return parse_target(url.replace(" ", "%20"))
 
 
 def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | None, int]:
     if "@" in netloc:
-        raise _invalid(url, "it holds a user name or password; leave them out")
+        raise _invalid(url, "it contains a user name or password; leave them out")
     if netloc.startswith("["):
         name, bracket, remainder = netloc[1:].partition("]")
         try:
@@ -111,17 +110,17 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | Non
         return str(ip), ip, _port(url, remainder.removeprefix(":"), scheme)
     name, _, port = netloc.partition(":")
     host = _ascii(url, name)
-    # Resolvers take a name whose last label is a number for an IPv4 address, in octal and hexadecimal as well.
+    # Resolvers treat a name with a numeric last label as an IPv4 address, also in octal and hexadecimal.
     last = host.rpartition(".")[2]
-    if _NUMBER.fullmatch(last):
-        return *_number(url, host), _port(url, port, scheme)
-    if len(host) > 253 or not _HOST.fullmatch(host):
+    if _NUMERIC_LABEL.fullmatch(last):
+        return *_parse_number(url, host), _port(url, port, scheme)
+    if len(host) > 253 or not _HOST_NAME.fullmatch(host):
         raise _invalid(url, f"'{host[:80]}' is no host name")
     return host, None, _port(url, port, scheme)
 
 
 def _ascii(url: str, name: str) -> str:
-    """Return the host as it goes over the wire: lower case, punycode, without its final dot."""
+    """Return the host in lower case and punycode, without its final dot."""
     if not name.isascii():
         try:
             name = name.encode("idna").decode("ascii")
@@ -130,7 +129,7 @@ def _ascii(url: str, name: str) -> str:
     return name.lower().removesuffix(".")
 
 
-def _number(url: str, host: str) -> tuple[str, IPv4Address]:
+def _parse_number(url: str, host: str) -> tuple[str, IPv4Address]:
     """Return a numeric host as an address. Raise FetchError for any form but four decimal numbers."""
     try:
         ip = IPv4Address(host)
@@ -152,7 +151,7 @@ def _invalid(url: str, why: str) -> FetchError:
 
 
 def _display(url: str) -> str:
-    """Return a URL fit for a message: printable, short, without a user name or password."""
+    """Return a URL for messages: printable, short, without a user name or password."""
     text = "".join(sign if sign.isprintable() else "\ufffd" for sign in url.strip()[:300])
     before, mark, remainder = text.partition("://")
     authority = re.split(r"[/?#]", remainder, maxsplit=1)[0]
@@ -195,19 +194,19 @@ _KINDS_V6 = {
     "fc00::/7": "a private network",
     "ff00::/8": "a multicast address",
 }
-_NAMES = ("localhost", "local", "internal", "localdomain", "home.arpa", "lan", "intranet", "corp", "private")
-"""Names that nobody can own on the internet, alone or as the end of a name."""
+_PRIVATE_NAMES = ("localhost", "local", "internal", "localdomain", "home.arpa", "lan", "intranet", "corp", "private")
+"""Names that do not exist on the public internet, also as the end of a name."""
 
 _ODD_PORTS = frozenset(
     {1719, 1720, 1723, 2049, 3306, 3659, 4045, 4190, 5060, 5061, 5432, 6000, 6379, 6566}
     | {*range(6665, 6670), 6679, 6697, 9100, 10080, 11211, 27017}
 )
-"""Ports above 1023 on which something else than a web server is likely to listen."""
+"""Ports above 1023 that are usually not of web servers."""
 
 
 def refused_address(ip: IpAddress, *, literal: bool = False) -> str | None:
-    """Return what kind of address `ip` is if it may not be contacted, else None. `literal` says that it stood in a
-    URL, where nobody has a reason to write the address of a translator."""
+    """Return the kind of address if `ip` may not be contacted, otherwise None. `literal`: it was written in the URL,
+    where a translated address has no legitimate use."""
     if isinstance(ip, IPv4Address):
         return _find_kind(ip, _REFUSED_V4)
     if ip.ipv4_mapped is not None:
@@ -215,7 +214,7 @@ def refused_address(ip: IpAddress, *, literal: bool = False) -> str | None:
     if ip in _NAT64:
         if literal:
             return "an address behind a translator"
-        # Resolvers of networks without IPv4 return these for public hosts; the last four bytes are the IPv4 address.
+        # In networks without IPv4, resolvers return these for public hosts; the last four bytes are the IPv4 address.
         return refused_address(IPv4Address(int(ip) & 0xFFFFFFFF))
     if ip not in _PUBLIC_V6:
         return _find_kind(ip, _KINDS_V6) or "no address of the public internet"
@@ -229,13 +228,13 @@ def _find_kind(ip: IpAddress, kinds: Mapping[str, str]) -> str | None:
     return None
 
 
-# Parsed on first use: most runs fetch nothing.
+# Parsed on first use, because most runs fetch nothing.
 _network = cache(ip_network)
 
 
 def refused_name(host: str) -> str | None:
-    """Return what a host is if its name alone forbids to contact it, else None."""
-    for name in _NAMES:
+    """Return the kind of host if its name alone forbids a connection, otherwise None."""
+    for name in _PRIVATE_NAMES:
         if host == name or host.endswith(f".{name}"):
             if name == "localhost":
                 return "this machine"
@@ -250,7 +249,7 @@ def refused_port(port: int) -> str | None:
 
 
 def connectable(text: str) -> IpAddress | None:
-    """Return an address of a resolver in the form in which the connection is made: mapped ones as IPv4."""
+    """Return an address from a resolver in the form of the connection: a mapped one as IPv4."""
     try:
         ip = ip_address(text)
     except ValueError:

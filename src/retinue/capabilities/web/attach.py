@@ -50,9 +50,9 @@ class Browsing:
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
         return {kind.name: kind(lambda: self.web) for kind in kinds}
 
-    async def download(self, url: str, most: int, permit: Callable[[str], str | None]) -> Fetched:
+    async def download(self, url: str, limit: int, permit: Callable[[str], str | None]) -> Fetched:
         """Fetch a URL for another tool, behind the same guard."""
-        return await self.web.download(url, most=most, permit=permit)
+        return await self.web.download(url, limit=limit, permit=permit)
 
     @cached_property
     def web(self) -> Web:
@@ -63,10 +63,9 @@ class Browsing:
 
 
 def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
-    """Return a check of hosts that a call did not name itself: None if the run may contact them, else why not.
+    """Return a check for hosts that a call did not name: None if the run may contact the host, or the reason why not.
 
-    A host about which a person would have to be asked is refused: the model can name it in a call of its own, and the
-    gate asks about that call.
+    A host that the rules ask about is refused. The model can name it in a separate call, about which the gate asks.
     """
 
     def why_not(url: str) -> str | None:
@@ -85,10 +84,10 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
     return why_not
 
 
-MOST_QUERIES = 5
-MOST_URLS = 10
-_LONGEST = 1_000
-_READ_PAGES = 5
+MAX_QUERIES = 5
+MAX_URLS = 10
+_MAX_QUERY_CHARACTERS = 1_000
+_MAX_READ_PAGES = 5
 
 
 class WebSearchTool(WebTool):
@@ -107,7 +106,7 @@ class WebSearchTool(WebTool):
     ignored = frozenset({"explanation", "description"})
 
     async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
-        queries = [query[:_LONGEST] for query in texts(arguments, "query", "queries")][:MOST_QUERIES]
+        queries = [query[:_MAX_QUERY_CHARACTERS] for query in texts(arguments, "query", "queries")][:MAX_QUERIES]
         if not queries:
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
         web = self.web()
@@ -117,12 +116,12 @@ class WebSearchTool(WebTool):
             count = max(1, min(int(number), count))
         context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
         outcome = await web.search().run(queries, count)
-        found, hosts = outcome.found, outcome.hosts
+        results, hosts = outcome.queries, outcome.hosts
         if arguments.flag("includeContent"):
-            found, more = await _with_pages(web, found, context)
-            hosts = tuple(dict.fromkeys((*hosts, *more)))
-        answer = web.store(context).add("search", found)
-        text = show_search(answer, found, outcome.provider, outcome.notes)
+            results, page_hosts = await _with_pages(web, results, context)
+            hosts = tuple(dict.fromkeys((*hosts, *page_hosts)))
+        answer = web.store(context).add("search", results)
+        text = show_search(answer, results, outcome.provider, outcome.notes)
         effect = ToolEffect(hosts=hosts, provider=outcome.provider)
         return ToolOutput((Text(text),), effect=effect, value=as_value(answer))
 
@@ -130,10 +129,10 @@ class WebSearchTool(WebTool):
 async def _with_pages(
     web: Web, queries: tuple[StoredQuery, ...], context: ToolContext
 ) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
-    """Add the text of their pages to the first results. Pages that cannot be fetched, and pages that the rules of the
-    run do not allow, are left out."""
+    """Add the text of the pages to the first results, except for pages that cannot be fetched or that the rules of the
+    run do not allow."""
     urls = dict.fromkeys(result.url for result in results_of(queries))
-    allowed = [url for url in urls if context.reach(url) is None][:_READ_PAGES]
+    allowed = [url for url in urls if context.reach(url) is None][:_MAX_READ_PAGES]
     done = await web.pages(allowed, context.reach)
     pages = {url: page for url, page, _ in done if isinstance(page, Result)}
     hosts = _hosts(done)
@@ -181,9 +180,9 @@ class FetchContentTool(WebTool):
         if arguments.find("responseId") is not None:
             return recall(arguments, self.web(), context)
         urls = texts(arguments, "url", "urls")
-        if not urls or len(urls) > MOST_URLS:
+        if not urls or len(urls) > MAX_URLS:
             asked = f"{len(urls)} were given" if urls else "none was given"
-            raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MOST_URLS}; {asked}.')
+            raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MAX_URLS}; {asked}.')
         offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
         web = self.web()
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
@@ -199,11 +198,11 @@ class FetchContentTool(WebTool):
         answer = None
         if results:
             answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))])
-        # One failure fails the call, so that it is noticed; the error names the id of the pages that were fetched.
+        # One failure fails the whole call, so that it is noticed; the error names the id of the fetched pages.
         if failures or answer is None:
             raise _make_error(failures, hosts, answer)
-        most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
-        text = show_pages(answer, results, offset=offset, most=most)
+        limit = min(limit or web.limits.shown_characters, web.limits.shown_characters)
+        text = show_pages(answer, results, offset=offset, limit=limit)
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
 
@@ -215,7 +214,7 @@ def _make_error(failures: list[FetchError], hosts: tuple[str, ...], stored: Stor
     return WebError(failures[0].code, message, hosts=hosts, limited=limited)
 
 
-_SHOWN = 5
+_MAX_LISTED_CHOICES = 5
 
 
 class GetSearchContentTool(WebTool):
@@ -248,48 +247,48 @@ def recall(arguments: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
     queries = _queries(arguments, answer)
     results = _results(arguments, queries)
-    # A result of a search has a text of its own only if its page was read with `includeContent`.
+    # A search result has the text of its page only if the search used `includeContent`.
     if answer.kind == "search" and (results is None or not any(result.content for result in results)):
         if results is not None:
             queries = _only(queries, results)
         return ToolOutput((Text(show_search(answer, queries)),), value=as_value(answer))
     if results is None:
         results = results_of(queries)
-    most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
-    return ToolOutput((Text(show_pages(answer, results, offset=offset, most=most)),), value=as_value(answer))
+    limit = min(limit or web.limits.shown_characters, web.limits.shown_characters)
+    return ToolOutput((Text(show_pages(answer, results, offset=offset, limit=limit)),), value=as_value(answer))
 
 
 def _queries(arguments: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
     query, index = arguments.optional_text("query"), arguments.whole("queryIndex", "query_index")
-    queries = [each.query for each in answer.found]
+    queries = [stored.query for stored in answer.queries]
     if query is not None:
-        chosen = tuple(each for each in answer.found if each.query.strip().lower() == query.strip().lower())
+        chosen = tuple(stored for stored in answer.queries if stored.query.strip().lower() == query.strip().lower())
         if not chosen:
             raise _not_found(f"The response has no query '{query}'.", queries)
         return chosen
     if index is not None:
-        if index >= len(answer.found):
+        if index >= len(answer.queries):
             raise _not_found(f"The response has no query number {index}.", queries)
-        return (answer.found[index],)
-    return answer.found
+        return (answer.queries[index],)
+    return answer.queries
 
 
 def _results(arguments: Arguments, queries: tuple[StoredQuery, ...]) -> list[Result] | None:
-    """Return the results that are asked for; None when all are."""
+    """Return the requested results; None for all."""
     url, index = arguments.optional_text("url"), arguments.whole("urlIndex", "url_index")
-    every = results_of(queries)
-    urls = [result.url for result in every]
+    results = results_of(queries)
+    urls = [result.url for result in results]
     if url is not None:
-        # A page may be named by the URL that was asked for or by the one that it was redirected to.
+        # A page can be named by the requested URL or by the URL after redirects.
         address = url.strip().rstrip("/")
-        chosen = [result for result in every if address in (result.url.rstrip("/"), result.source.rstrip("/"))]
+        chosen = [result for result in results if address in (result.url.rstrip("/"), result.source.rstrip("/"))]
         if not chosen:
             raise _not_found(f"The response has no page '{url}'.", urls)
         return chosen[:1]
     if index is not None:
-        if index >= len(every):
+        if index >= len(results):
             raise _not_found(f"The response has no page number {index}.", urls)
-        return [every[index]]
+        return [results[index]]
     return None
 
 
@@ -305,7 +304,7 @@ def _only(queries: tuple[StoredQuery, ...], results: list[Result]) -> tuple[Stor
 def _not_found(what: str, choices: list[str]) -> WebError:
     if not choices:
         return WebError("NOT_FOUND", f"{what} There is none yet.")
-    listed = ", ".join(map(one_line, choices[:_SHOWN]))
-    if len(choices) > _SHOWN:
-        listed += f" and {len(choices) - _SHOWN} more"
+    listed = ", ".join(map(one_line, choices[:_MAX_LISTED_CHOICES]))
+    if len(choices) > _MAX_LISTED_CHOICES:
+        listed += f" and {len(choices) - _MAX_LISTED_CHOICES} more"
     return WebError("NOT_FOUND", f"{what} There is: {listed}.")

@@ -1,8 +1,8 @@
 """Shared parts of the web tools: stored results, errors with a stable code, and how results are shown.
 
 Results of searches and fetches are stored by id with the other outputs of a run, so a resumed run still has them. Text
-from the web stands between two lines that it cannot write itself. Shown results are bounded, and say how to read the
-rest.
+from the web is framed by two lines that it cannot contain. Shown results are bounded, and name the call for the next
+part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import MsgspecError, Struct, to_builtins
+from msgspec import MsgspecError, Struct, field, to_builtins
 from msgspec.json import decode
 
 from retinue.core.messages import Text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
 
 
-_ID = re.compile(r"web-[0-9a-f]{8}")
+_RESPONSE_ID = re.compile(r"web-[0-9a-f]{8}")
 
 
 class Result(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Result(Struct, frozen=True):
 
 
 class StoredQuery(Struct, frozen=True):
-    """The results of one query; of a fetch, all pages under no query."""
+    """The results of one query. All pages of a fetch are under an empty query."""
 
     query: str
     results: tuple[Result, ...] = ()
@@ -56,29 +56,29 @@ class StoredQuery(Struct, frozen=True):
 class StoredAnswer(Struct, frozen=True):
     id: str
     kind: Literal["search", "fetch"]
-    found: tuple[StoredQuery, ...]
+    queries: tuple[StoredQuery, ...] = field(name="found")
 
 
 def results_of(queries: Sequence[StoredQuery]) -> list[Result]:
     """Return the results of all queries, in order."""
-    every: list[Result] = []
+    results: list[Result] = []
     for query in queries:
-        every += query.results
-    return every
+        results += query.results
+    return results
 
 
 class Store:
-    """The answers of one run, in a folder of files. A file that cannot be read counts as missing."""
+    """The answers of one run, one file each. A file that cannot be read is treated as missing."""
 
-    def __init__(self, outputs: Path, *, most: int = 100) -> None:
+    def __init__(self, outputs: Path, *, limit: int = 100) -> None:
         self._folder = outputs / "web"
-        self._most = most
+        self._limit = limit
 
-    def add(self, kind: Literal["search", "fetch"], found: Sequence[StoredQuery]) -> StoredAnswer:
-        answer = StoredAnswer(f"web-{secrets.token_hex(4)}", kind, tuple(found))
+    def add(self, kind: Literal["search", "fetch"], queries: Sequence[StoredQuery]) -> StoredAnswer:
+        answer = StoredAnswer(f"web-{secrets.token_hex(4)}", kind, tuple(queries))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{answer.id}.json"
-        # Written beside and renamed: a reader never sees half an answer.
+        # Renamed after writing, so that a reader never sees an incomplete answer.
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         data = {"at": time.time(), **to_builtins(answer)}
         try:
@@ -86,13 +86,13 @@ class Store:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        for old in self.ids()[self._most :]:
+        for old in self.ids()[self._limit :]:
             with suppress(OSError):
                 (self._folder / f"{old}.json").unlink()
         return answer
 
     def get(self, identifier: str) -> StoredAnswer | None:
-        if not _ID.fullmatch(identifier):
+        if not _RESPONSE_ID.fullmatch(identifier):
             return None
         try:
             return decode((self._folder / f"{identifier}.json").read_bytes(), type=StoredAnswer)
@@ -128,12 +128,12 @@ def as_value(answer: StoredAnswer) -> dict[str, Any]:
         return data
 
     if answer.kind == "fetch":
-        return {"responseId": answer.id, "results": list(map(plain, results_of(answer.found)))}
-    queries = [{"query": each.query, "results": list(map(plain, each.results))} for each in answer.found]
+        return {"responseId": answer.id, "results": list(map(plain, results_of(answer.queries)))}
+    queries = [{"query": query.query, "results": list(map(plain, query.results))} for query in answer.queries]
     return {"responseId": answer.id, "queries": queries}
 
 
-SECONDS = 20.0
+WEB_SECONDS = 20.0
 """How long one page or one search may take."""
 
 
@@ -149,20 +149,20 @@ class WebError(Exception):
         self.hosts = hosts
         self.provider = provider
         self.limited = limited
-        """Whether it failed because there were too many requests."""
+        """Whether it failed because of a rate limit."""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
 
 
-_LEAST = 2_000
-_SNIPPET = 600
+_MIN_SHOWN_CHARACTERS = 2_000
+_MAX_SNIPPET_CHARACTERS = 600
 
 
-def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, most: int) -> str:
-    """Return the pages one after another, `most` characters in all, each from `offset` on."""
-    # With many pages a fair share would be too short to tell what a page is about.
-    share = max(_LEAST, most // max(1, len(results)))
+def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, limit: int) -> str:
+    """Return the pages one after another, at most `limit` characters in all, each from `offset` on."""
+    # With many pages an equal share would be too short to be useful.
+    share = max(_MIN_SHOWN_CHARACTERS, limit // max(1, len(results)))
     parts = [f"responseId: {answer.id}", NOTE]
     for result in results:
         text = result.content
@@ -212,7 +212,7 @@ def show_search(
 def _lines(number: int, result: Result) -> list[str]:
     lines = [f"{number}. {result.title or '(no title)'}", f"   {result.url}"]
     if result.snippet:
-        lines.append("   " + " ".join(result.snippet.split())[:_SNIPPET])
+        lines.append("   " + " ".join(result.snippet.split())[:_MAX_SNIPPET_CHARACTERS])
     if result.content:
         lines.append(f"   (page read: {len(result.content):,} characters, kept for get_search_content)")
     return lines
@@ -233,11 +233,11 @@ class WebTool(BuiltinTool):
         except ToolError as error:
             return failure(WebError("INVALID_INPUT", str(error)))
         except OSError as error:
-            return failure(WebError("STORAGE", f"What was found could not be kept: {error.strerror or error}."))
+            return failure(WebError("STORAGE", f"The results could not be stored: {error.strerror or error}."))
 
 
 def failure(error: WebError) -> ToolOutput:
-    # The effect has one code for all that sent too many requests; the model gets the code of the service.
+    # The effect has one code for all rate limits; the model gets the code of the service.
     code = "RATE_LIMITED" if error.limited else error.code
     effect = ToolEffect(status="failed", hosts=error.hosts, provider=error.provider or None, code=code)
     value = {"error": {"code": error.code, "message": error.message}}
@@ -255,7 +255,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def texts(arguments: Arguments, one: str, many: str, *others: str) -> list[str]:
-    """Return the texts given under either name, trimmed and without duplicates, in order."""
+    """Return the texts of both arguments, trimmed and without duplicates, in order."""
     single = arguments.find(one, *others)
     several = arguments.find(many)
     values: list[str] = []

@@ -1,7 +1,7 @@
-"""From a checked name to a connection to a checked address. No other module looks names up.
+"""Connections to checked addresses. Only this module resolves names.
 
-The address that was judged is the one that is connected to; nothing is looked up again, so an answer that changes
-between the check and the connection changes nothing. The host's name stays in Host and TLS.
+The address that was checked is the one that is connected to. The name is not resolved again, so a later change of its
+DNS records has no effect. The name is used for the Host header and TLS.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host, as texts. Raises OSError when there are none."""
 
 DNS_SECONDS = 5.0
-_REMEDY = "A user can allow a host of their own with the setting web.allowHosts."
+_ALLOW_HOSTS_REMEDY = "A user can allow a host of their own with the setting web.allowHosts."
 
 
 class Pin(Struct, frozen=True):
-    """A target together with the addresses that were checked for it, in the order to try."""
+    """A target with its checked addresses, in the order to try."""
 
     target: Target
     addresses: tuple[IpAddress, ...]
@@ -49,8 +49,8 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 
 def check_target(target: Target, allowed: AllowedHosts) -> bool:
-    """Return whether the user has exempted the host. Raise FetchError for a host that is refused without looking it
-    up."""
+    """Return whether the user has exempted the host. Raise FetchError for a host that is refused before its name is
+    resolved."""
     if target in allowed:
         return True
     if target.ip is None:
@@ -66,13 +66,13 @@ def check_target(target: Target, allowed: AllowedHosts) -> bool:
 
 
 async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_resolver) -> Pin:
-    """Look the host up, once. One refused address among several refuses them all. Raise FetchError:
+    """Resolve the host, once. If one of its addresses is refused, the host is refused. Raise FetchError:
     PRIVATE_NETWORK_BLOCKED, DNS_RESOLUTION_FAILED, NETWORK_ERROR."""
     exempt = check_target(target, allowed)
     if target.ip is not None:
         resolved = [str(target.ip)]
     else:
-        # Without a route the resolver would only time out. An exempted host may be reachable all the same.
+        # Without a route the resolver would only time out. An exempted host may still be reachable.
         if not exempt and resolve is system_resolver and not has_network():
             raise FetchError("NETWORK_ERROR", "There is no network: this machine has no route to the internet.")
         resolved = await _look_up(target, resolve)
@@ -88,7 +88,9 @@ async def pin(target: Target, allowed: AllowedHosts, resolve: Resolver = system_
 
 
 def block_error(why: str) -> FetchError:
-    return FetchError("PRIVATE_NETWORK_BLOCKED", f"{why}. Only public web servers can be fetched. {_REMEDY}")
+    return FetchError(
+        "PRIVATE_NETWORK_BLOCKED", f"{why}. Only public web servers can be fetched. {_ALLOW_HOSTS_REMEDY}"
+    )
 
 
 def has_network() -> bool:
@@ -115,14 +117,14 @@ async def _look_up(target: Target, resolve: Resolver) -> list[str]:
         ) from None
 
 
-_LONGEST_HEAD = 256 * 1024
-_PATIENCE = 2.0
-"""Seconds for an address, while there are others: a route that swallows everything is common."""
+_MAX_HEAD_BYTES = 256 * 1024
+_ADDRESS_SECONDS = 2.0
+"""The time for one address while there are others, because some routes drop all packets."""
 
 
 class PageConnection(Connection):
-    """An exchange with an untrusted server: its head is bounded, and its body is passed on as it was sent, because
-    only the caller knows how much it may unpack to."""
+    """An exchange with an untrusted server. Its headers are bounded. Its body is not decompressed, because only the
+    caller knows the limit for that."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -131,7 +133,7 @@ class PageConnection(Connection):
     def data_received(self, data: bytes) -> None:
         if not self.status:
             self._head += len(data)
-            if self._head > _LONGEST_HEAD:
+            if self._head > _MAX_HEAD_BYTES:
                 self._fail("garbage", f"{self.address.origin} sent headers without an end.")
                 self.abort()
                 self._wake()
@@ -156,13 +158,13 @@ async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection
     proxy = None if pin.allowed else proxy_for(address)
     problem: OSError | None = None
     for ip in pin.addresses:
-        # The last address has no successor to try, so it gets all the time that is left.
-        patience = None if ip == pin.addresses[-1] else _PATIENCE
+        # The last address gets all the remaining time.
+        seconds = None if ip == pin.addresses[-1] else _ADDRESS_SECONDS
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 if proxy is not None:
-                    return await _through(proxy, address, ip, tls)
-                return await _direct(address, ip, tls)
+                    return await _connect_through_proxy(proxy, address, ip, tls)
+                return await _connect_directly(address, ip, tls)
         except ssl.SSLError:
             raise
         except OSError as error:
@@ -177,7 +179,7 @@ def _tls_for(address: Address, tls: ssl.SSLContext | None) -> tuple[ssl.SSLConte
     return tls or default_tls(), address.host
 
 
-async def _direct(address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -> PageConnection:
+async def _connect_directly(address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -> PageConnection:
     loop = asyncio.get_running_loop()
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     context, verified = _tls_for(address, tls)
@@ -196,8 +198,10 @@ async def _direct(address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -
     return connection
 
 
-async def _through(proxy: str, address: Address, ip: IpAddress, tls: ssl.SSLContext | None) -> PageConnection:
-    """Connect through a proxy. It is told the checked IP address, not the name, so that it looks nothing up."""
+async def _connect_through_proxy(
+    proxy: str, address: Address, ip: IpAddress, tls: ssl.SSLContext | None
+) -> PageConnection:
+    """Connect through a proxy. It gets the checked IP address, so that it does not resolve the name itself."""
     try:
         relay, _, authorization = parse_url(proxy)
     except ValueError:

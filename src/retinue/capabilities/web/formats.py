@@ -1,12 +1,11 @@
-"""Pages as text: HTML to Markdown, and JSON, JSON-LD, JSON lines, CSV, YAML and XML (feeds and site maps as lists).
+"""Conversion of pages to text: HTML to Markdown; JSON, JSON-LD, JSON lines, CSV, YAML and XML (feeds, site maps).
 
-A ValueError means that the caller shows the text as it is. XML that declares entities is never parsed.
+After a ValueError the caller shows the original text. XML that declares entities is never parsed.
 
-HTML is converted by the libraries of the extra `web`. trafilatura finds the part of a page that people read;
-html-to-markdown converts the whole page where that part is missing or short, and reads the title and the data that a
-page has for machines. Both get a bounded page: hostile markup costs trafilatura time that grows with the square of the
-tags, and html-to-markdown keeps every other thread waiting while it works.
-"""
+HTML is converted by the libraries of the extra `web`. trafilatura finds the main part of a page. If that part is
+missing or short, html-to-markdown converts the complete page; it also reads the title and structured data. The size of
+the page is limited for both: trafilatura takes quadratic time on hostile markup, and html-to-markdown blocks all
+threads."""
 
 from __future__ import annotations
 
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
     from html_to_markdown import ConversionResult
 
 
-_MOST_ENTRIES = 50
+_MAX_FEED_ENTRIES = 50
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>")
 _TAGS = re.compile(r"<[^<>]{0,2000}>")
 
 
 def read_xml(text: str) -> tuple[str, str]:
-    """Return the title and the text of a document, or raise ValueError. One that declares entities is not parsed, so
-    that none is ever expanded or fetched."""
+    """Return the title and the text of a document, or raise ValueError. A document that declares entities is not
+    parsed, so that none is expanded or fetched."""
     if "<!ENTITY" in text:
-        raise ValueError("it declares entities, which are not read")
+        raise ValueError("it declares entities, which are refused")
     try:
         root = ElementTree.fromstring(_DECLARATION.sub("", text, count=1).lstrip("\ufeff \t\r\n"))  # noqa: S314 - without entities
     except (ElementTree.ParseError, ValueError) as error:
@@ -59,15 +58,15 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
     parts = []
     if about:
         parts.append(about)
-    for element in entries[:_MOST_ENTRIES]:
+    for element in entries[:_MAX_FEED_ENTRIES]:
         head = _text(element, "title") or "(no title)"
         when = _text(element, "pubDate", "published", "updated", "date")
         if when:
             head += f" ({when})"
         lines = [f"- {head}", _link(element), _text(element, "description", "summary")]
         parts.append("\n  ".join(filter(None, lines)))
-    if len(entries) > _MOST_ENTRIES:
-        parts.append(f"… {len(entries) - _MOST_ENTRIES} more entries")
+    if len(entries) > _MAX_FEED_ENTRIES:
+        parts.append(f"… {len(entries) - _MAX_FEED_ENTRIES} more entries")
     return title, "\n".join(parts)
 
 
@@ -87,7 +86,7 @@ def _text(element: ElementTree.Element, *names: str) -> str:
     for name in names:
         for child in element:
             if _name(child) == name:
-                # Feeds carry HTML as escaped text, so tags and entities are left after XML has been parsed.
+                # Feeds contain HTML as escaped text, so tags and entities remain after XML has been parsed.
                 text = "".join(child.itertext())
                 return " ".join(unescape(_TAGS.sub(" ", text)).split())[:500]
     return ""
@@ -105,15 +104,15 @@ def _name(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-_MOST_ITEMS = 50
-_MOST_ROWS = 200
-_MOST_COLUMNS = 50
-_MOST_YAML = 256 * 1024
-_TELLING = (
+_MAX_LIST_ITEMS = 50
+_MAX_ROWS = 200
+_MAX_COLUMNS = 50
+_MAX_PARSED_YAML = 256 * 1024
+_SUMMARY_PROPERTIES = (
     *("name", "headline", "description", "datePublished", "dateModified", "url", "author", "publisher", "offers"),
     *("price", "priceCurrency", "ratingValue", "articleBody", "recipeIngredient", "startDate", "location"),
 )
-"""Properties of schema.org that say what something is."""
+"""The properties of schema.org that a summary shows."""
 
 
 def read_json(text: str) -> str:
@@ -126,16 +125,16 @@ def read_json(text: str) -> str:
 
 def read_json_lines(text: str) -> str:
     lines = list(filter(str.strip, text.splitlines()))
-    for line in lines[:_MOST_ROWS]:
+    for line in lines[:_MAX_ROWS]:
         json.loads(line)
-    shown = lines[:_MOST_ROWS]
-    if len(lines) > _MOST_ROWS:
-        shown.append(f"… {len(lines) - _MOST_ROWS} more lines")
+    shown = lines[:_MAX_ROWS]
+    if len(lines) > _MAX_ROWS:
+        shown.append(f"… {len(lines) - _MAX_ROWS} more lines")
     return "\n".join(shown)
 
 
 def read_linked(text: str) -> str:
-    """Return a summary of JSON-LD, then the whole."""
+    """Return a summary of JSON-LD, followed by the complete document."""
     try:
         summary = summarise_linked(json.loads(text))
     except RecursionError:
@@ -149,14 +148,14 @@ def summarise_linked(data: Any) -> str:
         nodes = data.get("@graph", [data])
     if not isinstance(nodes, list):
         nodes = [nodes]
-    nodes_read = [_node(node) for node in nodes[:10] if isinstance(node, Mapping)]
-    return "\n\n".join(filter(None, nodes_read))
+    summaries = [_node(node) for node in nodes[:10] if isinstance(node, Mapping)]
+    return "\n\n".join(filter(None, summaries))
 
 
 def _node(node: Mapping[str, Any]) -> str:
     kind = node.get("@type")
     lines = []
-    for name in _TELLING:
+    for name in _SUMMARY_PROPERTIES:
         text = _short(node.get(name))
         if text:
             lines.append(f"{name}: {text}")
@@ -179,9 +178,9 @@ def _shorten(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _shorten(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        shortened = [_shorten(inner) for inner in value[:_MOST_ITEMS]]
-        if len(value) > _MOST_ITEMS:
-            shortened.append(f"… {len(value) - _MOST_ITEMS} more items")
+        shortened = [_shorten(inner) for inner in value[:_MAX_LIST_ITEMS]]
+        if len(value) > _MAX_LIST_ITEMS:
+            shortened.append(f"… {len(value) - _MAX_LIST_ITEMS} more items")
         return shortened
     return value
 
@@ -192,13 +191,13 @@ def read_csv(text: str) -> str:
     delimiter = max(",;\t|", key=first.count)
     try:
         reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=False)
-        rows = list(filter(None, islice(reader, _MOST_ROWS)))
+        rows = list(filter(None, islice(reader, _MAX_ROWS)))
     except csv.Error as error:
         raise ValueError(str(error)) from None
     if not rows or len(rows[0]) < 2:
         raise ValueError("it has no columns")
     total = text.count("\n") + (not text.endswith("\n"))
-    width = min(max(map(len, rows)), _MOST_COLUMNS)
+    width = min(max(map(len, rows)), _MAX_COLUMNS)
     lines = [_line(row, width) for row in rows]
     lines.insert(1, "|" + "---|" * width)
     if total > len(rows):
@@ -212,9 +211,9 @@ def _line(row: list[str], width: int) -> str:
 
 
 def read_yaml(text: str) -> str:
-    """Return YAML as it is, or raise ValueError if it cannot be parsed."""
-    # Parsing a larger text takes long, and only a warning depends on it.
-    if len(text) <= _MOST_YAML:
+    """Return YAML unchanged. Raise ValueError if it cannot be parsed."""
+    # A larger text is not parsed, because that takes long and only a warning depends on it.
+    if len(text) <= _MAX_PARSED_YAML:
         import yaml
 
         try:
@@ -225,22 +224,22 @@ def read_yaml(text: str) -> str:
     return text.strip()
 
 
-_MOST_TAGS = 100_000
-"""No page that people read has more. html-to-markdown takes about a second for the worst of that size."""
-_MOST_TAGS_EXTRACTED = 8_000
-_MOST_DEPTH = 100
-_LONGEST_TITLE = 300
-_MOST_BLOCKS = 5
-_SHORT = 400
-_ALMOST_EMPTY = 80
-_FURNITURE = ("nav", "header", "footer", "aside", "form", "button", "dialog", "menu")
+_MAX_TAGS = 100_000
+"""Pages for people have fewer. The worst page of this size takes html-to-markdown about a second."""
+_MAX_EXTRACTED_TAGS = 8_000
+_MAX_ELEMENT_DEPTH = 100
+_MAX_TITLE_CHARACTERS = 300
+_MAX_DATA_BLOCKS = 5
+_SHORT_PAGE_CHARACTERS = 400
+_EMPTY_PAGE_CHARACTERS = 80
+_PAGE_FRAME_ELEMENTS = ("nav", "header", "footer", "aside", "form", "button", "dialog", "menu")
 _FRONT_MATTER = re.compile(r"---\n(?:[^\n]+\n)+?---\n")
-"""What html-to-markdown puts before a page when it reads the page's metadata: one line each, never empty."""
+"""The metadata that html-to-markdown adds before a page: non-empty lines."""
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^\s()]+)(?: \"[^\"\n]*\")?\)")
 
 
 class HtmlText(NamedTuple):
-    """What a page says, as Markdown. `warning` is empty where all of it was read."""
+    """A page as Markdown. `warning` is empty if all of it was converted."""
 
     title: str
     text: str
@@ -250,31 +249,31 @@ class HtmlText(NamedTuple):
 def read_html(page: str, url: str) -> HtmlText:
     """Convert a page. Raise FetchError without the extra, and ValueError for a page that cannot be converted."""
     warnings = []
-    parts = page.split("<", _MOST_TAGS + 1)
-    if len(parts) > _MOST_TAGS + 1:
+    parts = page.split("<", _MAX_TAGS + 1)
+    if len(parts) > _MAX_TAGS + 1:
         page = "<".join(parts[:-1])
-        warnings.append(f"Only its first {_MOST_TAGS:,} tags were read.")
+        warnings.append(f"Only its first {_MAX_TAGS:,} tags were read.")
     conversion = _convert(page, url)
     title = _title_of(conversion)
     data = _structured_data(conversion)
     text = _extract_main_part(page, url)
-    if len(text) < _SHORT:
-        full = _text_of(conversion, url)
-        if len(full) < _ALMOST_EMPTY:
-            conversion = _convert(page, url, furniture=True)
-            full = _text_of(conversion, url)
-        # Of small pages trafilatura often returns bare lines of text, navigation included: the whole page reads better.
-        if len(full) > len(text) / 2:
-            text = full
+    if len(text) < _SHORT_PAGE_CHARACTERS:
+        complete_text = _text_of(conversion, url)
+        if len(complete_text) < _EMPTY_PAGE_CHARACTERS:
+            conversion = _convert(page, url, with_frame=True)
+            complete_text = _text_of(conversion, url)
+        # For small pages trafilatura often returns plain lines with navigation; then the complete page is better.
+        if len(complete_text) > len(text) / 2:
+            text = complete_text
             if "depth_limit_exceeded" in (str(warning.kind) for warning in conversion.warnings):
-                warnings.append(f"What stands more than {_MOST_DEPTH} elements deep was left out.")
-    if len(text) < _SHORT:
+                warnings.append(f"Content more than {_MAX_ELEMENT_DEPTH} elements deep was left out.")
+    if len(text) < _SHORT_PAGE_CHARACTERS:
         text = "\n\n".join(filter(None, (text, data)))
     return HtmlText(title, text, " ".join(warnings))
 
 
-def _convert(page: str, url: str, *, furniture: bool = False) -> ConversionResult:
-    """Convert the whole page; without `furniture`, leave out what stands around its content."""
+def _convert(page: str, url: str, *, with_frame: bool = False) -> ConversionResult:
+    """Convert the complete page; without `with_frame`, skip navigation, headers, footers and the like."""
     try:
         from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions, convert
     except ImportError:
@@ -283,9 +282,9 @@ def _convert(page: str, url: str, *, furniture: bool = False) -> ConversionResul
         base_url=url,
         bullets="-",
         compact_tables=True,
-        exclude_selectors=[] if furniture else list(_FURNITURE),
-        max_depth=_MOST_DEPTH,
-        preprocessing=PreprocessingOptions(enabled=not furniture),
+        exclude_selectors=[] if with_frame else list(_PAGE_FRAME_ELEMENTS),
+        max_depth=_MAX_ELEMENT_DEPTH,
+        preprocessing=PreprocessingOptions(enabled=not with_frame),
         skip_images=True,
     )
     try:
@@ -295,18 +294,18 @@ def _convert(page: str, url: str, *, furniture: bool = False) -> ConversionResul
 
 
 def _extract_main_part(page: str, url: str) -> str:
-    """Return the part of the page that people read, or an empty text where there is none."""
+    """Return the main part of the page, or an empty text if there is none."""
     try:
         from trafilatura import extract
     except ImportError:
         raise _missing_extra(url) from None
-    if page.count("<") > _MOST_TAGS_EXTRACTED:
+    if page.count("<") > _MAX_EXTRACTED_TAGS:
         return ""
     try:
         extracted = extract(
             page, url=url, output_format="markdown", include_links=True, include_tables=True, favor_recall=True
         )
-    except Exception:  # noqa: BLE001 - whatever a foreign page makes it do, the whole page is there
+    except Exception:  # noqa: BLE001 - after any error the complete page is converted instead
         return ""
     return extracted or ""
 
@@ -320,7 +319,7 @@ def _missing_extra(url: str) -> FetchError:
 
 
 def _text_of(conversion: ConversionResult, url: str) -> str:
-    """Return the Markdown without what costs tokens and says nothing: titles of links, links within the page."""
+    """Return the Markdown without the titles of links and without links within the page."""
     here = url.partition("#")[0] + "#"
 
     def shorten(link: re.Match[str]) -> str:
@@ -337,13 +336,13 @@ def _title_of(conversion: ConversionResult) -> str:
     title = conversion.metadata.document.title
     if not title:
         title = next((header.text for header in conversion.metadata.headers if header.level == 1), "")
-    return " ".join(title.split())[:_LONGEST_TITLE]
+    return " ".join(title.split())[:_MAX_TITLE_CHARACTERS]
 
 
 def _structured_data(conversion: ConversionResult) -> str:
-    """Return what a page tells machines about itself, for pages that tell people nothing."""
+    """Return a summary of the structured data, for pages with little text."""
     objects = []
-    for block in conversion.metadata.structured_data[:_MOST_BLOCKS]:
+    for block in conversion.metadata.structured_data[:_MAX_DATA_BLOCKS]:
         try:
             objects.append(summarise_linked(json.loads(re.sub(r"[\x00-\x1f]+", " ", block.raw_json))))
         except (ValueError, RecursionError):

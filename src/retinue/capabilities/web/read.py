@@ -1,8 +1,7 @@
-"""One page as text: its kind is detected, its bytes are decoded, its content is converted.
+"""Reading of one page: its kind is detected, its bytes are decoded, and its content is converted to text.
 
-Neither the type nor the encoding that a server declares is believed where the bytes say otherwise. A body of a known
-format that cannot be parsed is shown as it is, with a warning.
-"""
+The declared type and encoding are ignored if the bytes contradict them. A body of a known format that cannot be parsed
+is shown unchanged, with a warning."""
 
 from __future__ import annotations
 
@@ -12,9 +11,8 @@ from pathlib import PurePosixPath
 from typing import Literal, assert_never
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from retinue.capabilities.web import formats as data
+from retinue.capabilities.web.base import Result
 from retinue.capabilities.web.formats import read_html, read_xml
 from retinue.http.address import FetchError
 from retinue.tools.content import clean
@@ -26,33 +24,38 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_PARAMETER = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_DECLARED = re.compile(
+_CHARSET_PARAMETER = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_DECLARED_CHARSET = re.compile(
     rb"<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
-_SAME = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949"}
-"""By the encoding that a page declares, the larger one that it may really use."""
-_KNOWN = re.compile(
+_SUPERSET_ENCODINGS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+}
+"""For some declared encodings, the superset that pages really use."""
+_TEXT_ENCODINGS = re.compile(
     r"utf-(?:8|16|16-le|16-be|32|32-le|32-be)|cp\d{3,4}|iso8859-\d{1,2}|koi8-[ru]|mac-\w+|gb18030|big5(?:hkscs)?"
     r"|euc_j\w+|euc-jp|iso2022_jp\w*|shift_jis\w*|tis-620"
 )
-"""Encodings of text. Other codecs of Python do not encode text, or take quadratic time."""
-_FEW = 0.002
-_LITTLE = 64
-"""Fewer bytes tell nothing about their encoding."""
+"""Encodings of text. Python's other codecs are not text encodings, or take quadratic time."""
+_MAX_INVALID_SHARE = 0.002
+_MIN_GUESSED_BYTES = 64
+"""The encoding of fewer bytes is not guessed."""
 _NEVER_UNMARKED = ("utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le")
-"""Encodings that no site uses without declaring them, and that fit almost any bytes."""
+"""Encodings that sites always declare, and that match almost any bytes."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[str, str | None]:
-    """Return the text, and a warning where something had to be guessed. `truncated` bodies may end inside a
-    character."""
+    """Return the text, and a warning if the encoding was guessed. A `truncated` body may end inside of a character."""
     for bom, name in _BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace").removeprefix("\ufeff"), None
-    charsets = _PARAMETER.findall(header)[:1]
-    declared = _DECLARED.search(body[:4096])
+    charsets = _CHARSET_PARAMETER.findall(header)[:1]
+    declared = _DECLARED_CHARSET.search(body[:4096])
     if declared is not None:
         charsets.append(declared[1].decode("ascii"))
     for name in filter(None, map(_codec, charsets)):
@@ -62,9 +65,9 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
     text = _strict(body, "utf-8", truncated)
     if text is not None:
         return text, None
-    # A few broken characters are more likely than another encoding.
+    # A few invalid characters are more likely than another encoding.
     text = body.decode("utf-8", "replace")
-    if text.count("\ufffd") <= len(text) * _FEW:
+    if text.count("\ufffd") <= len(text) * _MAX_INVALID_SHARE:
         return text, "Some characters of it are broken."
     guess = _guess(body)
     warning = f"Read as {guess}."
@@ -88,8 +91,8 @@ def _codec(label: str) -> str | None:
         name = codecs.lookup(label.strip()).name
     except (LookupError, ValueError):
         return None
-    name = _SAME.get(name, name)
-    return name if _KNOWN.fullmatch(name) else None
+    name = _SUPERSET_ENCODINGS.get(name, name)
+    return name if _TEXT_ENCODINGS.fullmatch(name) else None
 
 
 def _strict(body: bytes, name: str, truncated: bool) -> str | None:
@@ -101,8 +104,8 @@ def _strict(body: bytes, name: str, truncated: bool) -> str | None:
 
 
 def _guess(body: bytes) -> str:
-    """Return the most probable encoding, or that of western Windows where nothing indicates another."""
-    if len(body) < _LITTLE:
+    """Return the most probable encoding, by default that of western Windows."""
+    if len(body) < _MIN_GUESSED_BYTES:
         return "cp1252"
     try:
         from charset_normalizer import from_bytes
@@ -116,7 +119,7 @@ def _guess(body: bytes) -> str:
 
 Kind = Literal["html", "json", "json-ld", "json-lines", "csv", "xml", "yaml", "markdown", "text", "document", "binary"]
 
-_TYPES: dict[str, Kind] = {
+_KIND_BY_TYPE: dict[str, Kind] = {
     **dict.fromkeys(("text/html", "application/xhtml+xml"), "html"),
     **dict.fromkeys(("application/json", "text/json"), "json"),
     "application/ld+json": "json-ld",
@@ -129,7 +132,7 @@ _TYPES: dict[str, Kind] = {
     **dict.fromkeys(("application/javascript", "application/x-sh", "application/toml", "application/sql"), "text"),
     **dict.fromkeys(("application/graphql", "application/x-www-form-urlencoded"), "text"),
 }
-_ENDINGS: dict[str, Kind] = {
+_KIND_BY_EXTENSION: dict[str, Kind] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
     **dict.fromkeys((".json", ".geojson", ".ipynb"), "json"),
     ".jsonld": "json-ld",
@@ -140,7 +143,7 @@ _ENDINGS: dict[str, Kind] = {
     **dict.fromkeys((".md", ".markdown"), "markdown"),
 }
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,90}", re.ASCII)
-_DOCUMENTS = ("application/vnd.openxmlformats", "application/vnd.ms-", "application/vnd.oasis.opendocument")
+_DOCUMENT_TYPES = ("application/vnd.openxmlformats", "application/vnd.ms-", "application/vnd.oasis.opendocument")
 _DOCUMENT_STARTS = (b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"{\\rtf")
 _BINARY_STARTS = (
     *(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"\x1f\x8b", b"\x7fELF", b"MZ\x90", b"ID3", b"OggS"),
@@ -161,27 +164,27 @@ def detect(header: str, url: str, body: bytes) -> Kind:
     if body.startswith(_BINARY_STARTS):
         return "binary"
     kind = media_type(header)
-    if kind in _TYPES:
-        # Servers often send a page about an error in place of data.
-        if _TYPES[kind] in ("json", "csv", "yaml", "markdown") and _is_page(body):
+    if kind in _KIND_BY_TYPE:
+        # Servers often send an error page instead of data.
+        if _KIND_BY_TYPE[kind] in ("json", "csv", "yaml", "markdown") and _is_page(body):
             return "html"
-        return _TYPES[kind]
+        return _KIND_BY_TYPE[kind]
     if kind.endswith("+json"):
         return "json"
     if kind.endswith("+xml"):
         return "xml"
-    if kind.startswith(_DOCUMENTS):
+    if kind.startswith(_DOCUMENT_TYPES):
         return "document"
-    # No ending of a document: its first bytes would have told.
-    ending = _ENDINGS.get(PurePosixPath(urlsplit(url).path).suffix.lower())
+    # Extensions of documents are not listed, because their first bytes were checked above.
+    ending = _KIND_BY_EXTENSION.get(PurePosixPath(urlsplit(url).path).suffix.lower())
     if ending is not None:
         return ending
     if kind.startswith(("image/", "audio/", "video/", "font/")):
         return "binary"
-    return _looks(body)
+    return _guess_kind(body)
 
 
-def _looks(body: bytes) -> Kind:
+def _guess_kind(body: bytes) -> Kind:
     if _is_page(body):
         return "html"
     start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:512]
@@ -205,23 +208,16 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
-MOST_CHARACTERS = 1_000_000
-"""How much of a page is converted."""
+MAX_CONVERTED_CHARACTERS = 1_000_000
+"""The limit for the text of a page that is converted."""
 
-_GAPS = re.compile(r"\n{3,}")
-
-
-class Readable(Struct, frozen=True):
-    """A page as text. `warning` says what had to be guessed or left out."""
-
-    kind: Kind
-    text: str
-    title: str = ""
-    warning: str | None = None
+_MAX_TITLE_CHARACTERS = 300
+_EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Readable:
-    """Read a page. Raise FetchError for anything but text. Takes processor time: call it in a thread."""
+def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Result:
+    """Read a page. Its `warning` names what was guessed or left out. Raise FetchError for anything but text. Takes
+    processor time: call it in a thread."""
     kind = detect(header, url, body)
     if kind == "document":
         raise FetchError(
@@ -232,21 +228,29 @@ def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Read
     text, warning = decode(body, header, truncated=truncated)
     if is_binary(text):
         raise FetchError("ENCODING", f"{url} calls itself {media_type(header) or 'nothing'}, but it is not text.")
-    if len(text) > MOST_CHARACTERS:
-        text = text[:MOST_CHARACTERS]
-        warning = " ".join(filter(None, (warning, f"Only its first {MOST_CHARACTERS:,} characters were read.")))
+    if len(text) > MAX_CONVERTED_CHARACTERS:
+        text = text[:MAX_CONVERTED_CHARACTERS]
+        warning = " ".join(
+            filter(None, (warning, f"Only its first {MAX_CONVERTED_CHARACTERS:,} characters were read."))
+        )
     try:
         title, content, problem = _convert(kind, text, url)
     except ValueError as error:
         what = "It was cut off, so it" if truncated else "It"
         problem = f"{what} could not be read as {kind} ({str(error)[:200]}); shown as text."
-        return Readable("text", plain(text), "", " ".join(filter(None, (warning, problem))))
-    warning = " ".join(filter(None, (warning, problem))) or None
-    return Readable(kind, clean(content), " ".join(clean(title).split()), warning)
+        kind, title, content = "text", "", plain(text)
+    return Result(
+        url=url,
+        title=" ".join(clean(title).split())[:_MAX_TITLE_CHARACTERS],
+        content=clean(content),
+        truncated=truncated,
+        content_type=kind,
+        warning=" ".join(filter(None, (warning, problem))),
+    )
 
 
 def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
-    """Return the title, the text to show, and a warning; empty where there is none."""
+    """Return the title, the text, and a warning; empty if there is none."""
     match kind:
         case "html":
             return read_html(text, url)
@@ -270,9 +274,9 @@ def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
 
 
 def plain(text: str) -> str:
-    """Return text without trailing blanks and without gaps."""
+    """Return text without trailing blanks and without several empty lines in a row."""
     lines = map(str.rstrip, clean(text.replace("\r\n", "\n")).split("\n"))
-    return _GAPS.sub("\n\n", "\n".join(lines)).strip()
+    return _EMPTY_LINES.sub("\n\n", "\n".join(lines)).strip()
 
 
 def _heading(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Which search service is asked, in which order, and what happens when none answers.
+"""The choice of a search service, the order of services, and the error if none answers.
 
-The services with an API of their own (Brave, Tavily, Exa, SearXNG) stand here; the others in `searchers.py`.
+The services with an HTTP API (Brave, Tavily, Exa, SearXNG) are here; the others are in `searchers.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.capabilities.web.base import SECONDS, Result, StoredQuery, WebError
+from retinue.capabilities.web.base import WEB_SECONDS, Result, StoredQuery, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
 from retinue.core.install import install_command
@@ -77,27 +77,27 @@ def _at(data: Any, *names: str) -> Any:
     return data
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-_SETUP = (
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+_SETUP_ADVICE = (
     f"No search service is set up. Install DuckDuckGo's with: {install_command('web')}; or set "
     "BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY or web.searxngUrl."
 )
 
 
-class Made(Struct, frozen=True):
-    """The result of a search. `notes` name the services that were asked before and failed."""
+class SearchOutcome(Struct, frozen=True):
+    """The result of a search. `notes` name the services that failed before."""
 
-    found: tuple[StoredQuery, ...]
+    queries: tuple[StoredQuery, ...]
     provider: str
     hosts: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 class Search:
-    """The search services that settings and environment set up."""
+    """The search services that settings and environment configure."""
 
     def __init__(
-        self, settings: Settings, environment: Mapping[str, str], transport: Transport, seconds: float = SECONDS
+        self, settings: Settings, environment: Mapping[str, str], transport: Transport, seconds: float = WEB_SECONDS
     ) -> None:
         self._settings = settings
         self._environment = environment
@@ -105,8 +105,8 @@ class Search:
         self._seconds = seconds
 
     def order(self) -> list[Searcher]:
-        """Return the services that can be asked, in order; a service that the settings name is asked alone. Raise
-        WebError when there is none."""
+        """Return the available services, in order. If the settings name one, only that one. Raise WebError if there is
+        none."""
         named = self._settings.web_provider
         if named != "auto":
             searcher = self._make(named)
@@ -116,15 +116,15 @@ class Search:
             return [searcher]
         ready = [searcher for searcher in map(self._make, SEARCHERS) if searcher.missing() is None]
         if not ready:
-            raise WebError("PROVIDER_UNAVAILABLE", _SETUP)
+            raise WebError("PROVIDER_UNAVAILABLE", _SETUP_ADVICE)
         return sorted(ready, key=lambda searcher: searcher.tier)
 
     def setup(self) -> dict[str, str | None]:
-        """Return every service with what it lacks before it can be asked, or None."""
+        """Return every service with the missing setup step, or None if it is available."""
         return {name: self._make(name).missing() for name in SEARCHERS}
 
-    async def run(self, queries: Sequence[str], count: int) -> Made:
-        """Ask the first service that answers all queries. Raise WebError when none does."""
+    async def run(self, queries: Sequence[str], count: int) -> SearchOutcome:
+        """Return the results of the first service that answers all queries. Raise WebError if none does."""
         problems: list[WebError] = []
         contacted: list[str] = []
         for searcher in self.order():
@@ -135,7 +135,7 @@ class Search:
                 contacted += error.hosts
                 continue
             hosts = tuple(dict.fromkeys([*contacted, searcher.host]))
-            return Made(outcome, searcher.name, hosts, tuple(map(str, problems)))
+            return SearchOutcome(outcome, searcher.name, hosts, tuple(map(str, problems)))
         first = problems[0]
         raise WebError(
             first.code,
@@ -146,7 +146,7 @@ class Search:
         )
 
     async def _ask(self, searcher: Searcher, queries: Sequence[str], count: int) -> tuple[StoredQuery, ...]:
-        if not (is_loopback(f"http://{searcher.host}") or has_network() or any(map(os.environ.get, _PROXIES))):
+        if not (is_loopback(f"http://{searcher.host}") or has_network() or any(map(os.environ.get, _PROXY_VARIABLES))):
             raise WebError(
                 "NETWORK_ERROR",
                 "There is no network: this machine has no route to the internet.",
@@ -162,7 +162,7 @@ class Search:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(query)) for query in queries]
         except ExceptionGroup as several:
-            # Callers know WebError, not groups; the queries mostly fail for the same reason.
+            # One error is enough, because queries usually fail for the same reason.
             for error in several.exceptions:
                 if isinstance(error, WebError):
                     raise error from None

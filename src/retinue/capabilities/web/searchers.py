@@ -1,19 +1,19 @@
-"""Search services: their interface, how one is asked over HTTP, and two that need more than a plain request.
+"""Search services: their interface, requests over HTTP, and two services that need more than one request.
 
 These two are DuckDuckGo, through the library `ddgs` of the extra `web`, and the search of a model's provider
-(Anthropic, OpenAI, Gemini): one small request per query, of whose answer only the sources are used. The run is not
-charged for its tokens.
-"""
+(Anthropic, OpenAI, Gemini). The latter makes one small request per query and uses only the sources of the answer. Its
+tokens are not part of the usage of the run."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from html import unescape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from retinue.capabilities.web.base import Result, WebError
@@ -27,25 +27,27 @@ if TYPE_CHECKING:
 
 
 _TAG = re.compile(r"<[^<>]{0,200}>")
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 
-class Searcher(Protocol):
-    """A search service. `tier` 0 has a key of its own, 1 is the user's server, 2 needs nothing, 3 costs tokens."""
+class Searcher(ABC):
+    """A search service. `tier` 0 needs a key, 1 is the user's server, 2 needs nothing, 3 costs tokens."""
 
-    name: str
-    tier: int
+    name = ""
+    tier = 0
 
     @property
-    def host(self) -> str: ...
+    @abstractmethod
+    def host(self) -> str:
+        """The host that is contacted."""
 
+    @abstractmethod
     def missing(self) -> str | None:
-        """Return what to set up before the service can be asked, or None. Cheap: nothing is loaded."""
-        ...
+        """Return the missing setup step, or None if the service is available. Cheap: nothing is loaded."""
 
+    @abstractmethod
     async def search(self, query: str, count: int) -> list[Result]:
         """Return the results of a query, or raise WebError."""
-        ...
 
 
 def failure(provider: str, host: str, status: int, message: str = "") -> WebError:
@@ -65,12 +67,10 @@ def failure(provider: str, host: str, status: int, message: str = "") -> WebErro
     return WebError(code, f"{text}.", hosts=(host,), provider=provider, limited=status == 429)
 
 
-class HttpSearcher:
-    """A service that answers in JSON. A subclass says how it is asked and how its answer is read; `setup` says how a
-    user gets it a key."""
+class HttpSearcher(Searcher):
+    """A service with a JSON API. A subclass makes the request and reads the answer; `setup` tells the user how to set
+    the key."""
 
-    name = ""
-    tier = 0
     setup = ""
 
     def __init__(self, transport: Transport, base: str, key: str = "") -> None:
@@ -99,7 +99,7 @@ class HttpSearcher:
             else:
                 answer = await self._transport.post(url, {"content-type": "application/json", **all_headers}, body)
             async with answer:
-                data = await answer.body(_MOST_BYTES)
+                data = await answer.body(_MAX_ANSWER_BYTES)
         except TransportError as error:
             raise WebError(
                 "NETWORK_ERROR", f"{self.name}: {error.message}", hosts=(self.host,), provider=self.name
@@ -109,9 +109,9 @@ class HttpSearcher:
         try:
             return json.loads(data)
         except ValueError:
-            raise self.odd("what it answered is not JSON") from None
+            raise self.invalid_answer("its answer is not JSON") from None
 
-    def odd(self, what: str) -> WebError:
+    def invalid_answer(self, what: str) -> WebError:
         return WebError("WEB_SEARCH_FAILED", f"{self.name}: {what}.", hosts=(self.host,), provider=self.name)
 
     def _read_error(self, data: bytes) -> str:
@@ -124,29 +124,29 @@ class HttpSearcher:
 
 
 def plain(text: object) -> str:
-    """Return the text of a result without the markup that some services put into it."""
+    """Return the text of a result without markup, which some services add."""
     if not isinstance(text, str):
         return ""
     return " ".join(unescape(_TAG.sub("", text)).split())
 
 
 def results(rows: Any, source: str, *, url: str, title: str, snippet: str) -> list[Result]:
-    """Return the rows that are results, read by the names of their fields. Others are skipped."""
-    found: dict[str, Result] = {}
+    """Return the rows as results, by the names of their fields. Invalid rows are skipped."""
+    result_by_url: dict[str, Result] = {}
     if not isinstance(rows, list):
         return []
     for row in rows:
         if not isinstance(row, Mapping):
             continue
         address = row.get(url)
-        if isinstance(address, str) and address.startswith(("http://", "https://")) and address not in found:
+        if isinstance(address, str) and address.startswith(("http://", "https://")) and address not in result_by_url:
             snippet_text = plain(row.get(snippet))[:2_000]
-            found[address] = Result(address, plain(row.get(title))[:300], snippet_text, source)
-    return list(found.values())
+            result_by_url[address] = Result(address, plain(row.get(title))[:300], snippet_text, source)
+    return list(result_by_url.values())
 
 
 async def in_time(provider: str, host: str, seconds: float, work: Any) -> Any:
-    """Return the result of the work. Raise WebError when it takes too long."""
+    """Return the result of the work. Raise WebError if it takes too long."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -156,14 +156,17 @@ async def in_time(provider: str, host: str, seconds: float, work: Any) -> Any:
         ) from None
 
 
-_NO_WAY = ("connect", "dns", "resolve", "network", "sending request")
-"""Words in the library's errors when no server was reached."""
+_UNREACHED_WORDS = ("connect", "dns", "resolve", "network", "sending request")
+"""Words in the library's errors if the server was not reached."""
 
 
-class DuckDuckGo:
+class DuckDuckGo(Searcher):
     name = "ddgs"
     tier = 2
-    host = "html.duckduckgo.com"
+
+    @property
+    def host(self) -> str:
+        return "html.duckduckgo.com"
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -191,7 +194,7 @@ class DuckDuckGo:
             # The library raises an error for a search without results.
             if "no results" in message.lower():
                 return []
-            if any(word in message.lower() for word in _NO_WAY):
+            if any(word in message.lower() for word in _UNREACHED_WORDS):
                 raise self._error("NETWORK_ERROR", "it cannot be reached; check the network") from None
             raise self._error("WEB_SEARCH_FAILED", message[:200]) from None
         except Exception as error:  # noqa: BLE001 - the library lets errors of its HTTP client through
@@ -202,8 +205,8 @@ class DuckDuckGo:
         return WebError(code, f"DuckDuckGo: {what}.", hosts=(self.host,), provider=self.name, limited=limited)
 
 
-_APIS = ("anthropic", "openai-responses", "gemini")
-_SMALL = {"anthropic": "haiku", "openai-responses": "mini", "gemini": "flash"}
+_SEARCHING_APIS = ("anthropic", "openai-responses", "gemini")
+_SMALL_MODEL_NAMES = {"anthropic": "haiku", "openai-responses": "mini", "gemini": "flash"}
 
 
 class Native(HttpSearcher):
@@ -247,22 +250,22 @@ class Native(HttpSearcher):
 
 
 def _choose_provider(providers: Providers, chosen: str | None) -> tuple[Provider | None, str]:
-    """Return the provider to ask and its model: the model that was named, or a small one of the first provider that
-    has a key."""
+    """Return the provider and the model to ask: the configured model, or a small one of the first provider with a
+    key."""
     if chosen:
         name, _, model = chosen.partition("/")
         # The request made here is one of the Responses API.
         if name == "openai":
             name = "openai-responses"
         provider = providers.get(name)
-        if provider is not None and provider.problem is None and provider.api in _APIS:
+        if provider is not None and provider.problem is None and provider.api in _SEARCHING_APIS:
             return provider, model
         return None, ""
-    for api in _APIS:
+    for api in _SEARCHING_APIS:
         provider = providers.get(api)
         if provider is not None and provider.problem is None and not provider.custom:
             for info in providers.models_of(provider):
-                if _SMALL[api] in info.id:
+                if _SMALL_MODEL_NAMES[api] in info.id:
                     return provider, info.id
     return None, ""
 
@@ -281,11 +284,11 @@ def _of_anthropic(data: Any) -> Iterator[Mapping[str, Any]]:
 
 def _of_openai(data: Any) -> Iterator[Mapping[str, Any]]:
     for item in _list(data, "output"):
-        for part in _list(item, "content"):
-            text = part.get("text", "")
-            for note in _list(part, "annotations"):
+        for content in _list(item, "content"):
+            text = content.get("text", "")
+            for note in _list(content, "annotations"):
                 if note.get("type") == "url_citation":
-                    # A citation follows the text it supports: the line before it is the snippet.
+                    # A citation follows the text that it supports, so the line before it is the snippet.
                     end = note.get("start_index") or 0
                     start = max(0, text.rfind("\n", 0, end))
                     yield {**note, "snippet": text[start:end].strip()}

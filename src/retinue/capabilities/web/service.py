@@ -1,9 +1,8 @@
-"""The web as tools use it: pages fetched within bounds and made readable, searches, and the answers that a run stores.
+"""The web service behind the tools: fetching pages within limits, searches, and the stored answers of a run.
 
-Only addresses that were checked before are connected to; this holds for every redirect. Time and size are bounded,
-and so is the size of packed bodies after unpacking. The request carries no cookie, no credential and nothing about the
-user. A host gets few requests at a time, and none before the time that it asked for.
-"""
+Connections are made only to checked addresses, also after a redirect. Time and size are limited, including the size
+after decompression. A request contains no cookie, no credential and nothing about the user. Each host gets few requests
+at a time, and none before the time that it has asked for."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.capabilities.web.addresses import AllowedHosts, Target, follow, parse_target
-from retinue.capabilities.web.base import SECONDS, Result, Store
+from retinue.capabilities.web.base import WEB_SECONDS, Result, Store
 from retinue.capabilities.web.connect import Connect, PageConnection, Pin, Resolver, check_target, pin, system_resolver
 from retinue.capabilities.web.connect import connect as connect_pinned
 from retinue.capabilities.web.read import read
@@ -35,60 +35,60 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-_LONGEST_WAIT = 3_600.0
-_MOST_HOSTS = 1_000
+_MAX_PAUSE_SECONDS = 3_600.0
+_MAX_KNOWN_HOSTS = 1_000
 
 
-class _Host:
+class _HostState:
     def __init__(self, at_once: int) -> None:
-        self.room = asyncio.Semaphore(at_once)
+        self.slots = asyncio.Semaphore(at_once)
         self.next_at = 0.0
 
 
 class Politeness:
-    """Limits for each host, shared by all runs of a process: `at_once` requests, `delay` seconds between their
-    starts. A host that answered 429 or 503 with a time is left alone until then."""
+    """Limits for each host, shared by all runs of a process: `at_once` requests, `delay` seconds between their starts,
+    and no request before the time in an answer of 429 or 503."""
 
     def __init__(self, at_once: int = 2, delay: float = 0.2) -> None:
         self.at_once = at_once
         self.delay = delay
         # A semaphore belongs to one event loop, and a process may have several.
-        self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Host]] = WeakKeyDictionary()
-        self._closed_until: dict[str, float] = {}
+        self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _HostState]] = WeakKeyDictionary()
+        self._paused_until: dict[str, float] = {}
 
     @asynccontextmanager
-    async def turn(self, host: str) -> AsyncIterator[None]:
-        """Wait for a turn with the host. Raise FetchError RATE_LIMITED at once while it wants no requests."""
-        wait = self._closed_until.get(host, 0.0) - time.monotonic()
+    async def slot(self, host: str) -> AsyncIterator[None]:
+        """Wait for a free slot of the host. Raise FetchError RATE_LIMITED at once if the host has asked for a pause."""
+        wait = self._paused_until.get(host, 0.0) - time.monotonic()
         if wait > 0:
             raise FetchError("RATE_LIMITED", f"{host} asked not to be asked again for {wait:.0f} more seconds.")
         loop = asyncio.get_running_loop()
         hosts = self._hosts.setdefault(loop, {})
-        if len(hosts) > _MOST_HOSTS:
+        if len(hosts) > _MAX_KNOWN_HOSTS:
             hosts.clear()
-        state = hosts.setdefault(host, _Host(self.at_once))
-        async with state.room:
+        state = hosts.setdefault(host, _HostState(self.at_once))
+        async with state.slots:
             start = max(loop.time(), state.next_at)
             state.next_at = start + self.delay
             if start > loop.time():
                 await asyncio.sleep(start - loop.time())
             yield
 
-    def close(self, host: str, seconds: float) -> None:
-        """Send the host no request for that long."""
-        self._closed_until[host] = time.monotonic() + min(max(seconds, 1.0), _LONGEST_WAIT)
+    def pause(self, host: str, seconds: float) -> None:
+        """Send no request to the host for that time."""
+        self._paused_until[host] = time.monotonic() + min(max(seconds, 1.0), _MAX_PAUSE_SECONDS)
 
 
-MOST_REDIRECTS = 5
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+MAX_REDIRECTS = 5
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _CONNECT_SECONDS = 8.0
 
 Permit = Callable[[str], str | None]
-"""Returns None if a host that only a redirect has named may be asked, else why not."""
+"""Returns None if the target of a redirect may be contacted, otherwise the reason why not."""
 
 
 class Fetcher:
-    """Fetches pages. `resolve` and `connect` replace the system's lookup and connections, `tls` its certificates."""
+    """Fetches pages. `resolve`, `connect` and `tls` replace the system's resolver, connections and certificates."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class Fetcher:
         self._connect = connect
         self._tls = tls
 
-    async def fetch(self, url: str, *, most: int, permit: Permit = lambda url: None, accept: str = "") -> Fetched:
-        """Return at most `most` bytes of the page at `url`. Raise FetchError, whatever the other side does. Waiting
-        for other requests to the same host does not count against its time."""
+    async def fetch(self, url: str, *, limit: int, permit: Permit = lambda url: None, accept: str = "") -> Fetched:
+        """Return at most `limit` bytes of the page at `url`. Raise FetchError for every failure. The wait for other
+        requests to the same host does not count as its time."""
         hosts: list[str] = []
         try:
             async with asyncio.timeout(self.seconds) as clock:
-                return await self._follow(parse_target(url), most, permit, accept, hosts, clock)
+                return await self._follow(parse_target(url), limit, permit, accept, hosts, clock)
         except TimeoutError:
             failure = FetchError("TIMEOUT", f"{url[:200]} did not answer completely in {self.seconds:g} seconds.")
         except FetchError as error:
@@ -122,11 +122,11 @@ class Fetcher:
         raise failure
 
     async def _follow(
-        self, target: Target, most: int, permit: Permit, accept: str, hosts: list[str], clock: asyncio.Timeout
+        self, target: Target, limit: int, permit: Permit, accept: str, hosts: list[str], clock: asyncio.Timeout
     ) -> Fetched:
         first = target.host
-        for _ in range(MOST_REDIRECTS + 1):
-            answer = await self._one(target, most, accept, hosts, clock)
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = await self._request(target, limit, accept, hosts, clock)
             if isinstance(answer, Fetched):
                 return answer
             target = follow(target, answer)
@@ -134,24 +134,24 @@ class Fetcher:
                 reason = permit(target.full_url)
                 if reason is not None:
                     raise FetchError("NOT_PERMITTED", f"It redirects to {target.full_url}. {reason}")
-        raise FetchError("TOO_MANY_REDIRECTS", f"More than {MOST_REDIRECTS} redirects, the last one to {target.url}.")
+        raise FetchError("TOO_MANY_REDIRECTS", f"More than {MAX_REDIRECTS} redirects, the last one to {target.url}.")
 
-    async def _one(
-        self, target: Target, most: int, accept: str, hosts: list[str], clock: asyncio.Timeout
+    async def _request(
+        self, target: Target, limit: int, accept: str, hosts: list[str], clock: asyncio.Timeout
     ) -> Fetched | str:
         """Make one request. Return the answer, or the location of a redirect."""
         check_target(target, self.allowed)
         loop = asyncio.get_running_loop()
         remaining = (clock.when() or loop.time()) - loop.time()
-        # The clock stands still while other requests to the host have their turn.
+        # The time limit is paused while other requests to the host are running.
         clock.reschedule(None)
-        async with self._politeness.turn(target.host):
+        async with self._politeness.slot(target.host):
             clock.reschedule(loop.time() + remaining)
             pinned = await pin(target, self.allowed, self._resolve)
             hosts.append(target.host)
             connection = await self._open_connection(pinned)
             try:
-                return await self._exchange(connection, pinned, most, accept, hosts)
+                return await self._exchange(connection, pinned, limit, accept, hosts)
             except TransportError as error:
                 problem: Problem = "ENCODING" if error.problem == "garbage" else "NETWORK_ERROR"
                 raise FetchError(problem, error.message) from None
@@ -179,18 +179,18 @@ class Fetcher:
             ) from None
 
     async def _exchange(
-        self, connection: PageConnection, pinned: Pin, most: int, accept: str, hosts: list[str]
+        self, connection: PageConnection, pinned: Pin, limit: int, accept: str, hosts: list[str]
     ) -> Fetched | str:
         target = pinned.target
         if not await connection.exchange(_head(target, accept), b"", self.seconds):
             raise FetchError("NETWORK_ERROR", f"{target.authority} closed the connection without an answer.")
         status, headers = connection.status, connection.headers
-        if status in _REDIRECTS and headers.get("location"):
-            # Headers were decoded as latin-1; servers put UTF-8 into this one.
+        if status in _REDIRECT_STATUSES and headers.get("location"):
+            # Headers were decoded as latin-1, but servers use UTF-8 in this one.
             return headers["location"].encode("latin-1").decode("utf-8", "replace")
         if not 200 <= status < 300:
             raise self._refusal(target, status, headers)
-        unpacked = Unpacker(headers.get("content-encoding", ""), most)
+        unpacked = Unpacker(headers.get("content-encoding", ""), limit)
         while (piece := await connection.read()) and unpacked.feed(piece):
             pass
         contacted = tuple(dict.fromkeys(hosts))
@@ -202,7 +202,7 @@ class Fetcher:
             later = ""
             if wait is not None:
                 later = f" It asks to be left alone for {wait:.0f} seconds."
-            self._politeness.close(target.host, 5.0 if wait is None else wait)
+            self._politeness.pause(target.host, 5.0 if wait is None else wait)
             return FetchError(
                 "RATE_LIMITED", f"{target.host} answered {status}: too many requests.{later}", status=status
             )
@@ -216,7 +216,7 @@ class Fetcher:
 def _head(target: Target, accept: str) -> bytes:
     lines = {
         "host": target.authority,
-        # An honest name, by which a site can recognise and refuse us.
+        # An honest name, so that sites can recognise and refuse these requests.
         "user-agent": f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)",
         "accept": accept or "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, */*;q=0.5",
         "accept-language": "en;q=0.9, *;q=0.5",
@@ -228,9 +228,9 @@ def _head(target: Target, accept: str) -> bytes:
 
 
 class WebLimits(Struct, frozen=True):
-    """How much of the web a run reads and keeps, and how often one host is asked."""
+    """The limits for the pages and results of a run, and for the requests to one host."""
 
-    seconds: float = SECONDS
+    seconds: float = WEB_SECONDS
     """For one page or one search, redirects included."""
     response_bytes: int = 2 * 1024 * 1024
     shown_characters: int = 30_000
@@ -242,8 +242,8 @@ class WebLimits(Struct, frozen=True):
 
 
 class Web:
-    """The web of one process and project. `settings` are read at every call, so changes apply at once; `environment`
-    holds the keys. `resolve`, `connect` and `tls` replace the system's lookup, connections and certificates."""
+    """The web service of one project. `settings` are read at every call, so changes apply at once; `environment`
+    contains the keys. `resolve`, `connect` and `tls` replace the system's resolver, connections and certificates."""
 
     def __init__(
         self,
@@ -281,13 +281,13 @@ class Web:
             tls=self._tls,
         )
 
-    async def download(self, url: str, *, most: int, permit: Permit = lambda url: None) -> Fetched:
-        """Return the bytes at a URL, for tools that read more than text. Raise FetchError."""
-        return await self.fetcher().fetch(url, most=most, permit=permit, accept="*/*")
+    async def download(self, url: str, *, limit: int, permit: Permit = lambda url: None) -> Fetched:
+        """Return the bytes at a URL, for tools that read other formats than text. Raise FetchError."""
+        return await self.fetcher().fetch(url, limit=limit, permit=permit, accept="*/*")
 
     async def page(self, url: str, permit: Permit) -> tuple[Result, tuple[str, ...]]:
         """Return a page as text, and the hosts that were contacted for it. Raise FetchError."""
-        fetched = await self.fetcher().fetch(url, most=self.limits.response_bytes, permit=permit)
+        fetched = await self.fetcher().fetch(url, limit=self.limits.response_bytes, permit=permit)
         try:
             result = await asyncio.to_thread(_read, fetched, self.limits.stored_characters)
         except FetchError as error:
@@ -299,7 +299,7 @@ class Web:
     async def pages(
         self, urls: Sequence[str], permit: Permit
     ) -> list[tuple[str, Result | FetchError, tuple[str, ...]]]:
-        """Fetch all URLs at once. Return each with its page or error and the hosts contacted, in order."""
+        """Fetch all URLs at once. Return each with its page or error and the contacted hosts, in order."""
 
         async def one(url: str) -> tuple[str, Result | FetchError, tuple[str, ...]]:
             try:
@@ -316,16 +316,9 @@ class Web:
         return Search(self.settings, self.environment, self.transport(), self.limits.seconds)
 
     def store(self, context: ToolContext) -> Store:
-        return Store(context.outputs, most=self.limits.stored_answers)
+        return Store(context.outputs, limit=self.limits.stored_answers)
 
 
-def _read(fetched: Fetched, most: int) -> Result:
+def _read(fetched: Fetched, limit: int) -> Result:
     page = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
-    return Result(
-        url=fetched.url,
-        title=page.title[:300],
-        content=page.text[:most],
-        truncated=fetched.truncated or len(page.text) > most,
-        content_type=page.kind,
-        warning=page.warning or "",
-    )
+    return replace(page, content=page.content[:limit], truncated=page.truncated or len(page.content) > limit)
