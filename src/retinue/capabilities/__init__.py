@@ -1,1 +1,1 @@
-"""What runs can optionally do, one folder each. `orders` lists them all; a capability never imports another one."""
+"""The optional abilities of runs, one folder each. `orders` lists them all; a capability never imports another one."""

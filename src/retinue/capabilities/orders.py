@@ -1,6 +1,6 @@
-"""What runs can optionally do, one folder each, and the three orders in which runs call them.
+"""The list of all capabilities, and the three orders in which runs call them.
 
-A capability never imports another one, and `runs` imports none: only this file lists them.
+A capability never imports another one, and `runs` imports none: only this module imports all.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ _SERVICES: Mapping[type, Callable[[Project], object]] = {
 }
 
 
-def standard_capabilities(*more: Capability) -> Capabilities:
-    """Return every capability in its orders, with `more` planned last, put around tools first, and finished last."""
+def standard_capabilities(*added: Capability) -> Capabilities:
+    """Return every capability in its orders. `added` ones are planned last, wrap tools first, and finish last."""
     permissions, hooks, worktree = PermissionsCapability(), HooksCapability(), WorktreeCapability()
     audit, lsp, questions, telemetry = AuditCapability(), LspCapability(), QuestionsCapability(), TelemetryCapability()
     plan = (
-        TrustCapability(),  # before others read what the agent's file brings
+        TrustCapability(),  # before others read the agent's file
         permissions,
         SkillsCapability(),
-        CommandsCapability(),  # after skills, which go before a command of the same name
-        AttachmentsCapability(),  # after commands, whose text may name files
+        CommandsCapability(),  # after skills, which take precedence over a command of the same name
+        AttachmentsCapability(),  # after commands, whose text may mention files
         PluginsCapability(),
         MemoryCapability(),
         McpCapability(),
         hooks,  # before a worktree is announced to hooks
-        worktree,  # after tools are chosen; its folder is what the sandbox must know
+        worktree,  # after tools are chosen; the sandbox needs its folder
         SandboxCapability(),
         audit,
         lsp,
@@ -73,9 +73,9 @@ def standard_capabilities(*more: Capability) -> Capabilities:
         questions,
         telemetry,
     )
-    # From the inside out: a checkpoint is no part of the time that a person takes to answer, and a path that leads out
-    # of the worktree is refused before anybody is asked.
+    # From the inside out: a checkpoint must not include the time that a person takes to answer, and a path outside of
+    # the worktree is refused before a person is asked.
     wrap = (audit, lsp, permissions, worktree)
-    # Hooks hear of the end before files are put back; the worktree is saved when nothing changes it any more.
+    # Hooks are called before files are restored; the worktree is saved after the last change.
     finish = (questions, permissions, hooks, audit, worktree, telemetry)
-    return Capabilities((*plan, *more), (*more, *wrap), (*finish, *more), _SERVICES)
+    return Capabilities((*plan, *added), (*added, *wrap), (*finish, *added), _SERVICES)

@@ -119,7 +119,7 @@ PROJECT_FOLDERS = (".retinue/commands", ".claude/commands", ".pi/prompts")
 _BUILTIN_FOLDER = Path(__file__).parent / "prompts"
 MAX_COMMANDS = 2_000
 MAX_SUBFOLDERS = 5
-MAX_DESCRIPTION_CHARACTERS = 200
+MAX_COMMAND_DESCRIPTION = 200
 _COMMAND_KEYS = frozenset({"description", "argument-hint", "allowed-tools", "model"})
 _KEY_ALIASES = {"argument_hint": "argument-hint", "allowed_tools": "allowed-tools"}
 
@@ -221,7 +221,7 @@ def _read(path: Path, namespace: str, folder: CommandFolder) -> CommandFile:
 
 
 def _short(value: Any) -> str:
-    return one_line(value)[:MAX_DESCRIPTION_CHARACTERS] if isinstance(value, str) else ""
+    return one_line(value)[:MAX_COMMAND_DESCRIPTION] if isinstance(value, str) else ""
 
 
 def _hint(value: Any) -> str:

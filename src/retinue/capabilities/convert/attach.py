@@ -48,7 +48,7 @@ PROVIDER = "markitdown"
 _MAX_CONVERSIONS = 2
 MAX_SECONDS = 30.0
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
-MAX_SHOWN_CHARACTERS = 50_000
+MAX_ANSWER_CHARACTERS = 50_000
 """The limit for the text that a model gets in one answer."""
 MAX_MEMORY_BYTES = 2048 * 1024 * 1024
 _CUT_NOTE = "[The document has more text than is kept; the rest is cut off.]"
@@ -96,8 +96,8 @@ class ConvertContentTool(BuiltinTool):
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
         limit = min(
-            arguments.whole("maxContentChars", "max_content_chars", least=1) or MAX_SHOWN_CHARACTERS,
-            MAX_SHOWN_CHARACTERS,
+            arguments.whole("maxContentChars", "max_content_chars", least=1) or MAX_ANSWER_CHARACTERS,
+            MAX_ANSWER_CHARACTERS,
         )
         offset = arguments.whole("offset") or 0
         seconds = min((arguments.number("timeoutMs", "timeout_ms") or MAX_SECONDS * 1000) / 1000, MAX_SECONDS)

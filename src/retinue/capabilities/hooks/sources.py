@@ -248,7 +248,7 @@ def _string_table(value: Any) -> dict[str, str]:
     return {str(key): str(text) for key, text in value.items()}
 
 
-_MAX_FILE_BYTES = 4 * 1024 * 1024
+_MAX_HOOK_FILE_BYTES = 4 * 1024 * 1024
 _CORRECT_REMEDY = "Correct the file, or remove it."
 
 
@@ -421,7 +421,7 @@ def _yaml_hooks(path: Path, content: bytes, sources: HookSources) -> list[Any]:
 
 def _read_content(path: Path) -> bytes | None:
     try:
-        return read_file(path, _MAX_FILE_BYTES)
+        return read_file(path, _MAX_HOOK_FILE_BYTES)
     except OSError:
         return None
 

@@ -5,8 +5,8 @@ An agent without a list of tools gets the tools of every server. With a list it 
 itself (`mcpServers`) adds all its tools, unless the list names some of them. A file that names servers gets no others,
 and an isolated agent gets none.
 
-In pi's files, a list of tools is about built-in ones; what the file says about extensions (`ExtensionScope`) applies to
-servers, which together are the extension `mcp`. An agent of CodingCode has only the servers that its file names, in
+In pi's files a list of tools names built-in ones. The keys about extensions (`ExtensionScope`) apply to servers, which
+together are the extension `mcp`. An agent of CodingCode has only the servers that its file names, in
 `mcpServers` or in its list of tools.
 """
 

@@ -125,7 +125,7 @@ def _store(text: str, outputs: Path) -> Path | None:
 
 CACHE_SECONDS = 24 * 3600
 MAX_SERVER_TOOLS = 2_000
-_MAX_DESCRIPTION_CHARACTERS = 8_000
+_MAX_TOOL_DESCRIPTION = 8_000
 _MAX_SCHEMA_BYTES = 128 * 1024
 _SAFE_ARGUMENT_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNSAFE_CHARACTERS = re.compile(r"[^a-zA-Z0-9_.-]+")
@@ -275,9 +275,7 @@ def harmless_schema(schema: Any) -> Any:
 def _read_tool(tool: Any) -> ServerTool | str:
     """Return a tool, or the reason why models cannot be offered it."""
     schema = tool.input_schema
-    description = _CONTROL_CHARACTERS.sub("", tool.description or tool.title or "").strip()[
-        :_MAX_DESCRIPTION_CHARACTERS
-    ]
+    description = _CONTROL_CHARACTERS.sub("", tool.description or tool.title or "").strip()[:_MAX_TOOL_DESCRIPTION]
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
     if not tool.name or len(tool.name) > 200:
         return "its name has no usable length"

@@ -85,7 +85,7 @@ _KEY_ALIASES = {
 }
 _TRUE_WORDS = frozenset({"true", "yes", "on", "1", "y"})
 _FALSE_WORDS = frozenset({"false", "no", "off", "0", "n", ""})
-MAX_DESCRIPTION_CHARACTERS = 400
+MAX_PARAGRAPH_CHARACTERS = 400
 """The limit for a description that is taken from the first paragraph."""
 
 
@@ -162,7 +162,7 @@ def _first_paragraph(body: str) -> str:
         lines = [line for line in block.strip().splitlines() if not line.lstrip().startswith("#")]
         text = " ".join(lines).strip()
         if text:
-            return text[:MAX_DESCRIPTION_CHARACTERS]
+            return text[:MAX_PARAGRAPH_CHARACTERS]
     return ""
 
 

@@ -16,7 +16,7 @@ from retinue.tools.processes import in_thread
 
 SKILL_TOOL_NAME = "skill"
 MAX_SUGGESTIONS = 12
-MAX_SHOWN_CHARACTERS = 200
+MAX_SUGGESTION_CHARACTERS = 200
 _ARGUMENT_PROPERTIES = {
     "name": {"type": "string", "description": "Name of the skill"},
     "arguments": {"type": "string", "description": "What the skill is given"},
@@ -98,12 +98,12 @@ class SkillTool:
             text = f"{skill.name} {skill.description}".lower()
             if skill not in alike and all(word in text for word in words):
                 alike.append(skill)
-        shown = name[:MAX_SHOWN_CHARACTERS]
+        shown = name[:MAX_SUGGESTION_CHARACTERS]
         if not alike:
             return f'There is no skill "{shown}", and none is about it.'
         lines = [f'There is no skill "{shown}". These may be meant:']
         for skill in alike[:MAX_SUGGESTIONS]:
-            lines.append(f"- {skill.name}: {' '.join(skill.description.split())[:MAX_SHOWN_CHARACTERS]}")
+            lines.append(f"- {skill.name}: {' '.join(skill.description.split())[:MAX_SUGGESTION_CHARACTERS]}")
         if len(alike) > MAX_SUGGESTIONS:
             lines.append(f"- ... and {len(alike) - MAX_SUGGESTIONS} more")
         return "\n".join(lines)

@@ -44,11 +44,9 @@ class SpanEvent(Struct, frozen=True):
 
 
 class TraceSpan(Struct, kw_only=True):
-    """One span, open until `end` is set. Times are Unix seconds; `links` are spans of the same trace; `error` is the
-    error type of a span that failed."""
+    """One span, open until `end` is set. Times are Unix seconds; `links` are spans of the same trace."""
 
     name: str
-    operation: str
     trace_id: int
     span_id: int
     parent_id: int | None
@@ -57,7 +55,16 @@ class TraceSpan(Struct, kw_only=True):
     end: float = 0.0
     events: list[SpanEvent] = field(default_factory=list)
     links: tuple[int, ...] = ()
-    error: str | None = None
+
+    @property
+    def operation(self) -> str:
+        return str(self.attributes[names.OPERATION])
+
+    @property
+    def error(self) -> str | None:
+        """The error type of a span that failed."""
+        error: str | None = self.attributes.get(names.ERROR_TYPE)
+        return error
 
     @property
     def seconds(self) -> float:
@@ -68,7 +75,7 @@ class TraceSpan(Struct, kw_only=True):
         self.end = max(at, self.start)
         self.attributes |= attributes
         if error is not None:
-            self.error = self.attributes[names.ERROR_TYPE] = error
+            self.attributes[names.ERROR_TYPE] = error
         return self
 
 
@@ -152,7 +159,6 @@ class TracedRun(Struct):
         """Return a new open span."""
         return TraceSpan(
             name=name,
-            operation=operation,
             trace_id=self.trace_id,
             span_id=span_id,
             parent_id=parent_id,

@@ -106,7 +106,7 @@ def _name(element: ElementTree.Element) -> str:
 
 _MAX_LIST_ITEMS = 50
 _MAX_ROWS = 200
-_MAX_COLUMNS = 50
+_MAX_TABLE_COLUMNS = 50
 _MAX_PARSED_YAML = 256 * 1024
 _SUMMARY_PROPERTIES = (
     *("name", "headline", "description", "datePublished", "dateModified", "url", "author", "publisher", "offers"),
@@ -197,7 +197,7 @@ def read_csv(text: str) -> str:
     if not rows or len(rows[0]) < 2:
         raise ValueError("it has no columns")
     total = text.count("\n") + (not text.endswith("\n"))
-    width = min(max(map(len, rows)), _MAX_COLUMNS)
+    width = min(max(map(len, rows)), _MAX_TABLE_COLUMNS)
     lines = [_line(row, width) for row in rows]
     lines.insert(1, "|" + "---|" * width)
     if total > len(rows):
