@@ -103,7 +103,7 @@ def test_what_cannot_be_bound_is_said_and_never_runs(project, tmp_path):
     opened = project.project()
     assert PluginsCapability().trust_subjects(opened) == []
     (note,) = opened.part(PluginExtensions).notes()
-    assert "nobody can consent to it: link is a link that leads out of the plugin" in note
+    assert "consent to it is not possible: link is a link that leads out of the plugin" in note
     assert project.project(trust=True).part(PluginExtensions).notes() == []
 
 
@@ -132,7 +132,7 @@ async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
     plugins = [(each, each.names) for each in opened.part(PluginExtensions).plugins.usable]
     _, made = await opened.part(PluginLoader).load(plugins, AgentSpec(name="x"), notes)
     assert made["forecast"].function("Rome") == "Rome: a"
-    assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
+    assert notes == ["Plugin 'b': its tool 'forecast' is left out: another tool has that name."]
     own = project.project(tools=[made["forecast"]])
     _, made = await own.part(PluginLoader).load(plugins, AgentSpec(name="x"), [])
     assert made == {}

@@ -31,7 +31,7 @@ def test_modules_of_a_folder_import_each_other_relatively(project):
         ("def f(:", "SyntaxError"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("tools = [1]", "no tool"),
+        ("tools = [1]", "not a tool"),
         ("import threading; threading.Event().wait()", "did not finish its import within 0.2 s"),
     ],
 )
@@ -150,7 +150,7 @@ print(json.dumps({{
         ["weather", "2.5", "person", ["acme-weather", "plugin", "weather"]],
         ["broken", "2.5", "person", ["acme-weather", "broken"]],
     ]
-    assert "is no module" in said["failed"][0]
+    assert "is neither a module" in said["failed"][0]
     assert said["agents"] == ["weather:a"]
     assert said["before"] is False
     assert said["tools"] == [["forecast"], []]

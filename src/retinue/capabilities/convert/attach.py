@@ -11,10 +11,9 @@ import hashlib
 import json
 import mimetypes
 import os
-import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -33,10 +32,12 @@ from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.http.address import FetchError
 from retinue.runs.capability import Downloads
 from retinue.settings.places import home
-from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, Properties, ToolError
+from retinue.tools.coded import CodedError, CodedTool
 from retinue.tools.delegation.frame import NOTE, frame_untrusted
 from retinue.tools.paths import confine, open_regular, spot
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
+from retinue.tools.safe_dir import replace_entry
 
 if TYPE_CHECKING:
     from retinue.http.address import Fetched
@@ -54,11 +55,14 @@ MAX_MEMORY_BYTES = 2048 * 1024 * 1024
 _CUT_NOTE = "[The document has more text than is kept; the rest is cut off.]"
 
 
-class ConvertContentTool(BuiltinTool):
+class ConvertContentTool(CodedTool):
     """The tool. `confine` returns a sandbox for one conversion; `download` returns the function that downloads a URL,
     or None if the web is switched off."""
 
     name = "convert_content"
+    provider = PROVIDER
+    file_error_code = "CONVERT_FAILED"
+    file_error_message = "the document cannot be read"
     required = ()
     properties: ClassVar[Properties] = {
         "path": {"type": "string"},
@@ -80,16 +84,6 @@ class ConvertContentTool(BuiltinTool):
         self._confine = confine
         self._download = download
         self._slots = asyncio.Semaphore(_MAX_CONVERSIONS)
-
-    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        try:
-            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
-        except ConvertError as error:
-            return _failure(error)
-        except ToolError as error:
-            return _failure(ConvertError("INVALID_INPUT", str(error)))
-        except OSError as error:
-            return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
     async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         path, url = arguments.optional_text("path"), arguments.optional_text("url")
@@ -197,12 +191,6 @@ def _frame_if_foreign(text: str, facts: DocumentFacts) -> str:
     return f"{NOTE}\n\n{frame_untrusted(text, source=facts.source, type=facts.mimetype)}"
 
 
-def _failure(error: ConvertError) -> ToolOutput:
-    effect = ToolEffect(status="failed", hosts=error.hosts, provider=PROVIDER, code=error.code)
-    value = {"error": {"code": error.code, "message": error.message}}
-    return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
-
-
 Code = Literal[
     "INVALID_INPUT",
     "FILE_NOT_FOUND",
@@ -216,14 +204,11 @@ Code = Literal[
 ]
 
 
-class ConvertError(ToolError):
-    """`hosts` were contacted before it failed."""
+class ConvertError(CodedError):
+    """A failed conversion."""
 
     def __init__(self, code: Code, message: str, hosts: tuple[str, ...] = ()) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code: Code = code
-        self.message = message
-        self.hosts = hosts
+        super().__init__(code, message, hosts)
 
 
 _CODE_BY_PROBLEM: dict[str, Code] = {
@@ -493,7 +478,5 @@ def store_converted(path: Path, facts: DocumentFacts, converted: Converted) -> N
     """Write the file atomically. If that fails, the document is converted again for the next page."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(to_builtins([facts, converted]), file, ensure_ascii=False)
-        new.replace(path)
+        content = json.dumps(to_builtins([facts, converted]), ensure_ascii=False).encode("utf-8", "replace")
+        replace_entry(None, str(path), content, 0o600)

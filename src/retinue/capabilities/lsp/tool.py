@@ -5,17 +5,17 @@ An error has a code for programs and a sentence for the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct
 
 from retinue.core.lazy import LazyModule
-from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.base import PATH_NAMES, Aliases, Arguments, BuiltinTool, Properties, ToolError, explain
+from retinue.tools.base import PATH_NAMES, Aliases, Arguments, Properties
+from retinue.tools.coded import CodedError, CodedTool
 from retinue.tools.paths import Confined, confine
 
 if TYPE_CHECKING:
@@ -55,11 +55,9 @@ _TEXT_SCHEMA = {"type": "string"}
 _NUMBER_SCHEMA = {"type": "integer", "minimum": 1}
 
 
-class LspError(ToolError):
+class LspError(CodedError):
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code: Code = code
-        self.message = message
+        super().__init__(code, message)
 
 
 class ServerFailedError(LspError):
@@ -73,11 +71,13 @@ def bad_input(message: str) -> LspError:
     return LspError("INVALID_INPUT", message)
 
 
-class LspTool(BuiltinTool):
+class LspTool(CodedTool):
     """The tool `lsp`. `pool` returns the servers of the project, created on first use. `actions` are the allowed ones;
     a child run never gets a privileged one."""
 
     name = "lsp"
+    file_error_code = "INVALID_INPUT"
+    file_error_message = "the file cannot be read"
     required = ("action",)
     properties: ClassVar[Properties] = {}
     hidden: ClassVar[Properties] = {
@@ -108,19 +108,6 @@ class LspTool(BuiltinTool):
         self._actions = tuple(actions)
         self.properties = _properties(self._actions)  # type: ignore[misc]  # it depends on what is allowed
         super().__init__()
-
-    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        try:
-            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
-        except LspError as failure:
-            error = failure
-        except ToolError as failure:
-            error = bad_input(str(failure))
-        except OSError as failure:
-            error = bad_input(explain(failure, "the file cannot be read"))
-        value = {"error": {"code": error.code, "message": error.message}}
-        effect = ToolEffect(status="failed", code=error.code)
-        return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
     async def call(self, call_id: str, parameters: Arguments, context: ToolContext) -> ToolOutput:
         asked = parameters.text("action")

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import MsgspecError, Struct, field, to_builtins
 from msgspec.json import decode
 
-from retinue.core.messages import Text
-from retinue.core.permission import ToolEffect
-from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.base import Arguments, BuiltinTool, ToolError
+from retinue.tools.base import Arguments
+from retinue.tools.coded import CodedError, CodedTool
 from retinue.tools.delegation.frame import NOTE, frame_untrusted
+from retinue.tools.safe_dir import replace_entry
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
@@ -78,14 +77,9 @@ class Store:
         answer = StoredAnswer(f"web-{secrets.token_hex(4)}", kind, tuple(queries))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{answer.id}.json"
-        # Renamed after writing, so that a reader never sees an incomplete answer.
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         data = {"at": time.time(), **to_builtins(answer)}
-        try:
-            temporary.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "replace")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        content = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
+        replace_entry(None, str(path), content, 0o600)
         for old in self.ids()[self._limit :]:
             with suppress(OSError):
                 (self._folder / f"{old}.json").unlink()
@@ -137,22 +131,19 @@ WEB_SECONDS = 20.0
 """How long one page or one search may take."""
 
 
-class WebError(Exception):
-    """A call of a web tool that failed. `hosts` were contacted; `provider` was asked."""
+class WebError(CodedError):
+    """A failed call of a web tool. `limited`: it failed because of a rate limit."""
 
     def __init__(
         self, code: str, message: str, *, hosts: tuple[str, ...] = (), provider: str = "", limited: bool = False
     ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hosts = hosts
-        self.provider = provider
+        super().__init__(code, message, hosts, provider)
         self.limited = limited
-        """Whether it failed because of a rate limit."""
 
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+    @property
+    def effect_code(self) -> str:
+        # The effect has one code for all rate limits; the model gets the code of the service.
+        return "RATE_LIMITED" if self.limited else self.code
 
 
 _MIN_SHOWN_CHARACTERS = 2_000
@@ -218,30 +209,15 @@ def _lines(number: int, result: Result) -> list[str]:
     return lines
 
 
-class WebTool(BuiltinTool):
+class WebTool(CodedTool):
     """A tool of the web. `web` returns the service, which is not loaded before the first call."""
+
+    file_error_code = "STORAGE"
+    file_error_message = "The results could not be stored"
 
     def __init__(self, web: Callable[[], Web]) -> None:
         super().__init__()
         self.web = web
-
-    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        try:
-            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
-        except WebError as error:
-            return failure(error)
-        except ToolError as error:
-            return failure(WebError("INVALID_INPUT", str(error)))
-        except OSError as error:
-            return failure(WebError("STORAGE", f"The results could not be stored: {error.strerror or error}."))
-
-
-def failure(error: WebError) -> ToolOutput:
-    # The effect has one code for all rate limits; the model gets the code of the service.
-    code = "RATE_LIMITED" if error.limited else error.code
-    effect = ToolEffect(status="failed", hosts=error.hosts, provider=error.provider or None, code=code)
-    value = {"error": {"code": error.code, "message": error.message}}
-    return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
 
 def _as_list(value: Any) -> list[Any]:
