@@ -132,8 +132,8 @@ def test_with_consent_filters_run_in_both_directions(scene: Scene) -> None:
     large_files(scene)
     assert scene.show("HEAD:one.bin") == "pointer one"
     worktree = scene.make(consented=True)
-    assert (worktree.record.work / "one.bin").read_text() == "content one\n"
-    (worktree.record.work / "two.bin").write_text("content two\n")
+    assert (worktree.work / "one.bin").read_text() == "content one\n"
+    (worktree.work / "two.bin").write_text("content two\n")
     saved = scene.finish(worktree)
     assert scene.show(f"{saved.branch}:two.bin") == "pointer two"
     assert scene.show(f"{saved.branch}:one.bin") == "pointer one"
@@ -186,7 +186,7 @@ def test_a_submodule_has_its_settings_elsewhere_and_may_have_a_worktree(scene: S
     with temporary_repository({"i.txt": "i\n"}) as inner:
         scene.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner.path), "inner")
     worktree = scene.make(cwd=scene.path / "inner")
-    assert (worktree.record.work / "i.txt").read_text() == "i\n"
+    assert (worktree.work / "i.txt").read_text() == "i\n"
     scene.finish(worktree)
 
 

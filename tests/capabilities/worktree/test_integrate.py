@@ -28,7 +28,7 @@ def branch(scene, name: str, files: dict[str, str]) -> str:
     """A finished branch of an agent."""
     worktree = scene.make(name)
     for path, text in files.items():
-        (worktree.record.path / path).write_text(text)
+        (worktree.path / path).write_text(text)
     made = scene.finish(worktree).branch
     assert made is not None
     return made

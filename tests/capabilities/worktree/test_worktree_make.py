@@ -17,14 +17,14 @@ from retinue.testing.fixtures import temporary_repository
 
 def test_it_is_private_locked_and_named_after_its_run(scene):
     worktree = scene.make()
-    folder = worktree.record.path
+    folder = worktree.path
     assert folder.parent == scene.state / "worktrees"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert (folder / "a.txt").read_text() == "a\n"
     listed = scene.git("worktree", "list", "--porcelain")
     assert str(folder) in listed
-    assert f"locked retinue run {worktree.record.run}, process {os.getpid()}" in listed
-    assert worktree.record.work == folder
+    assert f"locked retinue run {worktree.run}, process {os.getpid()}" in listed
+    assert worktree.work == folder
 
 
 def test_two_worktrees_never_share_anything(scene):
@@ -48,30 +48,30 @@ def test_one_that_another_git_is_just_making_is_waited_for(scene):
     pending.start()
     worktree = scene.make()
     pending.join()
-    assert str(worktree.record.path) in scene.git("worktree", "list", "--porcelain")
+    assert str(worktree.path) in scene.git("worktree", "list", "--porcelain")
 
 
 def test_the_sub_directory_of_the_caller_is_kept_also_through_links(scene, tmp_path):
-    assert scene.make(cwd=scene.path / "sub").record.work.name == "sub"
+    assert scene.make(cwd=scene.path / "sub").work.name == "sub"
     link = tmp_path / "link"
     link.symlink_to(scene.path / "sub")
     worktree = scene.make(cwd=link)
-    assert worktree.record.below == "sub"
-    assert (worktree.record.work / "b.txt").read_text() == "b\n"
+    assert worktree.below == "sub"
+    assert (worktree.work / "b.txt").read_text() == "b\n"
 
 
 def test_a_sub_directory_that_is_in_no_commit_is_made_and_said(scene):
     (scene.path / "new").mkdir()
     worktree = scene.make(cwd=scene.path / "new")
-    assert worktree.record.work.is_dir()
-    assert any("new is not in the commit" in note for note in worktree.notes)
+    assert worktree.work.is_dir()
+    assert any("new is not in the commit" in note for note in scene.notes)
 
 
 def test_no_repository_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "plain").mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     with pytest.raises(LaunchError, match="in no git repository") as refused:
-        make(WorktreeRequest(run="r", cwd=tmp_path / "plain", state=tmp_path / "state", environment=environment))
+        make(WorktreeRequest(run="r", cwd=tmp_path / "plain", state=tmp_path / "state", environment=environment), [])
     assert "git init" in refused.value.remedy
     assert not (tmp_path / "state").exists()
 
@@ -126,7 +126,7 @@ def test_variables_of_a_calling_git_lead_nowhere(scene, tmp_path):
     """Retinue may be started by a git hook, which has GIT_DIR and GIT_INDEX_FILE set."""
     scene.environment |= {"GIT_DIR": str(tmp_path / "nowhere"), "GIT_INDEX_FILE": str(tmp_path / "index")}
     worktree = scene.make()
-    assert (worktree.record.path / "a.txt").exists()
+    assert (worktree.path / "a.txt").exists()
 
 
 def test_hooks_of_the_repository_do_not_run(scene, tmp_path):
@@ -138,7 +138,7 @@ def test_hooks_of_the_repository_do_not_run(scene, tmp_path):
         (hook.parent / name).write_bytes(hook.read_bytes())
         (hook.parent / name).chmod(0o755)
     worktree = scene.make()
-    (worktree.record.path / "new").write_text("new")
+    (worktree.path / "new").write_text("new")
     assert scene.finish(worktree).branch is not None
     assert not (tmp_path / "ran").exists()
 
@@ -149,12 +149,12 @@ def test_uncommitted_changes_stay_behind_unless_asked_for(scene):
     (scene.path / "x.log").write_text("ignored\n")
     before = scene.snapshot()
     plain = scene.make()
-    assert (plain.record.path / "a.txt").read_text() == "a\n"
-    assert any("worktree.fromDirty" in note for note in plain.notes)
+    assert (plain.path / "a.txt").read_text() == "a\n"
+    assert any("worktree.fromDirty" in note for note in scene.notes)
     dirty = scene.make(from_dirty=True)
-    assert (dirty.record.path / "a.txt").read_text() == "changed\n"
-    assert (dirty.record.path / "untracked.txt").read_text() == "new\n"
-    assert not (dirty.record.path / "x.log").exists()
+    assert (dirty.path / "a.txt").read_text() == "changed\n"
+    assert (dirty.path / "untracked.txt").read_text() == "new\n"
+    assert not (dirty.path / "x.log").exists()
     assert scene.shell(dirty, "git status --porcelain") == ""
     assert scene.snapshot() == before
     assert scene.git("stash", "list") == ""
@@ -165,7 +165,7 @@ def test_work_on_uncommitted_changes_is_a_branch_with_both(scene):
     (scene.path / "a.txt").write_text("changed\n")
     (scene.path / "sub" / "b.txt").unlink()
     worktree = scene.make(from_dirty=True)
-    (worktree.record.path / "c.txt").write_text("c\n")
+    (worktree.path / "c.txt").write_text("c\n")
     branch = scene.finish(worktree).branch
     assert scene.git("log", "--format=%s", f"main..{branch}").splitlines() == [
         "retinue: changes of an agent",
@@ -179,19 +179,19 @@ def test_ignored_files_are_included_by_pattern(scene, tmp_path):
     scene.repository.write(files | {".worktreeinclude": "# what agents need\n/.env\nbuild/*.bin\nplain\n!x.log\n"})
     (scene.path / "build" / "away.bin").symlink_to(tmp_path / "home")
     worktree = scene.make(include_file=".worktreeinclude")
-    there = worktree.record.path
+    there = worktree.path
     assert (there / ".env").read_text() == "SECRET=1\n"
     assert (there / "build" / "out.bin").read_text() == "x"
     assert not any((there / name).exists() for name in ("sub/.env", "x.log", "plain"))
     assert not (there / "build" / "away.bin").is_symlink()
-    assert any("away.bin leads out" in note for note in worktree.notes)
+    assert any("away.bin leads out" in note for note in scene.notes)
     assert scene.finish(worktree).branch is None
 
 
 def test_changed_included_files_are_named(scene):
     scene.repository.write({".env": "1\n", ".worktreeinclude": ".env\n"})
     worktree = scene.make(include_file=".worktreeinclude")
-    (worktree.record.path / ".env").write_text("2 and more\n")
+    (worktree.path / ".env").write_text("2 and more\n")
     saved = scene.finish(worktree)
     assert any(".env" in note for note in saved.notes)
     assert (scene.path / ".env").read_text() == "1\n"
@@ -201,13 +201,13 @@ def test_it_begins_at_the_remote_branch_when_told(scene, tmp_path):
     with temporary_repository({"r": "1\n"}, path=tmp_path / "remote") as remote:
         scene.git("remote", "add", "origin", str(remote.path))
         worktree = scene.make(base_ref="fresh")
-        assert (worktree.record.path / "r").exists()
+        assert (worktree.path / "r").exists()
         assert scene.finish(worktree).branch is None
     scene.git("remote", "set-url", "origin", str(tmp_path / "gone"))
     (scene.path / ".git" / "FETCH_HEAD").unlink(missing_ok=True)
     cached = scene.make(base_ref="fresh")
-    assert (cached.record.path / "r").exists()
-    assert any("could not be fetched" in note for note in cached.notes)
+    assert (cached.path / "r").exists()
+    assert any("could not be fetched" in note for note in scene.notes)
 
 
 def test_submodules_are_noted(scene, tmp_path):
@@ -215,8 +215,8 @@ def test_submodules_are_noted(scene, tmp_path):
         scene.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(module.path), "mod")
         scene.repository.commit("with a submodule")
     worktree = scene.make()
-    assert any("submodule" in note for note in worktree.notes)
-    (worktree.record.path / "n").write_text("n")
+    assert any("submodule" in note for note in scene.notes)
+    (worktree.path / "n").write_text("n")
     saved = scene.finish(worktree)
     assert saved.remaining_folder is None
     assert scene.git("ls-tree", f"{saved.branch}", "mod").startswith("160000")
@@ -230,9 +230,9 @@ def test_names_with_newlines_dashes_and_no_text(scene):
     scene.repository.commit("odd")
     worktree = scene.make()
     for name in names:
-        assert (worktree.record.path / name).exists(), name
-        (worktree.record.path / name).write_text("y")
-    (worktree.record.path / "-new\n").write_text("z")
+        assert (worktree.path / name).exists(), name
+        (worktree.path / name).write_text("y")
+    (worktree.path / "-new\n").write_text("z")
     saved = scene.finish(worktree)
     assert saved.remaining_folder is None
     changed = scene.git("diff", "--name-only", "-z", f"main..{saved.branch}").split("\0")
@@ -245,7 +245,7 @@ def test_a_change_in_the_instant_of_the_checkout_is_saved(scene):
     (scene.path / "a").write_text("x")
     scene.repository.commit("one letter")
     worktree = scene.make()
-    file, index = worktree.record.path / "a", worktree.record.git / "index"
+    file, index = worktree.path / "a", worktree.git / "index"
     instant = 1_700_000_000 * 10**9
     os.utime(file, ns=(instant, instant))
     scene.shell(worktree, "git update-index --refresh")
@@ -258,13 +258,13 @@ def test_a_change_in_the_instant_of_the_checkout_is_saved(scene):
 
 def test_a_worktree_from_a_worktree_of_ours_goes_home_into_it(scene):
     outer = scene.make()
-    (outer.record.path / "outer.txt").write_text("outer\n")
+    (outer.path / "outer.txt").write_text("outer\n")
     scene.shell(outer, "git add -A && git commit -qm outer")
-    inner = scene.make(cwd=outer.record.path)
-    (inner.record.path / "inner.txt").write_text("inner\n")
-    assert (inner.record.path / "outer.txt").exists()
+    inner = scene.make(cwd=outer.path)
+    (inner.path / "inner.txt").write_text("inner\n")
+    assert (inner.path / "outer.txt").exists()
     kept = scene.finish(outer)
-    assert kept.remaining_folder == outer.record.path and inner.record.run in kept.notes[-1]
+    assert kept.remaining_folder == outer.path and inner.run in kept.notes[-1]
     done = scene.finish(inner)
     assert done.remaining_folder is None
     assert scene.shell(outer, f"git show {done.branch}:inner.txt") == "inner\n"
@@ -277,15 +277,15 @@ def test_a_worktree_from_a_worktree_of_ours_goes_home_into_it(scene):
 
 def test_reopen_takes_up_what_was_kept(scene):
     worktree = scene.make()
-    (worktree.record.path / "x").write_text("x")
+    (worktree.path / "x").write_text("x")
     assert scene.finish(worktree, keep="someone is inside").remaining_folder is not None
-    again = reopen(scene.state, worktree.record.run)
-    assert again is not None and again.record.phase == "open" and again.record.busy()
-    (again.record.path / "y").write_text("y")
+    again = reopen(scene.state, worktree.run)
+    assert again is not None and again.phase == "open" and again.busy()
+    (again.path / "y").write_text("y")
     saved = scene.finish(again)
-    assert saved.branch == f"retinue-agent-{worktree.record.run}"
+    assert saved.branch == f"retinue-agent-{worktree.run}"
     assert scene.show(f"{saved.branch}:y") == "y"
-    assert reopen(scene.state, worktree.record.run) is None
+    assert reopen(scene.state, worktree.run) is None
 
 
 def test_sha256_repositories_work(scene, tmp_path):
@@ -295,7 +295,7 @@ def test_sha256_repositories_work(scene, tmp_path):
     other = type(scene.repository)(Path(path))
     other.commit("first", {"f": "1\n"})
     worktree = scene.make(cwd=path)
-    (worktree.record.path / "g").write_text("2\n")
+    (worktree.path / "g").write_text("2\n")
     saved = scene.finish(worktree)
     assert saved.remaining_folder is None, saved.notes
     assert other.git("show", f"{saved.branch}:g") == "2"

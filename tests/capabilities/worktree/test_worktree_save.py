@@ -33,7 +33,7 @@ def test_changes_become_a_commit_on_a_branch(scene):
     )
     before = scene.snapshot()
     saved = scene.finish(worktree)
-    assert saved.branch == f"retinue-agent-{worktree.record.run}"
+    assert saved.branch == f"retinue-agent-{worktree.run}"
     assert saved.remaining_folder is None and scene.left() == []
     assert scene.git("diff", "--name-status", f"main..{saved.branch}").split() == (
         ["M", "a.txt", "A", "d/link", "A", "new.txt", "D", "sub/b.txt"]
@@ -62,12 +62,12 @@ def test_work_is_saved_while_another_git_makes_a_worktree(scene):
 
 def test_the_author_is_the_user_or_a_fallback(scene):
     first = scene.make()
-    (first.record.path / "x").write_text("x")
+    (first.path / "x").write_text("x")
     assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(first).branch) == "Retinue <retinue@localhost>"
     scene.git("config", "user.name", "Ada")
     scene.git("config", "user.email", "ada@example.invalid")
     second = scene.make()
-    (second.record.path / "x").write_text("x")
+    (second.path / "x").write_text("x")
     assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(second).branch) == "Ada <ada@example.invalid>"
 
 
@@ -79,7 +79,7 @@ def test_a_failing_pre_commit_hook_and_signing_do_not_matter(scene):
     scene.git("config", "commit.gpgSign", "true")
     scene.git("config", "gpg.program", "false")
     worktree = scene.make()
-    (worktree.record.path / "x").write_text("x")
+    (worktree.path / "x").write_text("x")
     assert scene.show(f"{scene.finish(worktree).branch}:x") == "x"
 
 
@@ -100,9 +100,9 @@ def test_what_is_left_uncommitted_comes_on_top_of_the_agents_own_commits(scene):
 
 def test_an_existing_branch_is_never_moved(scene):
     worktree = scene.make()
-    taken = f"retinue-agent-{worktree.record.run}"
+    taken = f"retinue-agent-{worktree.run}"
     scene.git("branch", taken, "main")
-    (worktree.record.path / "x").write_text("x")
+    (worktree.path / "x").write_text("x")
     saved = scene.finish(worktree)
     assert saved.branch == f"{taken}-2"
     assert scene.git("rev-parse", taken) == scene.git("rev-parse", "main")
@@ -110,8 +110,8 @@ def test_an_existing_branch_is_never_moved(scene):
 
 def test_a_branch_folder_of_that_name_gets_another_name(scene):
     worktree = scene.make()
-    scene.git("branch", f"retinue-agent-{worktree.record.run}/below", "main")
-    (worktree.record.path / "x").write_text("x")
+    scene.git("branch", f"retinue-agent-{worktree.run}/below", "main")
+    (worktree.path / "x").write_text("x")
     saved = scene.finish(worktree)
     assert saved.remaining_folder is None and scene.show(f"{saved.branch}:x") == "x"
 
@@ -120,7 +120,7 @@ def test_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
     empty, worked = scene.make(), scene.make()
     scene.shell(worked, "echo 1 > one; git add one; git commit -qm one")
     for worktree in (empty, worked):
-        subprocess.run(["rm", "-rf", str(worktree.record.path)], check=True)
+        subprocess.run(["rm", "-rf", str(worktree.path)], check=True)
     assert scene.finish(empty).branch is None
     assert scene.show(f"{scene.finish(worked).branch}:one") == "1"
     assert scene.left() == [] and "locked" not in scene.git("worktree", "list", "--porcelain")
@@ -128,7 +128,7 @@ def test_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
 
 def test_everything_deleted_is_fine_too(scene):
     worktree = scene.make()
-    subprocess.run(["rm", "-rf", str(worktree.record.path), str(worktree.record.git)], check=True)
+    subprocess.run(["rm", "-rf", str(worktree.path), str(worktree.git)], check=True)
     assert scene.finish(worktree).remaining_folder is None
     assert scene.left() == []
 
@@ -164,7 +164,7 @@ def test_files_in_the_folder_of_an_unfilled_submodule_keep_the_directory(scene, 
     assert scene.finish(untouched).remaining_folder is None
     scene.shell(written, "mkdir -p mod/deep; echo work > mod/deep/x; echo y > y")
     saved = scene.finish(written)
-    assert saved.remaining_folder == written.record.path
+    assert saved.remaining_folder == written.path
     assert (saved.remaining_folder / "mod/deep/x").read_text() == "work\n"
     assert scene.show(f"{saved.branch}:y") == "y"
     assert any("where a submodule belongs, which no commit can hold: mod" in note for note in saved.notes)
@@ -176,8 +176,8 @@ def test_files_that_were_copied_in_never_get_into_the_branch(scene, commit):
     scene.repository.write({".gitignore": "*.log\nbuild/\n.env\n\\[odd] \\*\n", ".env": "KEY=1\n", "[odd] *": "x"})
     scene.repository.write({".worktreeinclude": ".env\n\\[odd] \\*\n"})
     worktree = scene.make(include_file=".worktreeinclude")
-    assert (worktree.record.path / ".env").read_text() == "KEY=1\n"
-    assert (worktree.record.path / "[odd] *").exists()
+    assert (worktree.path / ".env").read_text() == "KEY=1\n"
+    assert (worktree.path / "[odd] *").exists()
     scene.shell(worktree, f"echo mine > mine; echo o > 'o 1'; {commit}")
     saved = scene.finish(worktree)
     assert saved.branch is not None
@@ -201,8 +201,8 @@ def test_files_become_folders_links_and_back(scene):
 
 def test_large_and_binary_files(scene):
     worktree = scene.make()
-    (worktree.record.path / "large.bin").write_bytes(os.urandom(1 << 20) * 8)
-    (worktree.record.path / "zeros").write_bytes(bytes(1000))
+    (worktree.path / "large.bin").write_bytes(os.urandom(1 << 20) * 8)
+    (worktree.path / "zeros").write_bytes(bytes(1000))
     saved = scene.finish(worktree)
     assert scene.git("cat-file", "-s", f"{saved.branch}:large.bin") == str(8 << 20)
 
@@ -260,7 +260,7 @@ def test_a_repository_inside_keeps_the_directory(scene, where):
     inside = f"mkdir -p {where}; cd {where}; git init -q; echo i > i; {commit}"
     scene.shell(worktree, f"echo x > x; {inside}")
     saved = scene.finish(worktree)
-    assert saved.remaining_folder == worktree.record.path
+    assert saved.remaining_folder == worktree.path
     assert str(saved.remaining_folder / where) in saved.notes[-1]
     assert scene.show(f"{saved.branch}:x") == "x"
     assert (saved.remaining_folder / where / "i").exists()
@@ -272,21 +272,21 @@ def test_a_repository_in_the_place_of_ours_keeps_the_directory(scene):
     commit = "git add -A; git -c user.name=t -c user.email=t@t commit -qm inner"
     scene.shell(worktree, f"rm .git; git init -q; echo x > x; {commit}")
     saved = scene.finish(worktree)
-    assert saved.remaining_folder == worktree.record.path and "another repository" in saved.notes[-1]
+    assert saved.remaining_folder == worktree.path and "another repository" in saved.notes[-1]
     assert scene.show(f"{saved.branch}:x") == "x"
 
 
 def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
     worktree = scene.make()
-    (worktree.record.path / "x").write_text("x")
+    (worktree.path / "x").write_text("x")
 
     def fails(*_):
         raise GitError(("fetch",), "the disk is full")
 
     monkeypatch.setattr(worktree_save, "bring_home", fails)
     saved = scene.finish(worktree)
-    assert saved.remaining_folder == worktree.record.path and saved.branch is None
-    assert "the disk is full" in saved.notes[0] and str(worktree.record.path) in saved.notes[0]
+    assert saved.remaining_folder == worktree.path and saved.branch is None
+    assert "the disk is full" in saved.notes[0] and str(worktree.path) in saved.notes[0]
     monkeypatch.undo()
     again = scene.finish(worktree)
     assert again.remaining_folder is None and scene.show(f"{again.branch}:x") == "x"
@@ -294,7 +294,7 @@ def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
 
 def test_a_repository_that_is_gone_keeps_the_directory(scene):
     worktree = scene.make()
-    (worktree.record.path / "x").write_text("x")
+    (worktree.path / "x").write_text("x")
     scene.path.rename(scene.path.with_name("moved"))
     saved = scene.finish(worktree)
     assert saved.remaining_folder is not None
@@ -304,27 +304,27 @@ def test_a_repository_that_is_gone_keeps_the_directory(scene):
 
 def test_a_lock_of_the_user_is_never_touched(scene):
     worktree = scene.make()
-    scene.git("worktree", "unlock", str(worktree.record.path))
-    scene.git("worktree", "lock", "--reason", "mine", str(worktree.record.path))
+    scene.git("worktree", "unlock", str(worktree.path))
+    scene.git("worktree", "lock", "--reason", "mine", str(worktree.path))
     saved = scene.finish(worktree)
     assert saved.remaining_folder is not None and "locked by you" in saved.notes[0]
     assert "locked mine" in scene.git("worktree", "list", "--porcelain")
-    scene.git("worktree", "unlock", str(worktree.record.path))
+    scene.git("worktree", "unlock", str(worktree.path))
     assert scene.finish(worktree).remaining_folder is None
 
 
 def test_the_branch_of_an_earlier_attempt_moves_on_only_from_where_it_was_left(scene):
     first = scene.make("attempt-run")
-    (first.record.path / "one").write_text("1")
+    (first.path / "one").write_text("1")
     branch = scene.finish(first).branch
     start = scene.git("rev-parse", branch)
     second = scene.make("attempt-run", start=start, branch=branch)
-    (second.record.path / "two").write_text("2")
+    (second.path / "two").write_text("2")
     assert scene.finish(second).branch == branch
     assert scene.git("log", "--format=%s", f"main..{branch}").count("retinue:") == 2
     tip = scene.git("rev-parse", branch)
     third = scene.make("attempt-run", start=tip, branch=branch)
-    (third.record.path / "three").write_text("3")
+    (third.path / "three").write_text("3")
     scene.git("checkout", "-q", branch)
     assert scene.finish(third).branch == f"{branch}-2"
     assert scene.git("rev-parse", branch) == tip
@@ -345,14 +345,14 @@ def test_a_kill_in_the_middle_of_the_end_is_finished_by_the_next(scene, monkeypa
         scene.finish(worktree)
     monkeypatch.undo()
     if phase == "removing":
-        (worktree.record.path / "a.txt").unlink()
+        (worktree.path / "a.txt").unlink()
     else:
-        record = load(worktree.record.file)
+        record = load(worktree.file)
         store(type(record)(**{**{k: getattr(record, k) for k in to_builtins(record)}, "phase": "open"}))
     saved = scene.finish(worktree)
     assert saved.remaining_folder is None and scene.left() == []
     branches = scene.git("for-each-ref", "--format=%(refname:short)", "refs/heads/retinue-agent-*").split()
-    assert branches == [f"retinue-agent-{worktree.record.run}"]
+    assert branches == [f"retinue-agent-{worktree.run}"]
     assert scene.git("ls-tree", "-r", "--name-only", branches[0]).split() == [
         ".gitignore",
         "a.txt",
@@ -408,14 +408,14 @@ def test_nothing_an_agent_prepared_is_run_or_followed_by_our_own_git(scene, tmp_
 def test_a_program_that_lives_on_cannot_slip_in_a_filter_while_we_save(scene, tmp_path):
     worktree, mark, over = scene.make(), tmp_path / "mark", threading.Event()
     scene.shell(worktree, "echo '* filter=evil' > .gitattributes; for n in $(seq 50); do echo $n > f$n; done")
-    evil = (worktree.record.git / "config").read_text()
+    evil = (worktree.git / "config").read_text()
     evil += f'[filter "evil"]\n\tclean = "touch {mark}; cat"\n'
-    evil += f'[remote "{worktree.record.git}"]\n\tuploadpack = "touch {mark}"\n'
+    evil += f'[remote "{worktree.git}"]\n\tuploadpack = "touch {mark}"\n'
 
     def rewrite():
         while not over.is_set():
             with contextlib.suppress(OSError):
-                (worktree.record.git / "config").write_text(evil)
+                (worktree.git / "config").write_text(evil)
 
     thread = threading.Thread(target=rewrite)
     thread.start()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retinue.capabilities.worktree.record import WorktreeRecord
 from retinue.capabilities.worktree.save import SavedWork, finish
-from retinue.capabilities.worktree.worktree import Worktree, WorktreeRequest, make
+from retinue.capabilities.worktree.worktree import WorktreeRequest, make
 from retinue.testing.fixtures import Repository, temporary_repository
 
 
@@ -21,6 +22,8 @@ class Scene:
     state: Path
     environment: dict[str, str]
     made: int = 0
+    notes: list[str] = field(default_factory=list)
+    """Of the last worktree that was made."""
 
     @property
     def path(self) -> Path:
@@ -29,21 +32,22 @@ class Scene:
     def git(self, *arguments: str) -> str:
         return self.repository.git(*arguments)
 
-    def make(self, run: str | None = None, **options: Any) -> Worktree:
+    def make(self, run: str | None = None, **options: Any) -> WorktreeRecord:
         self.made += 1
         options.setdefault("cwd", self.path)
         run = run or f"{self.made:08d}-0000-4aa"
-        return make(WorktreeRequest(run=run, state=self.state, environment=self.environment, **options))
+        self.notes = []
+        return make(WorktreeRequest(run=run, state=self.state, environment=self.environment, **options), self.notes)
 
-    def finish(self, worktree: Worktree, **options: Any) -> SavedWork:
-        saved = finish(self.state, worktree.record.run, self.environment, **options)
+    def finish(self, worktree: WorktreeRecord, **options: Any) -> SavedWork:
+        saved = finish(self.state, worktree.run, self.environment, **options)
         assert saved is not None
         return saved
 
-    def shell(self, worktree: Worktree, script: str, *, good: bool = True) -> str:
+    def shell(self, worktree: WorktreeRecord, script: str, *, good: bool = True) -> str:
         """What the agent's shell would do, without a sandbox."""
         done = subprocess.run(
-            ["bash", "-c", script], cwd=worktree.record.work, env=self.environment, capture_output=True, text=True
+            ["bash", "-c", script], cwd=worktree.work, env=self.environment, capture_output=True, text=True
         )
         assert done.returncode == 0 or not good, done.stderr
         return done.stdout

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.capabilities.worktree.record import BRANCH_PREFIX, load, load_records, merge_hint, worktrees_folder
+from retinue.capabilities.worktree.record import (
+    BRANCH_PREFIX,
+    WorktreeRecord,
+    load,
+    load_records,
+    merge_hint,
+    worktrees_folder,
+)
 from retinue.capabilities.worktree.repository import borrowed_from
 from retinue.capabilities.worktree.save import finish
 from retinue.capabilities.worktree.tools import check_shell, without_git
-from retinue.capabilities.worktree.worktree import Worktree, WorktreeRequest, make, reopen
+from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 from retinue.core.events import RunEnded
 from retinue.core.tool import ToolContext
 from retinue.errors import LaunchError
@@ -54,11 +61,10 @@ async def choose_workspace(plan: LaunchPlan) -> None:
         asks_for_own = wants_own or plan.spec.isolation == "worktree"
         wants_own = asks_for_own and plan.settings.worktree_isolation
     if wants_own:
-        worktree = await _open_worktree(plan)
-        plan.isolation = _isolation(worktree, request.cwd)
-        plan.discards.append(partial(_discard_worktree, project, worktree.record.run))
-        plan.request = replace(request, cwd=Path(worktree.record.work))
-        plan.notes += worktree.notes
+        record = await _open_worktree(plan)
+        plan.isolation = _isolation(record, request.cwd)
+        plan.discards.append(partial(_discard_worktree, project, record.run))
+        plan.request = replace(request, cwd=record.work)
     else:
         if _WORKTREES_FOLDER in request.cwd.parts:
             plan.isolation = await asyncio.to_thread(_enclosing_worktree, request.cwd, project)
@@ -135,7 +141,7 @@ def make_shell_safe(plan: LaunchPlan, isolation: Isolation) -> None:
     plan.note(f"commands of {names} are only checked: nothing here can confine programs to the worktree")
 
 
-async def _open_worktree(plan: LaunchPlan) -> Worktree:
+async def _open_worktree(plan: LaunchPlan) -> WorktreeRecord:
     request, project, run_id = plan.request, plan.project, plan.run_id
     if plan.resumed:
         again = await asyncio.to_thread(reopen, project.state, run_id)
@@ -161,15 +167,15 @@ async def _open_worktree(plan: LaunchPlan) -> Worktree:
         consented=await asyncio.to_thread(has_git_consent, project, request.cwd),
     )
     # A thread cannot be cancelled, and the worktree that it creates must have an owner.
-    making = asyncio.ensure_future(asyncio.to_thread(make, request_of_worktree))
+    making = asyncio.ensure_future(asyncio.to_thread(make, request_of_worktree, plan.notes))
     try:
-        worktree = await asyncio.shield(making)
+        record = await asyncio.shield(making)
     except asyncio.CancelledError:
         await asyncio.wait({making})
         await _finish(project, run_id)
         raise
-    notes = await asyncio.to_thread(_note_leftovers, project, run_id)
-    return replace(worktree, notes=(*worktree.notes, *notes))
+    plan.notes += await asyncio.to_thread(_note_leftovers, project, run_id)
+    return record
 
 
 def _note_leftovers(project: Project, run_id: str) -> list[str]:
@@ -195,8 +201,8 @@ def _saved_at(cwd: Path, project: Project, run_id: str) -> tuple[str | None, str
     return (branch, start) if start is not None else (None, None)
 
 
-def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isolation:
-    record, shown = worktree.record, borrowed_from(worktree.record)
+def _isolation(record: WorktreeRecord, asked_in: Path, *, own: bool = True) -> Isolation:
+    shown = borrowed_from(record)
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
@@ -209,10 +215,11 @@ def _enclosing_worktree(cwd: Path, project: Project) -> Isolation | None:
     record = load(worktrees_folder(project.state) / f"{run}.json")
     if record is None:
         return None
-    worktree = Worktree(record) if record.busy() else reopen(project.state, run)
-    if worktree is None:
+    if not record.busy():
+        record = reopen(project.state, run)
+    if record is None:
         raise _gone_error(run)
-    return _isolation(worktree, cwd, own=False)
+    return _isolation(record, cwd, own=False)
 
 
 def _run_above(cwd: Path, project: Project) -> str | None:

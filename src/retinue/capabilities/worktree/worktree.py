@@ -89,11 +89,6 @@ class WorktreeRequest(Struct, frozen=True, kw_only=True):
     """A person has consented to the programs in the repository's configuration."""
 
 
-class Worktree(Struct, frozen=True):
-    record: WorktreeRecord
-    notes: tuple[str, ...] = ()
-
-
 class Checkout(Struct, frozen=True):
     """The checkout that a folder belongs to."""
 
@@ -104,8 +99,8 @@ class Checkout(Struct, frozen=True):
     below: str
 
 
-def make(request: WorktreeRequest) -> Worktree:
-    """Create a worktree. Raise LaunchError; then nothing of it remains."""
+def make(request: WorktreeRequest, notes: list[str]) -> WorktreeRecord:
+    """Create a worktree, with `notes` for the run. Raise LaunchError; then nothing of it remains."""
     source = source_of(request.cwd, request.environment, consented=request.consented)
     if not _is_ours(source):
         _check_programs(source)
@@ -129,7 +124,7 @@ def make(request: WorktreeRequest) -> Worktree:
         )
         store(record)
         try:
-            return _create_checkout(record, source, request)
+            return _create_checkout(record, source, request, notes)
         except (GitError, OSError) as error:
             discard(record, request.environment)
             raise LaunchError(
@@ -141,7 +136,7 @@ def make(request: WorktreeRequest) -> Worktree:
             raise
 
 
-def reopen(state: Path, run: str) -> Worktree | None:
+def reopen(state: Path, run: str) -> WorktreeRecord | None:
     """Return the worktree of an earlier attempt of `run`, if it is complete; this process owns it then."""
     with hold_lock(state, run):
         record = load(worktrees_folder(state) / f"{run}.json")
@@ -150,7 +145,7 @@ def reopen(state: Path, run: str) -> Worktree | None:
         if not record.work.is_dir() or not record.git.is_dir():
             return None
         unlock(record)
-        return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
+        return store(replace(record, phase="open", reason="", owner=this_process()))
 
 
 def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Checkout:
@@ -217,9 +212,10 @@ def _is_ours(source: Checkout) -> bool:
     return load(source.common.with_suffix(".json")) is not None
 
 
-def _create_checkout(record: WorktreeRecord, source: Checkout, request: WorktreeRequest) -> Worktree:
+def _create_checkout(
+    record: WorktreeRecord, source: Checkout, request: WorktreeRequest, notes: list[str]
+) -> WorktreeRecord:
     main = source.git if above_of(record) is None else source_git(record, request.environment)
-    notes: list[str] = []
     base = request.start or base_of(main, request.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
@@ -246,7 +242,7 @@ def _create_checkout(record: WorktreeRecord, source: Checkout, request: Worktree
     if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
     record = replace(record, base=base, phase="open", included=copies)
-    return Worktree(store(record), tuple(notes))
+    return store(record)
 
 
 def _write_lock_reason(lock: Path, reason: str) -> None:
