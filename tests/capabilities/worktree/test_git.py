@@ -115,7 +115,7 @@ FILTERED = ["a clean filter", "a smudge filter", "a process filter", "config.wor
 def test_a_repository_that_needs_its_programs_gets_no_worktree_without_consent(trapped: Trap, scene: Scene) -> None:
     with pytest.raises(LaunchError, match=r"retinue trust add .*config") as caught:
         scene.make()
-    assert "nobody has consented" in str(caught.value) and scene.left() == []
+    assert "have no consent" in str(caught.value) and scene.left() == []
 
 
 def large_files(scene: Scene, name: str = "large") -> None:

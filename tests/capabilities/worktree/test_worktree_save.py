@@ -167,7 +167,7 @@ def test_files_in_the_folder_of_an_unfilled_submodule_keep_the_directory(scene, 
     assert saved.remaining_folder == written.path
     assert (saved.remaining_folder / "mod/deep/x").read_text() == "work\n"
     assert scene.show(f"{saved.branch}:y") == "y"
-    assert any("where a submodule belongs, which no commit can hold: mod" in note for note in saved.notes)
+    assert any("where a submodule belongs, which cannot be committed: mod" in note for note in saved.notes)
 
 
 @pytest.mark.parametrize("commit", ["true", "git add -A && git commit -qm all"])
@@ -283,7 +283,7 @@ def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
     def fails(*_):
         raise GitError(("fetch",), "the disk is full")
 
-    monkeypatch.setattr(worktree_save, "bring_home", fails)
+    monkeypatch.setattr(worktree_save, "save_commits", fails)
     saved = scene.finish(worktree)
     assert saved.remaining_folder == worktree.path and saved.branch is None
     assert "the disk is full" in saved.notes[0] and str(worktree.path) in saved.notes[0]

@@ -127,11 +127,11 @@ def test_commits_that_come_home_into_one_that_is_being_saved_are_not_lost(scene,
     def then_inner(record, *rest):
         brought = real(record, *rest)
         if record.run == outer.run:
-            monkeypatch.setattr(worktree_save, "bring_home", real)
+            monkeypatch.setattr(worktree_save, "save_commits", real)
             assert scene.finish(inner).remaining_folder is None
         return brought
 
-    monkeypatch.setattr(worktree_save, "bring_home", then_inner)
+    monkeypatch.setattr(worktree_save, "save_commits", then_inner)
     assert scene.finish(outer).remaining_folder == outer.path
     assert scene.finish(outer).remaining_folder is None and scene.left() == []
     assert sha in scene.git("rev-list", "--all").split()
