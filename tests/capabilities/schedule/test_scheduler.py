@@ -193,7 +193,7 @@ async def test_too_many_jobs_are_refused(scene: Scene) -> None:
     async with posts(scene) as (post,):
         for number in range(50):
             await post.scheduler.add("Explore", "tidy up", "10m", name=f"job {number}")
-        with pytest.raises(UsageError, match="50 jobs already"):
+        with pytest.raises(UsageError, match="50 jobs, which is the limit"):
             await post.scheduler.add("Explore", "tidy up", "10m", name="one more")
 
 
