@@ -109,13 +109,17 @@ class Languages:
         self._project = project
         project.closing.push_async_callback(self.close)
         self._times = (seconds, start_seconds, idle_seconds)
+        self._tools: dict[tuple[str, ...], Tool] = {}
 
     def tool(self, actions: tuple[str, ...] | None = None) -> Tool:
         """Return the tool with which agents ask, for `actions` or for all that the settings allow."""
         if actions is None:
             privileged = _tool.PRIVILEGED_ACTIONS if self._project.settings.settings.lsp_allow_mutating_actions else ()
             actions = (*_tool.READ_ACTIONS, *privileged)
-        return _tool.LspTool(lambda: self.pool, actions)
+        if actions not in self._tools:
+            # Its description is long, and each sub-agent is offered one.
+            self._tools[actions] = _tool.LspTool(lambda: self.pool, actions)
+        return self._tools[actions]
 
     @cached_property
     def pool(self) -> _pool.LanguageServerPool:
