@@ -132,7 +132,17 @@ def test_a_misspelt_key_never_grants() -> None:
     parsed = claude("permission_mode: bypassPermissions", "mcp_servers: [a]", "Hooks: {Stop: [{command: x}]}")
     assert parsed.spec is not None
     assert (parsed.spec.permission_mode, parsed.spec.servers, parsed.spec.hooks) == (None, None, ())
-    assert [each.code for each in parsed.problems] == ["near-miss-key"] * 3
+    assert [each.code for each in parsed.problems] == ["near-miss-key", "near-miss-key", "bad-value"]
+
+
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "kimi"])
+@pytest.mark.parametrize("key", ["hook", "Hooks", "hoks", "hooks"])
+def test_guards_under_a_key_that_the_dialect_lacks_refuse_the_launch(dialect: DialectName, key: str) -> None:
+    text = f"---\nname: x\ndescription: d\n{key}: {{PreToolUse: [{{command: check}}]}}\n---\nWork.\n"
+    parsed = parse(text.encode(), path="x.md", dialect=dialect)
+    assert parsed.spec is not None
+    guarded = key == "hooks" and parsed.spec.hooks != ()
+    assert guarded or (parsed.spec.refusal is not None and parsed.spec.refusal.key == key)
     assert spec("permission_mode: plan").permission_mode == "plan"
 
 

@@ -401,6 +401,9 @@ def mutated_settings(name: str, value: Any) -> Iterator[str]:
         last.replace(last[1], last[1] * 2, 1),
     ):
         yield text.replace(f'"{last}"', f'"{slip}"')
+    if "." in name:
+        yield json.dumps({last: value})
+    yield json.dumps({"settings": nested(name, value)})
     yield text[:-1]
     yield text.replace(":", "=", 1)
     yield text.replace('"', "'")
@@ -564,6 +567,8 @@ def hook_tables(event: str, entries: tuple[str, ...]) -> Iterator[Any]:
         yield [{"event": name, "matcher": "|".join(entries), **handler}]
     for value in values(entries):
         yield {event: [{"matcher": value, **handler}]}
+    yield {"hooks": {event: [{"matcher": "|".join(entries), **handler}]}}
+    yield {"all": [{"event": event, "matcher": "|".join(entries), **handler}]}
     for other in (5, [5], [[]], {"command": 5}, {"hooks": "x"}, {"hooks": [5]}, {**handler, "timeout": "1"}):
         yield {event: other}
     if "." in event:

@@ -146,6 +146,11 @@ def test_an_agents_option_that_says_a_key_twice_is_refused(project: Project, ser
     [
         ('{"permisions": {"deny": ["Bash"]}}', "permisions is not a setting; did you mean permissions?"),
         ('{"permissions": {"dney": ["Bash"]}}', "permissions.dney is not a setting; did you mean permissions.deny?"),
+        ('{"deny": ["Bash"]}', "deny is not a setting; did you mean permissions.deny?"),
+        (
+            '{"settings": {"permissions": {"deny": ["Bash"]}}}',
+            "settings is not a setting, and permissions has no effect in it",
+        ),
         ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', "permissions stands twice in one object"),
         ('{"permissions": {"deny": ["Bash"], "deny": []}}', "deny stands twice in one object"),
     ],
@@ -162,6 +167,27 @@ def test_rules_that_would_not_count_refuse_in_whichever_settings_file_they_are(
     assert str(settings) in done.stderr and said in done.stderr
     assert ".." not in done.stderr and "?." not in done.stderr
     assert said in project.retinue("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".claude/settings.json", '{"Hooks": {"PreToolUse": [{"command": "exit 2"}]}}'),
+        (".claude/settings.json", '{"hooks": {"hooks": {"PreToolUse": [{"command": "exit 2"}]}}}'),
+        (".codingcode/hooks.yaml", "hook:\n- {point: tool.execute.before, command: 'false'}\n"),
+        (".pi/agents/w.md", "---\ndescription: d\nhooks: {PreToolUse: [{command: exit 2}]}\n---\nWork.\n"),
+        (".claude/agents/w.md", "---\nname: w\ndescription: d\nhook: {PreToolUse: [{command: exit 2}]}\n---\nWork.\n"),
+    ],
+)
+def test_guards_under_a_key_that_nothing_reads_refuse_the_launch(
+    project: Project, serve: Any, path: str, text: str
+) -> None:
+    server = serve(call("write", path="made.txt", content="x"))
+    (project.cwd / path).parent.mkdir(parents=True)
+    (project.cwd / path).write_text(text)
+    done = project.retinue("run", "w" if "agents" in path else "general-purpose", "go", "--trust")
+    assert done.returncode != 0 and server.requests == []
+    assert path in done.stderr and not (project.cwd / "made.txt").exists()
 
 
 WARNED = "name: warned\ndescription: d\nmemory: everything\ndisallowedTools: NoSuchTool\ncolour: red"

@@ -179,6 +179,12 @@ def nearest_name(name: str) -> str | None:
     for exact in (folded, folded.removeprefix("default")):
         if exact in names:
             return names[exact]
+    # `deny` outside of `permissions`, and the option of the command line that says the same.
+    if folded == "disallowedtools":
+        return "permissions.deny"
+    for limit in sorted(LIMITS):
+        if "." in limit and _fold(limit.rpartition(".")[2]) == folded:
+            return limit
     near = get_close_matches(folded, names, n=1, cutoff=0.8)
     return names[near[0]] if near else None
 
@@ -415,7 +421,7 @@ def _read_file(layer: Layer, path: Path) -> Read:
         if raw is None:
             continue  # null has no effect, as if the name were not there
         if field is None:
-            _report_unknown(read, name)
+            _report_unknown(read, name, raw)
         elif alias is None or field.attribute not in read.values:
             _take(read, field, alias, raw)
     return read
@@ -516,11 +522,14 @@ def _field(name: str) -> Field:
     return field
 
 
-def _report_unknown(read: Read, name: str) -> None:
+def _report_unknown(read: Read, name: str, raw: Any) -> None:
     message = explain_unknown(name)
+    inner = next(filter(is_limit, raw), None) if isinstance(raw, dict) and name not in RETIRED else None
+    if inner is not None:
+        message = f"is not a setting, and {inner} has no effect in it: write it outside of it"
     if message is not None:
         read.unknown[name] = None
-        read.report(name, message, limits=may_limit(name))
+        read.report(name, message, limits=inner is not None or may_limit(name))
 
 
 def _report_unread(read: Read, file: JsonObject) -> None:

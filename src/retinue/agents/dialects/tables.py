@@ -75,6 +75,7 @@ LIMITING: tuple[FieldRow, ...] = (
         (
             "disallowedTools",
             "disallowed-tools",
+            "deny",
             "denied_tools",
             "deny_tools",
             "deny-tools",

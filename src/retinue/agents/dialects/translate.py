@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from retinue.agents.dialects.table import RESTRICTING, UNSET, BadValueError, Dialect, Match
+from retinue.agents.dialects.table import RESTRICTING, UNSET, BadValueError, Dialect, Match, squeeze
 from retinue.agents.dialects.tables import SLIP
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice, ToolRules, both_allow
 from retinue.agents.dialects.values import ModelChoice
 from retinue.agents.yaml_reader import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
+from retinue.core.spelling import distance
 
 GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"})
 NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
@@ -24,6 +25,7 @@ NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
 _MAY_BE_BLANK = frozenset({"hooks", "subagents", "tools.allow"})
 """Fields of which a key without a value has a meaning: no hooks, no agents, no tools."""
 
+_HOOKS_REMEDY = "Write 'hooks' in a file of Claude Code, CodingCode or Retinue, or remove the key."
 _BEYOND_BUILTIN = ("skills", "tools.extensions", "tools.exclude_extensions")
 _KEY_IN_TEXT = re.compile(r"\s*([A-Za-z_][\w-]*)\s*[:=：]")
 
@@ -56,6 +58,15 @@ class SpecDraft:
         """Take one key of the file."""
         match = self._exact.get(item.key) or self.dialect.match(item.key)
         target = match.field.to if match is not None else None
+        if (
+            not self.in_plugin
+            and (match is None or match.how != "own")
+            and distance(squeeze(item.key), "hooks", 1) <= 1
+        ):
+            # Hooks guard, so they are not passed over; they start programs, so they are not guessed at.
+            self.ignore(item, _ignored("not a key of this dialect"))
+            self.refuse(item, "hooks", f"there is no such key in a file of {self.dialect.title}", _HOOKS_REMEDY)
+            return
         if match is None or target is None:
             self.ignore(item, _ignored("unknown key") if match is None else match.fate)
             return

@@ -366,10 +366,12 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
 
 
 def _check_event(event: str, entry: dict[str, Any]) -> None:
-    """Raise BadValueError for a misspelt event, and for an unknown one whose handler decides about calls: these calls
-    would go unguarded. Other programs have events of their own, which never happen here."""
+    """Raise BadValueError for a misspelt event, for an unknown one whose handler decides about calls, and for a name
+    with events below it: these calls would go unguarded. Events of other programs never happen here."""
     if events_of(event) is not None or event in CLAUDE_ONLY_EVENTS:
         return
+    if any(key in _EVENT_KEYS or events_of(key) for key in entry):
+        raise BadValueError(f"'{event}' is no event, and events are below it", _FLAT_EVENTS, code=UNKNOWN_EVENT)
     meant = meant_event(event)
     if meant is None and entry.get("type") != "decision":
         return
@@ -418,6 +420,7 @@ _MODES = {
 _FROM_STRICT = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
 
 _WRITE = "Write true or false."
+_FLAT_EVENTS = "Write the events directly below 'hooks'."
 
 TEXT = FieldKind("text", _text, textual=True)
 LABEL = FieldKind("text", _label, textual=True)

@@ -24,6 +24,7 @@ from retinue.core.files import read_file
 from retinue.core.hook_events import POINTS, TOOL_EVENTS, events_of, matcher_problem
 from retinue.core.permission import HookEvent
 from retinue.core.spec import AgentSpec, HookSpec
+from retinue.core.spelling import distance
 from retinue.errors import LaunchError
 from retinue.guard.trust import (
     REMEDY,
@@ -393,6 +394,7 @@ def _read_hook_file(file: HookFile, trust: Trust, sources: HookSources) -> list[
         value = data.get("hooks")
         if data.get("disableAllHooks") is True:
             return []
+        _refuse_misspelt(path, data, sources)
     else:
         value = _yaml_hooks(path, content, sources)
     if not value:
@@ -412,11 +414,19 @@ def _yaml_hooks(path: Path, content: bytes, sources: HookSources) -> list[Any]:
     except (YamlError, UnicodeDecodeError) as error:
         sources.refuse(str(path), f"it cannot be read ({error})", _CORRECT_REMEDY)
         return []
+    _refuse_misspelt(path, (item.key for item in items), sources)
     value = next((item.value for item in items if item.key == "hooks"), None)
     if value is not None and not isinstance(value, list):
         sources.refuse(str(path), "'hooks' must be a list", _CORRECT_REMEDY)
         return []
     return value or []
+
+
+def _refuse_misspelt(path: Path, keys: Iterable[str], sources: HookSources) -> None:
+    """Refuse a file with a key that was probably meant to be `hooks`."""
+    for key in keys:
+        if key != "hooks" and distance(key.lower(), "hooks", 1) <= 1:
+            sources.refuse(str(path), f"there is no key '{key}'", "Did you mean 'hooks'?")
 
 
 def _read_content(path: Path) -> bytes | None:

@@ -207,10 +207,17 @@ def _slips(path: Path, file: JsonObject) -> Iterator[str]:
     content = file.data.get("permissions")
     inner = content if isinstance(content, dict) else {}
     for name in (*file.data, *(f"permissions.{key}" for key in inner)):
-        near = () if name in _NAMES.values() else get_close_matches(name.lower(), _NAMES, n=1, cutoff=0.8)
+        if name in _NAMES.values():
+            continue
+        # Such as `deny` outside of `permissions`.
+        moved = f"permissions.{name.lower()}"
+        near = [moved] if moved in _NAMES else get_close_matches(name.lower(), _NAMES, n=1, cutoff=0.8)
         for meant in near:
             line = line_of(path, name)
             yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {_NAMES[meant]}?"
+    for name, value in file.data.items():
+        if name != "permissions" and isinstance(value, dict) and "permissions" in value:
+            yield f"{path}: {name} is not a setting, and permissions has no effect in it: write it outside of it"
     for name in file.repeated:
         if name in ("permissions", "deny", "ask", "defaultMode", *_BYPASS_NAMES):
             yield f"{path}: {name} stands twice in one object, and only one of them would count"
