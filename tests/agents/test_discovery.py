@@ -359,9 +359,10 @@ def test_odd_characters_on_the_command_line(folders: AgentFolders) -> None:
     assert len(folders.load(agents=text).find("a").spec.hash) == 64
 
 
-def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentFolders) -> None:
+@pytest.mark.parametrize("text", ["---\nname: x\n---\nno description\n", "---\nname: x\ntools: Read\nno end\n"])
+def test_a_broken_file_hides_nothing_and_says_what_loads_instead(folders: AgentFolders, text: str) -> None:
     user = folders.agent(".claude/agents/x.md", base=folders.home)
-    folders.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
+    folders.file(".claude/agents/x.md", text)
     folders.agent(".claude/agents/y.md", "y")
     catalog = folders.load()
     assert set(catalog.names) == {"x", "y"}

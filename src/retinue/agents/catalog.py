@@ -200,21 +200,13 @@ def _scope(folder: Folder, path: str) -> str | None:
 
 
 def claimed_name(parsed: Parsed) -> str | None:
-    """Return the name a broken file would have had, if that much is certain."""
+    """Return the name that a broken file has, or would have by the name of the file; None for documentation."""
     if parsed.name is not None:
         return parsed.name
-    if parsed.reading == "none" and DIALECTS[parsed.dialect].name_rule == "file":
-        return file_stem(parsed.file, (".agent.md", ".md"))
+    is_mistake = parsed.error is None or parsed.error.severity != "info"
+    if is_mistake or (parsed.reading == "none" and DIALECTS[parsed.dialect].name_rule == "file"):
+        return parsed.file.partition("#")[2] or file_stem(parsed.file, (".agent.md", ".md", ".markdown"))
     return None
-
-
-def may_mean(failed: FailedFile, name: str) -> bool:
-    """Return whether someone who asks for `name` may mean this broken file."""
-    claimed = claimed_name(failed.parsed)
-    if claimed is not None:
-        return claimed == name
-    stem = failed.path.partition("#")[2] or file_stem(failed.path, (".agent.md", ".md", ".markdown"))
-    return failed.problem.severity != "info" and stem == name
 
 
 def shadows(entries: Iterable[LoadedAgent], winner: LoadedAgent) -> list[LoadedAgent]:
@@ -395,7 +387,7 @@ class Catalog(Struct, frozen=True):
     def why_broken(self, name: str) -> str | None:
         """Return where and why the file of an agent could not be loaded, and what to do; None where no file
         that failed may have been meant by `name`."""
-        broken = next((failed for failed in self.failed if may_mean(failed, name)), None)
+        broken = next((failed for failed in self.failed if claimed_name(failed.parsed) == name), None)
         return None if broken is None else _note(broken.path, broken.problem, broken.reason)
 
     def general_purpose(self) -> AgentSpec:
