@@ -108,10 +108,11 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA
         ({"tools": [TOOL]}, "`tools`"),
         ({"n": 2}, "`n`"),
         ({"logprobs": True}, "`logprobs`"),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}, "`modalities`"),
         ({"response_format": {"type": "json_schema"}}, "schema"),
         ({"messages": [{"role": "user", "content": [PICTURE]}]}, "image_url"),
     ],
-    ids=["tools", "n", "logprobs", "no-schema", "picture"],
+    ids=["tools", "n", "logprobs", "sound", "no-schema", "picture"],
 )
 def test_the_openai_sdk_is_refused_what_an_agent_cannot_do(
     project: Project, serve: Any, serving: Serving, asked: dict[str, Any], word: str

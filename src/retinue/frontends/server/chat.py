@@ -64,7 +64,7 @@ class ResponseFormat(Struct, frozen=True):
 
 class ChatBody(Struct, frozen=True, kw_only=True):
     """As OpenAI's API has it. `model` is the name of an agent. Sampling parameters are not used: the agent's file has
-    its own. Tools of the client, several choices and log probabilities are refused: an agent has none of them."""
+    its own. An agent has no tools of the client, several choices, log probabilities or sound: these are refused."""
 
     model: str
     messages: list[ChatMessage]
@@ -76,6 +76,7 @@ class ChatBody(Struct, frozen=True, kw_only=True):
     functions: list[Any] | None = None
     n: int | None = None
     logprobs: bool | None = None
+    modalities: list[str] | None = None
 
 
 class ChatUsage(Struct, frozen=True):
@@ -140,6 +141,8 @@ def _refuse_unable(body: ChatBody) -> None:
         raise UsageError("A run has one answer.", remedy="Leave `n` out, or send the request several times.")
     if body.logprobs:
         raise UsageError("A run has no log probabilities.", remedy="Leave `logprobs` out.")
+    if body.modalities not in (None, [], ["text"]):
+        raise UsageError("An agent answers in text alone.", remedy="Leave `modalities` out.")
 
 
 async def start_run(feed: Feed, body: ChatBody) -> str:
