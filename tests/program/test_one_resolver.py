@@ -86,6 +86,19 @@ def test_a_scope_narrows_a_family_and_refuses_another(project: Project, listing:
     assert listing.requests == []
 
 
+@pytest.mark.parametrize("allowed", [["*sonnet*"], ["claude-sonnet-4-5"], ["sonnet*", "x/*"]])
+def test_a_scope_of_patterns_alone_refuses_every_run(
+    project: Project, listing: ModelServer, allowed: list[str]
+) -> None:
+    settings = project.home / ".retinue" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"scopeModels": True, "enabledModels": allowed}))
+    refused = project.retinue("-p", "Say hello.")
+    assert refused.returncode != 0
+    assert "enabledModels" in refused.stderr and "without patterns" in refused.stderr
+    assert listing.requests == []
+
+
 @pytest.mark.parametrize("name", ["claude", "m", "x/y", "evil/m", "7"])
 def test_a_name_that_means_no_single_model_is_refused_before_anything_is_sent(
     project: Project, listing: ModelServer, name: str
