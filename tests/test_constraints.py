@@ -74,6 +74,12 @@ def test_what_an_old_pip_leaves_out_of_the_web_extra_is_named():
     assert "lxml-html-clean" in {canonicalize_name(wanted.name) for wanted in read_wanted()}
 
 
+def test_no_mcp_is_accepted_that_lacks_what_servers_over_http_need():
+    # Before 2.3 `streamable_http_client` does not take `max_sse_event_size`; pip keeps what is installed.
+    (mcp,) = (wanted for wanted in read_wanted() if wanted.name == "mcp")
+    assert not mcp.specifier.contains("2.2.0")
+
+
 def imported_packages() -> Iterator[str]:
     """Yield the top of every name that the package imports, its own and Python's among them."""
     for path in (ROOT / "src" / "retinue").rglob("*.py"):
