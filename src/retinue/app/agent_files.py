@@ -41,10 +41,10 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.agents.write import check_name as check_name
 from retinue.agents.write import file_name as file_name
 from retinue.agents.write import write_agent
-from retinue.app.agents import FateView, fates_of, load_catalog, plugin_folders
+from retinue.app.agents import load_catalog, plugin_folders
 from retinue.capabilities.mcp.servers import ServerLint
 from retinue.cluster import open_project
-from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
+from retinue.core.spec import AgentSpec, DialectName, Fate, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class AgentFileView(Struct, frozen=True, kw_only=True):
     model: str | Sequence[str] | None
     prompt: str
     spec: AgentSpec | None
-    fates: Mapping[str, FateView]
+    fates: Mapping[str, Fate]
     problems: Sequence[Problem]
     error: Problem | None
 
@@ -211,7 +211,7 @@ def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
         model=parsed.model,
         prompt=parsed.prompt,
         spec=parsed.spec,
-        fates=fates_of(parsed.fates),
+        fates=parsed.fates,
         problems=parsed.problems,
         error=parsed.error,
     )
@@ -220,14 +220,19 @@ def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
 # Files of one's own
 
 
-class NewAgent(Struct, frozen=True, kw_only=True):
-    """A file that was written. `effective` is whether the agent is loaded from it, and not from a stronger one."""
+class SavedAgentFile(Struct, frozen=True, kw_only=True):
+    """A file that was written. `effective` is False if the agent is loaded from a file with a higher precedence."""
 
     name: str
     path: str
     dialect: DialectName
     replaced: bool
     effective: bool
+
+
+class NewAgent(SavedAgentFile, frozen=True, kw_only=True):
+    """The file of a new agent."""
+
     findings: Sequence[Finding]
 
 

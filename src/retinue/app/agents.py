@@ -27,27 +27,37 @@ NO_TASK = "(the task)"
 """The task in a preview of a prompt."""
 
 
-class AgentView(Struct, frozen=True, kw_only=True):
-    """One agent. `tools` is None where its file limits none; `shadowed_by` is the file that counts instead."""
+class AgentFacts(Struct, frozen=True, kw_only=True):
+    """One agent and its file. `shadowed_by` is the file that takes effect instead."""
 
     name: str
     description: str
     source: str
     dialect: str
     path: str
-    tools: Sequence[str] | None
-    model: str | Sequence[str] | None
-    readonly: bool
     enabled: bool
     shadowed_by: str | None
     problems: Sequence[Problem]
 
 
-class FailedFileView(Struct, frozen=True):
-    """An agent file that could not be loaded."""
+class AgentView(AgentFacts, frozen=True, kw_only=True):
+    """An agent of the list. `tools` is None if its file does not limit them."""
+
+    tools: Sequence[str] | None
+    model: str | Sequence[str] | None
+    readonly: bool
+
+
+class RefusedFile(Struct, frozen=True):
+    """A plugin or skill that cannot be used."""
 
     path: str
     reason: str
+
+
+class RefusedAgentFile(RefusedFile, frozen=True):
+    """An agent file that could not be loaded."""
+
     line: int | None
 
 
@@ -55,28 +65,16 @@ class AgentList(Struct, frozen=True):
     """Every agent visible from the project, and the files that could not be loaded."""
 
     agents: list[AgentView]
-    failed: list[FailedFileView]
+    failed: list[RefusedAgentFile]
 
 
-class FateView(Fate, frozen=True, omit_defaults=True):
-    """What became of one field of a file; only what there is to say."""
+class AgentDetail(AgentFacts, frozen=True, kw_only=True):
+    """One agent with its definition and the handling of each field of its file."""
 
-
-class AgentDetail(Struct, frozen=True, kw_only=True):
-    """One agent whole: its definition and what became of each field of its file."""
-
-    name: str
-    description: str
-    source: str
-    dialect: str
-    path: str
     reading: str
-    enabled: bool
-    shadowed_by: str | None
     shadows: list[str]
     spec: AgentSpec
-    fates: Mapping[str, FateView]
-    problems: Sequence[Problem]
+    fates: Mapping[str, Fate]
 
 
 def plugin_folders(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
@@ -96,7 +94,7 @@ def list_agents(catalog: Catalog) -> AgentList:
     entries = sorted(
         catalog.entries, key=lambda entry: (entry.shadowed_by is not None, entry.name.casefold(), entry.path)
     )
-    failed = [FailedFileView(file.path, file.reason, file.line) for file in catalog.failed]
+    failed = [RefusedAgentFile(file.path, file.reason, file.line) for file in catalog.failed]
     return AgentList([_view(entry) for entry in entries], failed)
 
 
@@ -145,14 +143,9 @@ def describe_agent(catalog: Catalog, name: str) -> AgentDetail:
         shadowed_by=entry.shadowed_by,
         shadows=[shadow.path for shadow in shadows(catalog.entries, entry)],
         spec=entry.spec,
-        fates=fates_of(entry.parsed.fates),
+        fates=entry.parsed.fates,
         problems=entry.problems,
     )
-
-
-def fates_of(fates: Mapping[str, Fate]) -> dict[str, FateView]:
-    """Return what became of each field."""
-    return {key: FateView(fate.fate, fate.to, fate.why) for key, fate in fates.items()}
 
 
 def fate_text(key: str, fate: Fate) -> str:

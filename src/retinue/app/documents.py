@@ -87,6 +87,8 @@ class RunSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="resul
 
 
 class FailureLine(Struct, frozen=True):
+    """Why a run, or a model that was tried, failed."""
+
     kind: str
     message: str
     remedy: str

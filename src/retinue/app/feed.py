@@ -13,9 +13,9 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from retinue.app.snapshot import RunList, RunTree, find_run, find_stoppable, take_snapshot, take_tree
 from retinue.app.stream import BehindError, EventHub, EventScope, FeedFrame, partial_frame
@@ -59,24 +59,30 @@ class CommandRefusedError(ConflictError):
         self.answer = answer
 
 
-class SpawnOrder(Struct, frozen=True, kw_only=True):
-    """A run that someone wants. Without `agent` it is the main agent."""
+LongText = Annotated[str, Meta(min_length=1, max_length=200_000)]
+ShortText = Annotated[str, Meta(min_length=1, max_length=500)]
 
-    task: str
-    agent: str | None = None
-    model: str | None = None
-    budget: Mapping[str, float] | None = None
-    isolation: str | None = None
+
+class SpawnOrder(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run to start. Without `agent` it is the main agent. `budget` is shared with all runs below it: `usd`,
+    `tokens`, `turns`, `toolCalls`, `seconds`, `spawns`. `schema` is a JSON Schema for the result."""
+
+    task: LongText
+    agent: ShortText | None = None
+    model: ShortText | None = None
+    budget: Mapping[str, float | int | None] | None = None
+    isolation: Literal["worktree", "off"] | None = None
     schema: Mapping[str, Any] | None = None
-    name: str | None = None
+    name: ShortText | None = None
 
 
-class ForkOrder(Struct, frozen=True, kw_only=True):
-    """A fork that someone wants: from which event on, what is said there, and whether files stay as they are."""
+class ForkOrder(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fork of a run. `at` is the number of the last event that the fork keeps. `edit` replaces the message there,
+    or is said next. Files go back to that moment unless `keep_files`."""
 
-    at: int
-    edit: str | None = None
-    model: str | None = None
+    at: Annotated[int, Meta(ge=1, le=2**31)]
+    edit: LongText | None = None
+    model: ShortText | None = None
     keep_files: bool = False
 
 
@@ -398,8 +404,9 @@ async def command_text(verb: Awaitable[CommandAnswer]) -> str:
 
 
 def digest_of(order: SpawnOrder) -> str:
-    """Return what is recorded of an order, to tell the same one from another."""
-    return hashlib.sha256(dump(order)).hexdigest()
+    """Return the digest by which an order is recorded and recognised."""
+    values = {name: getattr(order, name) for name in SpawnOrder.__struct_fields__}
+    return hashlib.sha256(dump(values)).hexdigest()
 
 
 def id_of_key(key: str, cwd: Path) -> str:

@@ -7,30 +7,23 @@ written, and the rest when it is complete.
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.app.stream import FeedFrame
 from retinue.core.encode import decode, is_known_type
-from retinue.core.events import Event, TextDelta, ThinkingDelta
+from retinue.core.events import Event, EventPlace, TextDelta, ThinkingDelta
 from retinue.core.story import Step, Story
-
-
-class _Place(Struct):
-    root_id: str
-    seq: int
-    at: float
 
 
 def event_of(frame: FeedFrame) -> Event | None:
     """Return the event of a frame; None for a notice. The event of a partial frame has the whole text so far."""
     if frame.piece is not None:
-        place = frame.piece.place
-        return Event(place.run_id, place.parent_id, place.root_id, frame.piece.seq, 0.0, frame.piece.body)
+        run = frame.piece.place
+        return Event(run.run_id, run.parent_id, run.root_id, frame.piece.seq, 0.0, frame.piece.body)
     if not is_known_type(frame.type):
         return None
-    where = msgspec.json.decode(frame.data, type=_Place)
-    return Event(frame.run_id, frame.parent_id, where.root_id, where.seq, where.at, decode(frame.data))
+    place = msgspec.json.decode(frame.data, type=EventPlace)
+    return Event(place.run_id, place.parent_id, place.root_id, place.seq, place.at, decode(frame.data))
 
 
 class FrameStories:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from retinue.app.agents import RefusedFile
 from retinue.capabilities.plugins import PluginExtensions
 from retinue.capabilities.plugins.discover import FailedPlugin
 from retinue.capabilities.plugins.load import load_tools, what_runs

@@ -31,26 +31,10 @@ from retinue.settings.places import retinue_state
 Line = TypeVar("Line")
 
 
-class CostRow(Struct, frozen=True, kw_only=True):
-    """What the runs of one `key` (an agent, a run, a tree, a day, a model) have used. `tokens` leaves out what was read
-    from caches. `cost_usd` is None when no run of it has a price; `unpriced_runs` of `runs` have none."""
+class CostRow(Spending, frozen=True, kw_only=True):
+    """The usage of the runs with one `key`: an agent, a run, a tree, a day, or a model."""
 
-    key: str
-    agent: str
-    task: str
-    runs: int
-    turns: int
-    tool_uses: int
     tokens: int
-    input: int
-    output: int
-    cache_read: int
-    cache_write: int
-    cost_usd: float | None
-    unpriced_runs: int
-    unpriced_tokens: int
-    first_at: float
-    last_at: float
 
     @property
     def money(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from retinue.app.agents import RefusedFile
 from retinue.capabilities.skills.attach import library_of
 from retinue.cluster import open_project
 from retinue.errors import UsageError
@@ -44,19 +45,12 @@ class SkillDetail(SkillView, frozen=True, kw_only=True):
     files: Sequence[str]
 
 
-class RefusedSkill(Struct, frozen=True):
-    """A file that is no skill, or may not be used."""
-
-    path: str
-    reason: str
-
-
 class SkillList(Struct, frozen=True):
     """Every skill that agents can see, those that others of their name replace, and files that are not used."""
 
     skills: list[SkillView]
     shadowed: list[SkillView]
-    refused: list[RefusedSkill]
+    refused: list[RefusedFile]
 
 
 def list_skills(cwd: Path) -> SkillList:
@@ -64,7 +58,7 @@ def list_skills(cwd: Path) -> SkillList:
     library = library_of(open_project(cwd))
     if library is None:
         return SkillList([], [], [])
-    refused = [RefusedSkill(path, reason) for path, reason in library.refused()]
+    refused = [RefusedFile(path, reason) for path, reason in library.refused()]
     return SkillList([*map(_view, library.all())], [*map(_view, library.shadowed())], refused)
 
 

@@ -95,14 +95,6 @@ class EventScope(Struct):
         return run_id in self.below
 
 
-class _Moment(Struct, frozen=True):
-    """Where a client joins: everything up to `number` is history, frames from `place` on are the future."""
-
-    number: int
-    place: int
-    partials: list[TextPiece]
-
-
 class EventHub:
     """The stream of one project. Use from one event loop; it reads while at least one client listens."""
 
@@ -132,17 +124,18 @@ class EventHub:
         scope = scope or EventScope()
         await self._join()
         try:
-            moment = _Moment(self._number, self._end, self._partials(scope))
+            # Everything up to `until` is history; frames from `start` on come after it.
+            until, start, pieces = self._number, self._end, self._partials(scope)
             if scope.tree and scope.run_id is not None:
                 scope.below = await asyncio.to_thread(self._descendants, scope.run_id)
             if after is not None:
-                async for page in self._history(after, moment.number, scope):
+                async for page in self._history(after, until, scope):
                     yield page
-            partials = [partial_frame(piece) for piece in moment.partials]
+            partials = [partial_frame(piece) for piece in pieces]
             shown = [frame for frame in partials if scope.has(frame.run_id, frame.parent_id)]
             if shown:
                 yield shown
-            async for frames in self._future(moment.place, scope):
+            async for frames in self._future(start, scope):
                 yield frames
         finally:
             self._leave()

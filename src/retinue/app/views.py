@@ -12,7 +12,7 @@ from retinue.app.feed import CommandAnswer
 from retinue.app.projects import ProjectView
 from retinue.core.delegation import State, Status
 from retinue.core.outcome import Outcome
-from retinue.core.permission import InboxAnswer, InboxItem, InboxKind, InboxRow, InboxState, Risk
+from retinue.core.permission import InboxItem, InboxRow
 from retinue.core.run_state import RunState
 from retinue.core.usage import Usage
 from retinue.log.overview import SearchHit
@@ -51,37 +51,19 @@ class TranscriptView(Struct, frozen=True):
     next: int | None
 
 
-class InboxView(Struct, frozen=True, kw_only=True):
-    """Something that waits for a person, or did. `payload` is the exact call or question and `detail` a diff for
-    edits; `options` are the answers. `interrupted`: the run takes the answer when it is resumed."""
+class InboxView(InboxItem, frozen=True, kw_only=True):
+    """An item of the inbox. `payload` is the exact call or question and `detail` a diff for edits; `options` are the
+    answers. `interrupted` means that the run takes the answer when it is resumed."""
 
-    id: str
-    kind: InboxKind
-    run_id: str
-    root_id: str
-    agent: str
-    title: str
-    description: str
-    detail: str
-    payload: Mapping[str, Any]
-    risk: Risk
-    reason: str
-    rule: str | None
-    options: tuple[str, ...]
-    default: str
-    created_at: float
-    expires_at: float | None
-    state: InboxState
-    answer: InboxAnswer | None
     run_state: State | None = None
     interrupted: bool = False
 
 
-def inbox_view(found: InboxRow | InboxItem) -> InboxView:
+def inbox_view(entry: InboxRow | InboxItem) -> InboxView:
     """Return an item as clients see it."""
-    if isinstance(found, InboxItem):
-        return InboxView(**asdict(found))
-    return InboxView(**asdict(found.item), run_state=found.run_state, interrupted=found.interrupted)
+    if isinstance(entry, InboxItem):
+        return InboxView(**asdict(entry))
+    return InboxView(**asdict(entry.item), run_state=entry.run_state, interrupted=entry.interrupted)
 
 
 class InboxList(Struct, frozen=True):

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec import Struct
 
 from retinue.app.feed import Feed
+from retinue.app.frame_story import event_of
 from retinue.app.snapshot import find_run
 from retinue.app.stream import FeedFrame
 from retinue.core.delegation import LIVE
@@ -75,14 +75,6 @@ async def find_waiting(feed: Feed, root_id: str, known: int) -> list[InboxItem]:
         return waiting
 
     return await feed.read(read)
-
-
-class _Call(Struct):
-    call: ToolCall
-
-
-class _CallEnd(Struct):
-    call_id: str
 
 
 class _Calls:
@@ -171,13 +163,13 @@ class RunWatch:
             self._news.set()
 
     def _take(self, frame: FeedFrame) -> None:
-        if frame.type == "tool.started" and self._calls:
-            with suppress(msgspec.MsgspecError):
-                self._doing.began(frame.run_id, msgspec.json.decode(frame.data, type=_Call).call)
+        if self._calls and frame.type in ("tool.started", "tool.ended"):
+            event = event_of(frame)
+            if event is not None and isinstance(event.body, ToolStarted):
+                self._doing.began(frame.run_id, event.body.call)
                 self._news.set()
-        if frame.type == "tool.ended" and self._calls:
-            with suppress(msgspec.MsgspecError):
-                self._doing.ended(frame.run_id, msgspec.json.decode(frame.data, type=_CallEnd).call_id)
+            elif event is not None and isinstance(event.body, ToolEnded):
+                self._doing.ended(frame.run_id, event.body.call_id)
         if frame.type in _NEWS:
             self._news.set()
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from retinue.app.feed import Feed
+from retinue.app.feed import Feed, LongText, ShortText, SpawnOrder
 from retinue.app.reports import Grouping
 from retinue.app.snapshot import RunList
 from retinue.core.delegation import State
 
-Text = Annotated[str, Meta(min_length=1, max_length=200_000)]
-Word = Annotated[str, Meta(min_length=1, max_length=500)]
 Page = Annotated[int, Meta(ge=1, le=1000)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -23,12 +21,12 @@ class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InProject(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    project: Word | None = None
+    project: ShortText | None = None
     """Id of a project of GET /v1/projects; without it the served one."""
 
 
 class OfRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Word
+    id: ShortText
     """Id of a run, its beginning, or @name."""
 
 
@@ -38,25 +36,25 @@ class OfTree(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfItem(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Word
+    id: ShortText
     """Id of an inbox item, or its beginning."""
 
 
 class OfAgent(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    name: Word
+    name: ShortText
 
 
 class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     state: State | None = None
-    agent: Word | None = None
-    parent: Word | None = None
+    agent: ShortText | None = None
+    parent: ShortText | None = None
     """Id of a run: only those that it has started."""
-    root: Word | None = None
+    root: ShortText | None = None
     """Id of a run: only those of its tree."""
     depth: Annotated[int, Meta(ge=0, le=100)] | None = None
-    touched: Word | None = None
+    touched: ShortText | None = None
     """Path of a file: only runs that read or wrote it."""
-    before: Word | None = None
+    before: ShortText | None = None
     """Id of the last run of the page before."""
     limit: Page = 100
 
@@ -94,7 +92,7 @@ class StoryFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class MomentFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     place: Annotated[int, Meta(ge=1, le=2**31)] | None = None
     """Number of an event, counted in the tree from 1; without it the last one."""
-    run: Word | None = None
+    run: ShortText | None = None
     """Id of the run of the tree whose story is wanted; without it the first one."""
 
 
@@ -111,7 +109,7 @@ class CostFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SearchFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    q: Word
+    q: ShortText
     """The words, as they stand in a task, a message, an answer, a call or a result."""
     limit: Page = 50
 
@@ -126,24 +124,17 @@ class RunEventFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Only events above this number. The header Last-Event-ID goes before it."""
 
 
-class SpawnBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run to start. Without `agent` it is the main agent. `budget` is shared with all runs below it: `usd`,
-    `tokens`, `turns`, `toolCalls`, `seconds`, `spawns`. `schema` is a JSON Schema for the result."""
+class SpawnBody(SpawnOrder, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run to start in a project. Without `agent` it is the main agent. `budget` is shared with all runs below it:
+    `usd`, `tokens`, `turns`, `toolCalls`, `seconds`, `spawns`. `schema` is a JSON Schema for the result."""
 
-    task: Text
-    agent: Word | None = None
-    model: Word | None = None
-    budget: dict[str, float | int | None] | None = None
-    isolation: Literal["worktree", "off"] | None = None
-    schema: dict[str, Any] | None = None
-    name: Word | None = None
-    project: Word | None = None
+    project: ShortText | None = None
 
 
 class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
     """What to say to the run. It reads it after its current tool calls."""
 
-    message: Text
+    message: LongText
 
 
 class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,18 +146,8 @@ class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
 class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
     """What to say to the run when it goes on, and another model for it."""
 
-    prompt: Text | None = None
-    model: Word | None = None
-
-
-class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a run is forked: `at` is the number of the last event that counts. `edit` is said there instead, or next.
-    Files go back to that moment unless `keep_files`."""
-
-    at: Annotated[int, Meta(ge=1, le=2**31)]
-    edit: Text | None = None
-    model: Word | None = None
-    keep_files: bool = False
+    prompt: LongText | None = None
+    model: ShortText | None = None
 
 
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,7 +163,7 @@ class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentPath(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    agent: Word
+    agent: ShortText
     """Name of an agent, or `main`."""
 
 

@@ -28,7 +28,7 @@ from retinue.app import (
     views,
 )
 from retinue.app.doctor import DoctorReport, diagnose
-from retinue.app.feed import Feed, ForkOrder, SpawnOrder
+from retinue.app.feed import Feed, ForkOrder
 from retinue.app.projects import Projects
 from retinue.app.snapshot import RunList, RunTree
 from retinue.core.encode import dump
@@ -215,16 +215,7 @@ async def post_run(call: ApiCall[params.NoParams, params.SpawnBody]) -> RunState
     if key is not None and not 0 < len(key) <= MAX_KEY_CHARACTERS:
         raise RequestError(422, "INVALID", f"An Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} characters.")
     feed = await call.projects.feed(body.project)
-    order = SpawnOrder(
-        task=body.task,
-        agent=body.agent,
-        model=body.model,
-        budget=body.budget,  # type: ignore[arg-type]  # checked where it is read
-        isolation=body.isolation,
-        schema=body.schema,
-        name=body.name,
-    )
-    row, _ = await feed.spawn(order, by=call.by, key=key)
+    row, _ = await feed.spawn(body, by=call.by, key=key)
     return row
 
 
@@ -328,12 +319,10 @@ async def post_resume(call: ApiCall[params.OfRun, params.ResumeBody]) -> RunStat
 
 
 @route("POST", "/v1/runs/{id}/fork", status=201)
-async def post_fork(call: ApiCall[params.OfRun, params.ForkBody]) -> RunState:
-    """Go on from a moment of a run as a new run, in the process of the server."""
+async def post_fork(call: ApiCall[params.OfRun, ForkOrder]) -> RunState:
+    """Fork a run at one of its events: the fork is a new run, in the process of the server."""
     feed, row = await call.run()
-    body = call.body
-    order = ForkOrder(at=body.at, edit=body.edit, model=body.model, keep_files=body.keep_files)
-    return await feed.fork(row.id, order, by=call.by)
+    return await feed.fork(row.id, call.body, by=call.by)
 
 
 @route("POST", "/v1/runs/{id}/background")
