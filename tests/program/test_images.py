@@ -67,7 +67,7 @@ def test_an_image_in_chat_completions(project: Project, shot: Path, sees: bool) 
         assert content == [{"type": "text", "text": SAID}, {"type": "image_url", "image_url": url}]
     else:
         assert content == f"{SAID}\n[an image that this model cannot see]"
-        assert "takes no images" in done.stderr
+        assert "accepts no images" in done.stderr
 
 
 def test_the_path_alone_is_an_image_and_not_a_file_of_words(project: Project, serve: Any, shot: Path) -> None:

@@ -73,8 +73,8 @@ def subject(call: ToolCall) -> str:
     about = "" if key is None else _short(arguments[key])
     match tool:
         case "grep" | "find":
-            place = _short(_first(arguments, ("path", "folder")))
-            about += optional(" in {}", "" if place in (".", "./") else place)
+            folder = _short(_first(arguments, ("path", "folder")))
+            about += optional(" in {}", "" if folder in (".", "./") else folder)
             about += optional(" ({})", _short(_first(arguments, ("glob", "include"))))
         case "read":
             about += _range(arguments)

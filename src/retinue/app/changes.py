@@ -120,8 +120,8 @@ def read_effects(folder: Path, row: RunState, *, tree: bool) -> tuple[EffectList
     removed, so that not all is known."""
     with LogReader.open(folder) as reader:
         rows = reader.tree(row) if tree else [row]
-        pruned = [each.id for each in rows if any(reader.ordered(each.id, ("run.pruned",)))]
-        return EffectList([run_effects(reader, folder, each) for each in rows]), rows, pruned
+        pruned = [run.id for run in rows if any(reader.ordered(run.id, ("run.pruned",)))]
+        return EffectList([run_effects(reader, folder, run) for run in rows]), rows, pruned
 
 
 async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
@@ -129,7 +129,7 @@ async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
 
     def read(reader: LogReader) -> EffectList:
         rows = reader.tree(row) if tree else [row]
-        return EffectList([run_effects(reader, feed.folder, each) for each in rows])
+        return EffectList([run_effects(reader, feed.folder, run) for run in rows])
 
     return await feed.read(read)
 
@@ -143,7 +143,7 @@ async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
         files: list[FileDiff] = []
         if _has_ledger(feed.folder):
             with closing(Undo(feed.folder)) as undo:
-                files = undo.diffs([each.id for each in rows])
+                files = undo.diffs([run.id for run in rows])
         return DiffList(
             row.id,
             outcome.branch if outcome is not None else None,
@@ -172,10 +172,10 @@ def undo_run(
         raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
     with LogReader.open(folder) as reader:
         rows = reader.tree(row) if tree else [row]
-        for each in rows:
-            if each.state in LIVE:
+        for run in rows:
+            if run.state in LIVE:
                 raise StateError(
-                    f"Run {each.id} ({each.agent}) is still running.",
+                    f"Run {run.id} ({run.agent}) is still running.",
                     remedy=f"Stop it first: retinue runs stop {row.id[:8]}{' --tree' if tree else ''}",
                 )
         scope = _scope(reader, row, rows[1:], turn)
@@ -198,7 +198,7 @@ def undo_run(
 
 
 def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | None) -> UndoScope:
-    runs = tuple(each.id for each in below)
+    runs = tuple(run.id for run in below)
     if turn is None:
         return UndoScope(ChangeAuthor(row.id, row.agent), 0, runs, 0.0)
     for event in reader.events(row.id):

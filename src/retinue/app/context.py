@@ -27,21 +27,21 @@ async def measure_context(retinue: Retinue, main_id: str | None, messages: Seque
     """Return how many tokens each part of the next request of the main agent takes, as an estimate."""
     project = retinue.supervisor.project
     node = retinue.supervisor.members.get(main_id or "")
-    seen = await preview(RunRequest(spec=main_agent(), task="context", cwd=project.cwd), project)
-    tools = [tool.spec for tool in seen.tools]
+    request = await preview(RunRequest(spec=main_agent(), task="context", cwd=project.cwd), project)
+    tools = [tool.spec for tool in request.tools]
     if node is not None:
         # The tools of the run, with those of servers that are connected.
         tools = [tool.spec for tool in node.tools]
-    found = dict.fromkeys(_ORDER, 0)
-    for part in seen.parts:
-        found[_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())
+    sizes = dict.fromkeys(_ORDER, 0)
+    for part in request.parts:
+        sizes[_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())
     for tool in tools:
         label = _TOOL_LABELS.get(tool.name, "Tools")
         if tool.name.startswith("mcp__"):
             label = "MCP tools"
-        found[label] += overhead("", (tool,))
-    found["Messages"] = estimate(messages)
-    return found
+        sizes[label] += overhead("", (tool,))
+    sizes["Messages"] = estimate(messages)
+    return sizes
 
 
 def conversation_markdown(title: str, messages: Iterable[Message]) -> str:
@@ -78,9 +78,10 @@ def _answered(message: AssistantMessage, results: Mapping[str, str]) -> list[str
 
 
 def _call(call: ToolCall, result: str) -> str:
-    given = ", ".join(f"{name}: {one_line(str(value))}" for name, value in call.arguments.items())[:_SHOWN_ARGUMENTS]
+    arguments = ", ".join(f"{name}: {one_line(str(value))}" for name, value in call.arguments.items())
+    head = f"**{call.name}** {arguments[:_SHOWN_ARGUMENTS]}"
     if not result:
-        return f"**{call.name}** {given}"
+        return head
     shown = result[:_SHOWN_RESULT]
     if len(result) > len(shown):
         shown += "\n…"
@@ -88,4 +89,4 @@ def _call(call: ToolCall, result: str) -> str:
     fence = "```"
     while fence in shown:
         fence += "`"
-    return f"**{call.name}** {given}\n\n{fence}\n{shown}\n{fence}"
+    return f"{head}\n\n{fence}\n{shown}\n{fence}"

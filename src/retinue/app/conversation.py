@@ -102,18 +102,18 @@ class Exchange:
 
 def exchanges(events: Iterable[Event]) -> list[Exchange]:
     """Return the exchanges of one run, oldest first."""
-    found: list[Exchange] = []
+    spoken: list[Exchange] = []
     for event in events:
         match event.body:
             case MessageAdded(message) if message.origin in PERSON:
-                found.append(Exchange(event.seq, event.at, words_of(message.text)))
-            case TurnStarted(turn) if found and not found[-1].turn:
-                found[-1].turn = turn
-            case AssistantEnded(message=message) if found and message.text.strip():
-                found[-1].answers.append(message.text.strip("\n"))
+                spoken.append(Exchange(event.seq, event.at, words_of(message.text)))
+            case TurnStarted(turn) if spoken and not spoken[-1].turn:
+                spoken[-1].turn = turn
+            case AssistantEnded(message=message) if spoken and message.text.strip():
+                spoken[-1].answers.append(message.text.strip("\n"))
             case _:
                 pass
-    return found
+    return spoken
 
 
 def list_conversations(reader: LogReader, words: list[str], most: int) -> list[tuple[RunState, float | None]]:
@@ -125,15 +125,15 @@ def list_conversations(reader: LogReader, words: list[str], most: int) -> list[t
 
 def read_end(reader: LogReader, run_id: str) -> list[Event]:
     """Return the newest events of a conversation, oldest first: as many as are shown."""
-    found: list[Event] = []
+    newest: list[Event] = []
     room = MAX_CHARACTERS
     for event in read_branch(reader, run_id, limit=MAX_EVENTS):
         room -= _length(event)
-        if room < 0 and found:
+        if room < 0 and newest:
             break
-        found.append(event)
-    found.reverse()
-    return found
+        newest.append(event)
+    newest.reverse()
+    return newest
 
 
 def _length(event: Event) -> int:
@@ -156,13 +156,13 @@ def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
 
 def answers(reader: LogReader, run_id: str, most: int) -> list[str]:
     """Return what the main agent said last before each time the person spoke again, newest first."""
-    found = (exchange.answers[-1] for exchange in newest_exchanges(reader, run_id) if exchange.answers)
-    return list(islice(found, most))
+    texts = (exchange.answers[-1] for exchange in newest_exchanges(reader, run_id) if exchange.answers)
+    return list(islice(texts, most))
 
 
 def code_blocks(text: str) -> list[str]:
     """Return the content of the fenced blocks of a Markdown text, in order."""
-    return [found[2].rstrip("\n") for found in _FENCE.finditer(text)]
+    return [match[2].rstrip("\n") for match in _FENCE.finditer(text)]
 
 
 def farewell(reader: LogReader, run_id: str, width: int) -> list[str]:
@@ -170,8 +170,8 @@ def farewell(reader: LogReader, run_id: str, width: int) -> list[str]:
     last = next(newest_exchanges(reader, run_id), None)
     if last is None:
         return []
-    said = " ".join(clean_lines(last.text))
-    lines = [fit(f"❯ {said}", width)]
+    words = " ".join(clean_lines(last.text))
+    lines = [fit(f"❯ {words}", width)]
     if last.answers:
         answer = wrap(last.answers[-1], width)
         if len(answer) > FAREWELL_LINES:

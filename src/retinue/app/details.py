@@ -100,7 +100,7 @@ async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -
             display_items=items if verbose else UNSET,
             sanitise=lambda text: sanitise(text, environment, feed.redact),
         )
-        record = _record((run_effects(reader, feed.folder, each) for each in reader.tree(row)), row.cwd)
+        record = _record((run_effects(reader, feed.folder, run) for run in reader.tree(row)), row.cwd)
         details = RecordedResult(**asdict(document.details), status=outcome.ended, record=record)
         return document.content[0].text, details
 
@@ -139,11 +139,11 @@ async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) 
     def read(reader: LogReader) -> TranscriptView:
         events = reader.events(row.id, after, limit)
         lines = TranscriptLines()
-        made: list[Any] = []
+        documents: list[Any] = []
         for event in events:
-            made += [orjson.loads(line) for line in lines.take(event)]
-        more = events[-1].seq if len(events) == limit else None
-        return TranscriptView(row.id, made, more)
+            documents += [orjson.loads(line) for line in lines.take(event)]
+        next_seq = events[-1].seq if len(events) == limit else None
+        return TranscriptView(row.id, documents, next_seq)
 
     return await feed.read(read)
 

@@ -112,15 +112,15 @@ class Dialogue:
     ) -> Run[Value]:
         """Talk to the main agent, or to `agent` as the main agent. Words are expanded as `expand` does; `attached`
         comes behind them as it is."""
-        said = await self.expand(text) if isinstance(text, str) else text
-        said.blocks += attached
+        prompt = await self.expand(text) if isinstance(text, str) else text
+        prompt.blocks += attached
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=with_prompt(spec, append_system_prompt),
-            task=await self._project.with_initial_prompt(spec, said.render()),
+            task=await self._project.with_initial_prompt(spec, prompt.render()),
             cwd=self._project.cwd,
-            images=tuple(said.images),
-            model=self._name_of(model) or said.model or self._model,
+            images=tuple(prompt.images),
+            model=self._name_of(model) or prompt.model or self._model,
             thinking=thinking,
             limits=limits or {},
             pinned=EVERYTHING,
@@ -128,12 +128,12 @@ class Dialogue:
             permission_mode=permission_mode or self._permission_mode,
             asked=asked or {},
         )
-        return await self._start(request, said, schema, run_id=run_id)
+        return await self._start(request, prompt, schema, run_id=run_id)
 
     async def _start(
         self,
         request: RunRequest,
-        said: PersonPrompt | None,
+        prompt: PersonPrompt | None,
         schema: Schema[Value] | None,
         **options: Unpack[StartOptions],
     ) -> Run[Value]:
@@ -144,17 +144,17 @@ class Dialogue:
         run = await self._supervisor.start(request, **options)
         if output is not None and output.read is not None:
             run.read_value(output.read)
-        if said is not None:
-            self.bring(said, run)
+        if prompt is not None:
+            self.bring(prompt, run)
         return run
 
-    def bring(self, said: PersonPrompt, run: Run[Any]) -> None:
+    def bring(self, prompt: PersonPrompt, run: Run[Any]) -> None:
         """Give a run the rules that a prompt brings, and say in it what could not be attached."""
-        self._project.part(RunGuards).grant(run.id, said.grants)
+        self._project.part(RunGuards).grant(run.id, prompt.grants)
         info = run.launch.model.info
-        if not info.images and any(block.tag == "attached_image" for block in said.blocks):
-            said.notes.append(f"{info.full_name} takes no images: it cannot see what you attached. Choose another one.")
-        for note in said.notes:
+        if not info.images and any(block.tag == "attached_image" for block in prompt.blocks):
+            prompt.notes.append(f"{info.full_name} accepts no images, so it cannot see yours. Choose another model.")
+        for note in prompt.notes:
             self._project.log.append(run.place, Warned("prompt", note))
 
     async def say(
@@ -181,16 +181,16 @@ class Dialogue:
         routed = await self.address(text, run_id or None, attached)
         if isinstance(routed, MessageReceipt):
             return routed
-        said = await self.expand(routed)
-        said.blocks += attached
+        prompt = await self.expand(routed)
+        prompt.blocks += attached
         main = self._supervisor.members.get(run_id)
         if not run_id:
-            run = await self.prompt(said, model=model, limits=limits, budget=budget)
+            run = await self.prompt(prompt, model=model, limits=limits, budget=budget)
             return MessageReceipt("prompted", run.id, run.agent, run)
-        if main is not None and main.live and self._supervisor.steer(main, said.render(), said.images):
-            self.bring(said, main)
+        if main is not None and main.live and self._supervisor.steer(main, prompt.render(), prompt.images):
+            self.bring(prompt, main)
             return MessageReceipt("steered", main.id, main.agent, main)
-        run = await self.resume(run_id, said, model=model, limits=limits, budget=budget)
+        run = await self.resume(run_id, prompt, model=model, limits=limits, budget=budget)
         return MessageReceipt("resumed", run.id, run.agent, run)
 
     async def address(
@@ -211,9 +211,9 @@ class Dialogue:
         """Return what a person means by a line, from its first sign. `own` are the commands of the front end."""
         called = parse_call(text)
         if called is not None:
-            name, rest = called
+            name, arguments = called
             if name in own:
-                return PersonLine("command", rest, name)
+                return PersonLine("command", arguments, name)
             problem = explain_unknown(name, self._project.prompt_commands(), own)
             return PersonLine("words", text) if problem is None else PersonLine("unknown", problem, name)
         if text.startswith("!") and text[1:].strip():
@@ -235,26 +235,26 @@ class Dialogue:
     ) -> Run[Any]:
         """Go on with a run of the log, from this process or any earlier one: by its id, the
         beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
-        found = find_run(self._project.log.reader, run_id)
-        said = prompt if isinstance(prompt, PersonPrompt) else PersonPrompt(prompt or "")
-        words = None if prompt is None else said.render()
-        before = recorded_mode(self._project.log.reader, found.id)
-        again = await self._supervisor.resume(
-            found.id,
-            words,
-            images=said.images,
-            model=self._name_of(model) or said.model,
+        row = find_run(self._project.log.reader, run_id)
+        person_prompt = prompt if isinstance(prompt, PersonPrompt) else PersonPrompt(prompt or "")
+        text = None if prompt is None else person_prompt.render()
+        mode_before = recorded_mode(self._project.log.reader, row.id)
+        run = await self._supervisor.resume(
+            row.id,
+            text,
+            images=person_prompt.images,
+            model=self._name_of(model) or person_prompt.model,
             thinking=thinking,
             mode=permission_mode,
             limits=limits,
             budget=budget_of(budget),
         )
-        self.bring(said, again)
-        if permission_mode is not None and again.depth == 0:
+        self.bring(person_prompt, run)
+        if permission_mode is not None and run.depth == 0:
             from retinue.runs.plan_mode import announce_mode
 
-            announce_mode(again, before)
-        return again
+            announce_mode(run, mode_before)
+        return run
 
     async def fork(
         self, run_id: str, at: int, *, edit: str | None = None, keep_files: bool = False, by: str = ""
@@ -287,14 +287,14 @@ def output_type_of(schema: Any) -> OutputType[Any]:
     return output_type(schema)
 
 
-def with_prompt(spec: AgentSpec, more: str | None) -> AgentSpec:
-    """Return the agent with `more` behind its own prompt."""
-    if not more:
+def with_prompt(spec: AgentSpec, appendix: str | None) -> AgentSpec:
+    """Return the agent with `appendix` behind its own prompt."""
+    if not appendix:
         return spec
-    return replace(spec, prompt=f"{spec.prompt}\n\n{more}".lstrip("\n"))
+    return replace(spec, prompt=f"{spec.prompt}\n\n{appendix}".lstrip("\n"))
 
 
-def budget_of(given: Budget | Mapping[str, float] | None) -> Budget | None:
-    if given is None or isinstance(given, Budget):
-        return given
-    return Budget.read(given)
+def budget_of(budget: Budget | Mapping[str, float] | None) -> Budget | None:
+    if budget is None or isinstance(budget, Budget):
+        return budget
+    return Budget.read(budget)

@@ -139,11 +139,11 @@ def log(installation: Installation) -> Iterator[Row]:
             yield "ok", "state folder", str(home)
     folder = state_folder(installation.cwd, installation.environment)
     try:
-        kept = backend_of(folder)
-        if not kept.exists():
+        backend = backend_of(folder)
+        if not backend.exists():
             yield "info", "log", "nothing has run in this project yet"
             return
-        verdict = " ".join(kept.check())
+        verdict = " ".join(backend.check())
         with LogReader.open(folder) as reader:
             runs = int(reader.select("SELECT count(*) FROM runs")[0][0])
     except RetinueError as error:
@@ -153,7 +153,7 @@ def log(installation: Installation) -> Iterator[Row]:
         yield "failure", "log", f"damaged: {verdict}", f"Keep a copy of {folder}, then move log.db away."
     else:
         file = log_file(folder)
-        size = f"{file.stat().st_size / 1e6:.1f} MB" if file.is_file() else kept.label
+        size = f"{file.stat().st_size / 1e6:.1f} MB" if file.is_file() else backend.label
         yield "ok", "log", f"{runs} runs, {size}, sound"
 
 
@@ -186,8 +186,8 @@ def git(installation: Installation) -> Iterator[Row]:
     if program is None:
         yield "warning", "git", "not found: no worktrees and no undo", "Install git 2.31 or newer."
         return
-    said = _version([program, "--version"]).split()
-    version = said[2] if len(said) > 2 else ""
+    words = _version([program, "--version"]).split()
+    version = words[2] if len(words) > 2 else ""
     number = tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
     if number < _GIT:
         yield "warning", "git", f"{version or 'of unknown version'} is old", "Install git 2.31 or newer."
@@ -248,8 +248,8 @@ def models(installation: Installation) -> Iterator[Row]:
 
 def plugins(installation: Installation) -> Iterator[Row]:
     extensions = open_project(installation.cwd, environment=installation.environment).part(PluginExtensions)
-    found = extensions.plugins
-    for problem in found.problems:
+    discovered = extensions.plugins
+    for problem in discovered.problems:
         yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."
     for plugin in found.usable:
         why = extensions.why_not(plugin)

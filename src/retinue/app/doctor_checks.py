@@ -203,8 +203,8 @@ def _coverage() -> Iterator[Row]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"x")
         file.flush()
-        _, said = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
-    if "seen" in said:
+        _, output = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
+    if "seen" in output:
         detail = "a command that nobody was asked about could read a file outside of the workspace"
         yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
     else:
@@ -215,8 +215,8 @@ def _coverage() -> Iterator[Row]:
         detail = "files that rules hide or protect are not walled off from commands that may change everything"
         yield "warning", "rules about files", f"{detail}; these are judged by their text", _remedy()
     workspace = Path("/doctor")
-    kept = SandboxPolicy(writable=(workspace,), readonly=(workspace / "kept",))
-    missing = uncovered(kept)
+    policy = SandboxPolicy(writable=(workspace,), readonly=(workspace / "kept",))
+    missing = uncovered(policy)
     if missing:
         detail = f"{missing} In sandbox.mode workspace an agent can change .git/config, hooks and settings that exist"
         yield "warning", "not covered", f"{detail}; agents in worktrees cannot", _remedy()
@@ -231,10 +231,10 @@ def _attempts() -> dict[str, str]:
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind(("127.0.0.1", 0))
         ports = {"TCP": str(tcp.getsockname()[1]), "UDP": str(udp.getsockname()[1])}
-        _, said = run_inside(SandboxPolicy(), _SCRIPT, PROBE=folder, OURS=str(os.getpid()), **ports)
+        _, output = run_inside(SandboxPolicy(), _SCRIPT, PROBE=folder, OURS=str(os.getpid()), **ports)
         udp.setblocking(False)
         results = {}
-        for line in said.splitlines():
+        for line in output.splitlines():
             result, _, name = line.partition(" ")
             results[name] = result
         # Sending by UDP succeeds whether or not anything arrives: only what is received here counts.
@@ -275,14 +275,14 @@ def search(installation: Installation) -> Iterator[Row]:
 def _cannot_import(*modules: str) -> dict[str, str]:
     """Return those of `modules` that cannot be imported, each with the reason: one that is installed may lack another
     that it needs."""
-    found = {}
+    reasons = {}
     for name in modules:
         try:
             import_module(name)
         except Exception as error:  # noqa: BLE001 - whatever a broken installation raises, it does not work
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            found[name] = f"{name} cannot be imported: {reason}"
-    return found
+            reasons[name] = f"{name} cannot be imported: {reason}"
+    return reasons
 
 
 def pages(installation: Installation) -> Iterator[Row]:
@@ -370,8 +370,8 @@ def converter(installation: Installation) -> Iterator[Row]:
 
 def results_folder(installation: Installation) -> Iterator[Row]:
     """Check whether what tools find can be kept: a file is written there and removed."""
-    wanted = state_folder(installation.cwd, installation.environment) / "outputs"
-    folder = wanted
+    outputs = state_folder(installation.cwd, installation.environment) / "outputs"
+    folder = outputs
     while not folder.exists():
         folder = folder.parent
     try:
@@ -382,7 +382,7 @@ def results_folder(installation: Installation) -> Iterator[Row]:
         remedy = f"Correct the owner or the mode of {folder}, or set RETINUE_HOME (now {home})."
         yield "failure", "results", f"{folder} cannot be written: {error.strerror}", remedy
         return
-    where = str(wanted)
-    if folder != wanted:
+    where = str(outputs)
+    if folder != outputs:
         where += f" can be made, {folder}"
     yield "ok", "results", f"{where} can be written"

@@ -188,10 +188,10 @@ class Feed:
         self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
     ) -> AsyncIterator[list[FeedFrame]]:
         """Yield what happens, as `EventHub.follow` says; of one run, or of it and all below it."""
-        whole = None
+        full_id = None
         if run_id is not None:
-            whole = (await self.find(run_id)).id
-        async for frames in self.hub.follow(after, EventScope(whole, tree)):
+            full_id = (await self.find(run_id)).id
+        async for frames in self.hub.follow(after, EventScope(full_id, tree)):
             yield frames
 
     async def follow(
@@ -321,14 +321,14 @@ class Feed:
         """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and
         AnsweredError, naming who was first."""
         item = await self.find_item(item_id)
-        given = InboxAnswer(self.redact(choice), self.redact(message), by)
-        return await asyncio.to_thread(answer_item, self.folder, item, given)
+        inbox_answer = InboxAnswer(self.redact(choice), self.redact(message), by)
+        return await asyncio.to_thread(answer_item, self.folder, item, inbox_answer)
 
     async def _command(self, row: RunState, kind: CommandKind, text: str = "", *, by: str = "") -> CommandAnswer:
-        (said,) = await self._send([RunCommand(row.id, kind, text, by)])
-        if not said.accepted:
-            raise CommandRefusedError(said)
-        return said
+        (answer,) = await self._send([RunCommand(row.id, kind, text, by)])
+        if not answer.accepted:
+            raise CommandRefusedError(answer)
+        return answer
 
     async def _send(self, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
         answers: dict[str, CommandAnswer] = {}

@@ -22,8 +22,8 @@ def event_of(frame: FeedFrame) -> Event | None:
         return Event(run.run_id, run.parent_id, run.root_id, frame.piece.seq, 0.0, frame.piece.body)
     if not is_known_type(frame.type):
         return None
-    place = msgspec.json.decode(frame.data, type=EventPlace)
-    return Event(place.run_id, place.parent_id, place.root_id, place.seq, place.at, decode(frame.data))
+    position = msgspec.json.decode(frame.data, type=EventPlace)
+    return Event(position.run_id, position.parent_id, position.root_id, position.seq, position.at, decode(frame.data))
 
 
 class FrameStories:

@@ -52,14 +52,14 @@ async def read_history(
     def read(reader: LogReader) -> HistoryPage:
         # One more than wanted shows whether there is another page.
         if after is not None:
-            found = run_events_after(reader, row.id, after, tree=tree, limit=limit + 1)
-            events = found[:limit]
+            page = run_events_after(reader, row.id, after, tree=tree, limit=limit + 1)
+            events = page[:limit]
             more_before = bool(events) and after > 0
-            more_after = len(found) > limit
+            more_after = len(page) > limit
         else:
-            found = run_events_before(reader, row.id, before, tree=tree, limit=limit + 1)
-            events = found[-limit:]
-            more_before = len(found) > limit
+            page = run_events_before(reader, row.id, before, tree=tree, limit=limit + 1)
+            events = page[-limit:]
+            more_before = len(page) > limit
             more_after = before is not None
         return HistoryPage(
             row.id,
@@ -90,14 +90,14 @@ Spans = list[tuple[int, int]]
 
 async def past_events(folder: Path, run_id: str, until: int) -> AsyncIterator[list[NumberedEvent]]:
     """Yield the events of a run and of all below it up to the number `until`, in the order of the log, page by page."""
-    left = await asyncio.to_thread(_read_left, folder, run_id)
+    abandoned = await asyncio.to_thread(_read_left, folder, run_id)
     after = 0
     while True:
         page = await asyncio.to_thread(_read_page, folder, run_id, after, until)
         if not page:
             return
         after = page[-1].number
-        yield [event for event in page if not _is_left(event, left)]
+        yield [event for event in page if not _is_left(event, abandoned)]
 
 
 def _read_page(folder: Path, run_id: str, after: int, until: int) -> list[NumberedEvent]:
@@ -118,14 +118,14 @@ def _read_left(folder: Path, run_id: str) -> dict[str, Spans]:
 def left_spans(rewinds: list[tuple[str, int, int]]) -> dict[str, Spans]:
     """Return the parts that were left, by run, as numbers of the last event before and the first one after each.
     `rewinds` are (run, number of the event, where it went back to), the newest first."""
-    found: dict[str, Spans] = {}
+    spans_of: dict[str, Spans] = {}
     for run_id, seq, to in rewinds:
-        spans = found.setdefault(run_id, [])
+        spans = spans_of.setdefault(run_id, [])
         # Going back may have left an earlier going back behind.
         if not any(start < seq < end for start, end in spans):
             spans.append((to, seq))
-    return found
+    return spans_of
 
 
-def _is_left(event: NumberedEvent, left: Mapping[str, Spans]) -> bool:
-    return any(start < event.seq < end for start, end in left.get(event.run_id, ()))
+def _is_left(event: NumberedEvent, abandoned: Mapping[str, Spans]) -> bool:
+    return any(start < event.seq < end for start, end in abandoned.get(event.run_id, ()))

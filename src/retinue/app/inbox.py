@@ -131,15 +131,15 @@ def approver(approve: Approve) -> Approver:
 
     async def ask(item: InboxItem) -> InboxAnswer | None:
         if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):
-            said = approve(item)
+            answer = approve(item)
         else:
-            said = await asyncio.to_thread(approve, item)
-        if inspect.isawaitable(said):
-            said = await said
-        if said is None or isinstance(said, InboxAnswer):
-            return said
-        if isinstance(said, bool):
-            said = "allow" if said else "deny"
-        return InboxAnswer(str(said), by="program")
+            answer = await asyncio.to_thread(approve, item)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is None or isinstance(answer, InboxAnswer):
+            return answer
+        if isinstance(answer, bool):
+            answer = "allow" if answer else "deny"
+        return InboxAnswer(str(answer), by="program")
 
     return ask

@@ -156,31 +156,31 @@ class _StoryViews:
 
 def _entry_view(number: int, event: Event, step: Step) -> EntryView:
     entry = step.entry
-    place: dict[str, Any] = {"id": number, "kind": entry.kind, "seq": entry.seq, "at": entry.at}
+    common: dict[str, Any] = {"id": number, "kind": entry.kind, "seq": entry.seq, "at": entry.at}
     if entry.call is not None:
-        return _call_view(place, entry, entry.call)
+        return _call_view(common, entry, entry.call)
     if entry.outcome is not None:
-        return _end_view(place, entry.outcome)
+        return _end_view(common, entry.outcome)
     if entry.kind == "task":
         source = event.body.options.asked.get("by", "") if isinstance(event.body, RunCreated) else ""
-        return EntryView(**place, text=entry.text, title=_TITLES["task"], source=source)
+        return EntryView(**common, text=entry.text, title=_TITLES["task"], source=source)
     if entry.message is not None:
         origin = entry.message.origin
         title = _TITLES.get(origin, origin.capitalize())
-        return EntryView(**place, text=entry.text, title=title, folded=origin in _FOLDED)
+        return EntryView(**common, text=entry.text, title=title, folded=origin in _FOLDED)
     if entry.kind == "todos":
         lines = [f"{_TODO_SIGNS[todo.status]} {todo.content}" for todo in entry.todos]
-        return EntryView(**place, text="\n".join(lines))
+        return EntryView(**common, text="\n".join(lines))
     if entry.kind == "note":
         detail = entry.detail if entry.topic in ("failed", "resumed") else ""
-        return EntryView(**place, text=f"{entry.text} {detail}".strip(), tone=_TONES.get(entry.topic))
-    return EntryView(**place, text=entry.text, open=step.change == "added")
+        return EntryView(**common, text=f"{entry.text} {detail}".strip(), tone=_TONES.get(entry.topic))
+    return EntryView(**common, text=entry.text, open=step.change == "added")
 
 
-def _call_view(place: Mapping[str, Any], entry: Entry, call: ToolCall) -> EntryView:
+def _call_view(common: Mapping[str, Any], entry: Entry, call: ToolCall) -> EntryView:
     denied = entry.effect.denied
     return EntryView(
-        **place,
+        **common,
         mark=ASKING_MARK if entry.asks else CALL_MARKS[entry.state],
         call=call,
         line=subject(call),
@@ -195,16 +195,16 @@ def _call_view(place: Mapping[str, Any], entry: Entry, call: ToolCall) -> EntryV
 
 def _result_text(result: ToolResult) -> str:
     return "\n".join(
-        part.text if isinstance(part, Text) else f"[{part.__struct_config__.tag}]" for part in result.content
+        block.text if isinstance(block, Text) else f"[{block.__struct_config__.tag}]" for block in result.content
     )
 
 
-def _end_view(place: Mapping[str, Any], outcome: Outcome) -> EntryView:
+def _end_view(common: Mapping[str, Any], outcome: Outcome) -> EntryView:
     facts = [plural(outcome.turns, "turn"), plural(outcome.tool_uses, "tool use"), format_duration(outcome.duration_ms)]
     notes = list(outcome.notes)
     if outcome.failure is not None:
         notes.insert(0, f"{outcome.failure.message} {outcome.failure.remedy}".strip())
-    return EntryView(**place, text=" · ".join(facts), mark=STATUS_MARKS[outcome.ended], detail=tuple(notes))
+    return EntryView(**common, text=" · ".join(facts), mark=STATUS_MARKS[outcome.ended], detail=tuple(notes))
 
 
 async def follow_story(feed: Feed, row: RunState, limit: int) -> AsyncIterator[list[FeedFrame]]:

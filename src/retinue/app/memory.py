@@ -81,13 +81,13 @@ def list_memories(cwd: Path, agent: str | None = None, scope: MemoryScope | None
     that has none."""
     variables = environment()
     memories = []
-    for place in (scope,) if scope else SCOPES:
-        for name in (agent,) if agent else list_agents(place, cwd, variables):
-            own = own_folder(name, place, cwd, variables)
+    for listed_scope in (scope,) if scope else SCOPES:
+        for name in (agent,) if agent else list_agents(listed_scope, cwd, variables):
+            own = own_folder(name, listed_scope, cwd, variables)
             if own.exists():
-                memories.append(_view(name, place, own, own=True))
-            for folder in other_folders(name, place, cwd, variables):
-                memories.append(_view(name, place, folder, own=False))
+                memories.append(_view(name, listed_scope, own, own=True))
+            for folder in other_folders(name, listed_scope, cwd, variables):
+                memories.append(_view(name, listed_scope, folder, own=False))
     if agent and not memories:
         raise UsageError(f"{agent} has no memory here.", remedy="See all with: retinue memory show")
     return MemoryList(memories)

@@ -72,17 +72,17 @@ async def ways_to_a_model(project: Project) -> list[ModelRow]:
     """Return every way to a model from here: servers of this machine, keys, files, none."""
     providers = providers_of(project)
     await inventory.ask_servers(providers, project.transport)
-    found = []
+    rows = []
     for provider in providers.configured():
         served = providers.served(provider) or ()
         if served and provider.id in PRESETS and not PRESETS[provider.id].needs_key:
             for model in served[:3]:
-                found.append(ModelRow(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
+                rows.append(ModelRow(f"use:{provider.id}/{model}", f"{provider.id} on this machine · {model}"))
     for name, page in KEY_PAGES.items():
-        found.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
-    found.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
-    found.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
-    return found
+        rows.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
+    rows.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
+    rows.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
+    return rows
 
 
 def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
@@ -144,8 +144,8 @@ class ModelWindows:
         if model and model not in self._windows:
             provider, _, name = model.partition("/")
             providers = Providers(project.settings.settings, project.environment)
-            found = providers.get(provider)
-            self._windows[model] = providers.info(found, name).window if found is not None else None
+            configured = providers.get(provider)
+            self._windows[model] = providers.info(configured, name).window if configured is not None else None
         return self._windows.get(model)
 
 
@@ -157,9 +157,9 @@ def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> C
 
 def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
     provider, _, name = model.partition("/")
-    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
-    if isinstance(said, int) and said > 0:
-        return said
+    override = (overrides.get(model) or overrides.get(name) or {}).get("window")
+    if isinstance(override, int) and override > 0:
+        return override
     info = known_model(provider, name)
     if not name or info is None:
         return None

@@ -258,41 +258,42 @@ def _in_effect(cwd: Path) -> Loaded:
 async def list_models(settings: Settings, provider: str | None = None, *, measure: bool = False) -> ModelList:
     """Return the models, or those of one provider; with `measure` the first of the user's own servers with the windows
     that they have there."""
-    found = await inventory.list_models(settings, environment())
+    available = await inventory.list_models(settings, environment())
     if measure:
-        found = await _measured_inventory(found)
-    chosen = found.active.info.full_name if found.active is not None else None
+        available = await _measured_inventory(available)
+    chosen = available.active.info.full_name if available.active is not None else None
     models = []
-    wanted = None if provider is None else OTHER_NAMES.get(provider.strip().lower(), provider.strip().lower())
-    for info in found.models:
-        if wanted is None or info.provider.lower() == wanted:
+    provider_id = None if provider is None else OTHER_NAMES.get(provider.strip().lower(), provider.strip().lower())
+    for info in available.models:
+        if provider_id is None or info.provider.lower() == provider_id:
             models.append(ModelView(**asdict(view_model(info)), active=info.full_name == chosen))
     notes: dict[str, None] = {}
-    for configured in found.providers.configured():
+    for configured in available.providers.configured():
         notes |= dict.fromkeys(configured.notes)
+    problem = available.problem
     return ModelList(
         models=models,
-        active=None if found.active is None else _selected(found.active),
-        error=None if found.problem is None else ModelProblem(found.problem.code, str(found.problem)),
+        active=None if available.active is None else _selected(available.active),
+        error=None if problem is None else ModelProblem(problem.code, str(problem)),
         date=table_date(),
         source=table_source(),
         warnings=list(notes),
     )
 
 
-async def _measured_inventory(found: ModelInventory) -> ModelInventory:
-    servers = {provider.id for provider in found.providers.configured() if provider.runs_models}
-    own = [info for info in found.models if info.provider in servers][:MAX_MEASURED]
+async def _measured_inventory(models: ModelInventory) -> ModelInventory:
+    servers = {provider.id for provider in models.providers.configured() if provider.runs_models}
+    own = [info for info in models.models if info.provider in servers][:MAX_MEASURED]
     if not own:
-        return found
+        return models
 
     transport = Transport()
     try:
-        asked = await asyncio.gather(*(_measured(info, found.providers, transport) for info in own))
+        asked = await asyncio.gather(*(_measured(info, models.providers, transport) for info in own))
     finally:
         await transport.close()
     measured = {info.full_name: info for info in asked}
-    return found._replace(models=tuple(measured.get(info.full_name, info) for info in found.models))
+    return models._replace(models=tuple(measured.get(info.full_name, info) for info in models.models))
 
 
 async def _measured(info: ModelInfo, providers: Providers, transport: Transport) -> ModelInfo:
@@ -333,12 +334,13 @@ def explain_none(cwd: Path, provider: str | None) -> str:
     """Return why no models are listed."""
     if provider is None:
         return "No model is available."
-    known = Providers(_in_effect(cwd).settings, environment()).get(provider)
-    if known is None:
+    configured = Providers(_in_effect(cwd).settings, environment()).get(provider)
+    if configured is None:
         return f"There is no provider '{provider}'; `providers` in settings can describe one."
-    if known.problem is not None:
-        return f"No models: {known.problem}."
-    return f"'{known.id}' lists no models here; name one as {known.id}/ID, or start the server at {known.base_url}."
+    if configured.problem is not None:
+        return f"No models: {configured.problem}."
+    where = f"start the server at {configured.base_url}"
+    return f"'{configured.id}' lists no models here; name one as {configured.id}/ID, or {where}."
 
 
 def has_own_prices(cwd: Path) -> bool:
@@ -433,16 +435,16 @@ async def remove_provider(cwd: Path, name: str) -> RemovedProvider:
     name = provider_name(name)
     had_key = remove_key(name, variables)
     had_entry = name in setup.own_providers(variables) and setup.forget_address(name, variables)
-    left = key_source(name, cwd)
+    remaining_source = key_source(name, cwd)
     if not had_key and not had_entry:
-        why = f" Its key comes from {left}." if left else ""
+        why = f" Its key comes from {remaining_source}." if remaining_source else ""
         raise UsageError(f"Nothing is kept for '{name}'.{why}", remedy="See what there is: retinue models list")
-    default = None if left else setup.forget_default(name, variables)
+    default = None if remaining_source else setup.forget_default(name, variables)
     return RemovedProvider(
         provider=name,
         key=had_key,
         settings=had_entry,
-        left=left or None,
+        left=remaining_source or None,
         default=default,
         active=await _active_name(cwd),
     )

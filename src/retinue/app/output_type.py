@@ -26,20 +26,20 @@ class OutputType(Struct, Generic[Value], frozen=True):
     read: Callable[[Any], Any] | None = None
 
 
-def output_type(given: Any) -> OutputType[Any]:
+def output_type(schema: Any) -> OutputType[Any]:
     """Return what `schema=` means: a JSON Schema as it is, or that of a type. Raise UsageError for anything else."""
-    if isinstance(given, Mapping):
-        return OutputType(given)
-    if hasattr(given, "model_json_schema"):
-        return OutputType(given.model_json_schema(), given.model_validate)
+    if isinstance(schema, Mapping):
+        return OutputType(schema)
+    if hasattr(schema, "model_json_schema"):
+        return OutputType(schema.model_json_schema(), schema.model_validate)
     try:
-        return _of_msgspec(given)
+        return _of_msgspec(schema)
     except (TypeError, NameError) as error:
-        return _of_pydantic(given, error)
+        return _of_pydantic(schema, error)
 
 
-def _of_msgspec(given: Any) -> OutputType[Any]:
-    schema = msgspec.json.schema(given)
+def _of_msgspec(kind: Any) -> OutputType[Any]:
+    schema = msgspec.json.schema(kind)
     # A reference at the top would be offered as one parameter `value`: the object itself is clearer to a model.
     target = schema.get("$ref", "").removeprefix("#/$defs/")
     if target:
@@ -48,22 +48,22 @@ def _of_msgspec(given: Any) -> OutputType[Any]:
 
     def read(value: Any) -> Any:
         try:
-            return msgspec.convert(value, given)
+            return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
 
     return OutputType(schema, read)
 
 
-def _of_pydantic(given: Any, why: Exception) -> OutputType[Any]:
+def _of_pydantic(kind: Any, why: Exception) -> OutputType[Any]:
     """Return the schema of a type that holds pydantic models, such as `list[Finding]`."""
     try:
         from pydantic import TypeAdapter
 
-        adapter: Any = TypeAdapter(given)
+        adapter: Any = TypeAdapter(kind)
         return OutputType(adapter.json_schema(), adapter.validate_python)
     except Exception as error:
         raise UsageError(
-            f"schema={given!r} is no type that a result can have: {why}.",
+            f"schema={kind!r} is no type that a result can have: {why}.",
             remedy="Give a pydantic model, a dataclass, a TypedDict, a list of one of them, or a JSON Schema.",
         ) from error

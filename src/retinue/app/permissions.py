@@ -29,10 +29,10 @@ def rules_of(project: Project) -> list[Rule]:
 
 def rule_problem(text: str) -> str:
     """Return why a text is no rule; empty when it is one."""
-    found = parse_rule(text, "allow")
-    if isinstance(found, Rule):
+    rule = parse_rule(text, "allow")
+    if isinstance(rule, Rule):
         return ""
-    return f"It {found}."
+    return f"It {rule}."
 
 
 def target_of(rule: Rule, project: Project) -> Target | None:

@@ -117,8 +117,8 @@ def _facts(plugin: Plugin, project: Project) -> PluginFacts:
 def _agents(folders: tuple[Path, ...]) -> list[str]:
     """Return the names of the agent files: a folder may also be one file."""
     names = []
-    for place in folders:
-        files = [place] if place.is_file() else place.rglob("*.md")
+    for folder in folders:
+        files = [folder] if folder.is_file() else folder.rglob("*.md")
         names += [path.stem for path in files]
     return sorted(names)
 

@@ -100,11 +100,11 @@ def _paths(output: bytes) -> list[str]:
 
 
 def _walked(folder: Path) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     deadline = time.monotonic() + LISTING_SECONDS
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED]
-        found += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
-        if len(found) >= MAX_FILES or time.monotonic() > deadline:
+        paths += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
+        if len(paths) >= MAX_FILES or time.monotonic() > deadline:
             break
-    return found[:MAX_FILES]
+    return paths[:MAX_FILES]

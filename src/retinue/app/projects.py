@@ -55,19 +55,19 @@ class Projects:
         views = []
         seen = dict(everywhere(retinue_state(), overview))
         seen.setdefault(self.current.folder, LogOverview(None, 0, 0, 0, None))
-        for folder, found in seen.items():
+        for folder, summary in seen.items():
             current = folder == self.current.folder
-            cwd = str(self.current.cwd) if current else found.cwd
+            cwd = str(self.current.cwd) if current else summary.cwd
             if cwd is not None:
                 views.append(
                     ProjectView(
                         id=folder.name,
                         cwd=cwd,
                         current=current,
-                        runs=found.runs,
-                        live=found.live,
-                        waiting=found.waiting,
-                        updated_at=found.updated_at,
+                        runs=summary.runs,
+                        live=summary.live,
+                        waiting=summary.waiting,
+                        updated_at=summary.updated_at,
                     )
                 )
         return sorted(views, key=lambda view: (not view.current, -(view.updated_at or 0.0)))
@@ -102,11 +102,11 @@ class Projects:
         return stopped
 
     async def _feed_in(self, folder: Path) -> Feed:
-        known = self._feeds.get(folder)
-        if known is None:
+        feed = self._feeds.get(folder)
+        if feed is None:
             cwd = await asyncio.to_thread(_cwd_of, folder)
-            known = self._feeds[folder] = Feed(Path(cwd or folder), folder)
-        return known
+            feed = self._feeds[folder] = Feed(Path(cwd or folder), folder)
+        return feed
 
 
 def _cwd_of(folder: Path) -> str | None:

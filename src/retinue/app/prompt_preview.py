@@ -74,16 +74,16 @@ async def preview_prompt(
     if under_main and not as_main:
         above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
     text = project.preview_initial_prompt(spec, task)
-    seen = await preview(RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not as_main)), project, above)
-    specs, redact = [tool.spec for tool in seen.tools], project.redactor
+    shown = await preview(RunRequest(spec=spec, task=text, cwd=project.cwd, depth=int(not as_main)), project, above)
+    specs, redact = [tool.spec for tool in shown.tools], project.redactor
     return PromptPreview(
         spec.name,
-        redact(seen.system),
-        [PromptPartView(part.name, overhead(part.text, ()), len(part.text), redact(part.text)) for part in seen.parts],
+        redact(shown.system),
+        [PromptPartView(part.name, overhead(part.text, ()), len(part.text), redact(part.text)) for part in shown.parts],
         [ToolCost(tool.name, overhead("", (tool,)), tool.description, dict(tool.parameters)) for tool in specs],
-        redact(seen.message),
-        PromptTokens(overhead(seen.system, ()), overhead("", specs), overhead(seen.message, ()), seen.tokens),
-        seen.notes,
+        redact(shown.message),
+        PromptTokens(overhead(shown.system, ()), overhead("", specs), overhead(shown.message, ()), shown.tokens),
+        shown.notes,
     )
 
 

@@ -200,7 +200,7 @@ class Retinue(Dialogue):
         if not isinstance(spec, AgentSpec):
             raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
         # An empty task is refused by the supervisor, whatever the agent's file would put before it.
-        said = task if isinstance(task, PersonPrompt) else None
+        prompt = task if isinstance(task, PersonPrompt) else None
         if isinstance(task, PersonPrompt):
             task = task.render()
         if isinstance(task, str) and task.strip():
@@ -209,7 +209,7 @@ class Retinue(Dialogue):
             spec=with_prompt(spec, append_system_prompt),
             task=task,
             cwd=Path(cwd).resolve() if cwd else self._project.cwd,
-            images=() if said is None else tuple(said.images),
+            images=() if prompt is None else tuple(prompt.images),
             model=self._name_of(model) or self._model,
             thinking=thinking,
             limits=limits or {},
@@ -223,7 +223,7 @@ class Retinue(Dialogue):
             asked=asked or {},
         )
         return await self._start(
-            request, said, schema, background=background, name=name, description=description, run_id=run_id
+            request, prompt, schema, background=background, name=name, description=description, run_id=run_id
         )
 
     async def map(

@@ -83,16 +83,16 @@ def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
     """Return the ends of parts that a person went back behind, oldest first."""
     returns = {event.seq: event.body.to for event in events if isinstance(event.body, Rewound)}
     here = branch_ranges(returns, max(returns, default=0))
-    found = []
+    points = []
     for event in events:
         end = event.seq - 1
         # Going back twice in a row leaves nothing between.
         if event.seq not in returns or end in returns or any(first <= end <= last for first, last in here):
             continue
-        said = exchanges(current_branch([each for each in events if each.seq <= end]))
-        if said:
-            found.append(RewindPoint(end, event.at, said[-1].text, is_left=True))
-    return found
+        spoken = exchanges(current_branch([earlier for earlier in events if earlier.seq <= end]))
+        if spoken:
+            points.append(RewindPoint(end, event.at, spoken[-1].text, is_left=True))
+    return points
 
 
 class Rewinder:
@@ -136,7 +136,7 @@ class Rewinder:
             return []
         with closing(Undo(self._project.state)) as undo:
             done = undo.run(scope)
-        changed = [each for each in done if each.fate != "unchanged"]
+        changed = [file for file in done if file.fate != "unchanged"]
         if changed:
             self._record(undone_event(changed, by="person", turn=scope.turn))
         return changed
@@ -160,23 +160,23 @@ def _read_changes(state: Path, run_ids: Sequence[str]) -> list[FileChange]:
 def name_files(paths: Sequence[str], cwd: str) -> str:
     """Return the first few files by name, and how many more there are."""
     names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN_FILES])
-    more = len(paths) - SHOWN_FILES
-    if more > 0:
-        names += f" and {more} more"
+    missing = len(paths) - SHOWN_FILES
+    if missing > 0:
+        names += f" and {missing} more"
     return names
 
 
 def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
     """Return what became of files, in sentences."""
-    back = [each.path for each in done if each.fate in ("restored", "removed")]
-    left = [each for each in done if each.fate in ("kept", "failed")]
+    back = [file.path for file in done if file.fate in ("restored", "removed")]
+    untouched = [file for file in done if file.fate in ("kept", "failed")]
     sentences = []
     if back:
         sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
-    for each in left[:SHOWN_FILES]:
-        sentences.append(f"Left as it is: {short_path(each.path, cwd)} ({each.detail}).")
-    if len(left) > SHOWN_FILES:
-        sentences.append(f"And {len(left) - SHOWN_FILES} more.")
+    for file in untouched[:SHOWN_FILES]:
+        sentences.append(f"Left as it is: {short_path(file.path, cwd)} ({file.detail}).")
+    if len(untouched) > SHOWN_FILES:
+        sentences.append(f"And {len(untouched) - SHOWN_FILES} more.")
     return " ".join(sentences) or "No file had to be put back."
 
 

@@ -64,12 +64,12 @@ async def follow_run(
             if frame.type == "run.interrupted" and not is_lost:
                 is_lost = True
                 yield Lost((await feed.find(run_id)).updated_at)
-            found = event_of(frame)
-            if found is not None and (found.seq > after or frame.piece is not None):
-                after = max(after, found.seq)
-                is_lost = is_lost and not isinstance(found.body, RunResumed)
-                yield found
-            if until_end and (is_lost or (found is not None and isinstance(found.body, RunEnded))):
+            latest = event_of(frame)
+            if latest is not None and (latest.seq > after or frame.piece is not None):
+                after = max(after, latest.seq)
+                is_lost = is_lost and not isinstance(latest.body, RunResumed)
+                yield latest
+            if until_end and (is_lost or (latest is not None and isinstance(latest.body, RunEnded))):
                 return
 
 
@@ -136,8 +136,8 @@ class RunSource:
                 yield event
             begun = log.reader.partial(self.run_id)
             if begun and self.node is not None:
-                place = self.node.place
-                yield Event(place.run_id, place.parent_id, place.root_id, self._after, time.time(), TextDelta(begun))
+                run = self.node.place
+                yield Event(run.run_id, run.parent_id, run.root_id, self._after, time.time(), TextDelta(begun))
             async for event in subscription:
                 if event.seq > self._after or (event.seq == self._after and isinstance(event.body, TRANSIENT)):
                     self._after = event.seq

@@ -194,7 +194,7 @@ async def fire_once(cwd: Path, report: Callable[[str], None]) -> bool:
         scheduler = _scheduler(supervisor, report)
         fired = await scheduler.tick()
         await supervisor.wait_all()
-        return not any(each.error for each in fired)
+        return not any(job.error for job in fired)
 
 
 async def fire_until(cwd: Path, ended: asyncio.Event, report: Callable[[str], None]) -> None:

@@ -116,8 +116,8 @@ async def check_servers(cwd: Path, names: Sequence[str], seconds: float) -> Chec
     configs = project_servers(project).servers
     unknown = [name for name in names if name not in configs]
     if unknown:
-        known = ", ".join(configs) or "none"
-        raise UsageError(f"There is no MCP server named {', '.join(unknown)}.", remedy=f"There are: {known}.")
+        configured = ", ".join(configs) or "none"
+        raise UsageError(f"There is no MCP server named {', '.join(unknown)}.", remedy=f"There are: {configured}.")
     chosen = [config for name, config in configs.items() if not names or name in names]
     try:
         checks = await asyncio.gather(*(_check(config, project, seconds) for config in chosen))

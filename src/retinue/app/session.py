@@ -95,7 +95,7 @@ class Session:
     @property
     def waiting(self) -> list[str]:
         """The words that wait until the main agent can hear them."""
-        return [said.words for said in self.queue]
+        return [prompt.words for prompt in self.queue]
 
     async def say(self, text: str) -> Delivery:
         """Say something to the main agent, or to the agent that is meant. Raise RetinueError when it cannot start or
@@ -134,8 +134,8 @@ class Session:
     def unqueue(self) -> str:
         """Take back what waits, for the editor: the words, whose files are attached anew when they are sent."""
         text = "\n\n".join(self.waiting)
-        for said in self.queue:
-            self.outputs += [block for block in said.blocks if block.tag == "command_output"]
+        for prompt in self.queue:
+            self.outputs += [block for block in prompt.blocks if block.tag == "command_output"]
         self.queue.clear()
         self._changed()
         return text
@@ -221,38 +221,38 @@ class Session:
     async def _tell(self, words: str) -> Delivery:
         # One after the other: reading a file must not let later words go before these.
         async with self._telling:
-            said = await self._retinue.expand(words, ask=self.ask, permission_mode=self.mode)
+            prompt = await self._retinue.expand(words, ask=self.ask, permission_mode=self.mode)
             outputs, self.outputs = self.outputs, []
-            said.blocks += outputs
+            prompt.blocks += outputs
             try:
-                return await self._deliver(said)
+                return await self._deliver(prompt)
             except BaseException:
                 self.outputs = outputs + self.outputs
                 raise
 
-    async def _deliver(self, said: PersonPrompt) -> Delivery:
+    async def _deliver(self, prompt: PersonPrompt) -> Delivery:
         if self.state == "working" or self._beginning:
-            self.queue.append(said)
+            self.queue.append(prompt)
             if self.run is not None:
-                self._retinue.bring(said, self.run)
+                self._retinue.bring(prompt, self.run)
             self._changed()
             return Delivery("queued")
-        if self.state == "holding" and self.run is not None and self.run.steer_now(said.render(), said.images):
-            self._retinue.bring(said, self.run)
+        if self.state == "holding" and self.run is not None and self.run.steer_now(prompt.render(), prompt.images):
+            self._retinue.bring(prompt, self.run)
             return Delivery("sent")
-        await self._begin(said)
+        await self._begin(prompt)
         return Delivery("sent")
 
     async def _begin_with(self, waiting: list[PersonPrompt]) -> None:
-        images = [image for said in waiting for image in said.images]
+        images = [image for prompt in waiting for image in prompt.images]
         try:
-            await self._begin(PersonPrompt("\n\n".join(said.render() for said in waiting), images=images))
+            await self._begin(PersonPrompt("\n\n".join(prompt.render() for prompt in waiting), images=images))
         except BaseException:
             self.queue = waiting + self.queue
             self._changed()
             raise
 
-    async def _begin(self, said: PersonPrompt | None) -> None:
+    async def _begin(self, prompt: PersonPrompt | None) -> None:
         """Begin a new attempt of the main run, or its first, which needs words."""
         self._beginning = True
         options = dict(self._options)
@@ -260,12 +260,12 @@ class Session:
             options["model"] = self.model
         try:
             if self.main_id is None:
-                assert said is not None
+                assert prompt is not None
                 options["permission_mode"] = self._chosen_mode()
-                run = await self._retinue.prompt(said, agent=self._agent, **options)
+                run = await self._retinue.prompt(prompt, agent=self._agent, **options)
             else:
                 self._awaited, mode = True, self._chosen_mode()
-                run = await self._retinue.resume(self.main_id, said, model=self.model, permission_mode=mode)
+                run = await self._retinue.resume(self.main_id, prompt, model=self.model, permission_mode=mode)
             self.run = run
         except BaseException:
             self._awaited = False
@@ -282,13 +282,13 @@ class Session:
 
     def _chosen_mode(self) -> PermissionMode | None:
         """Return the mode for the next attempt where the person chose another one, else None: files decide."""
-        given: PermissionMode | None = self._options.get("permission_mode")
+        option: PermissionMode | None = self._options.get("permission_mode")
         held = self._run_mode
         if self.main_id is None:
             held = self._first_mode
         if self.mode != held:
             return self.mode
-        return given if self.main_id is None else None
+        return option if self.main_id is None else None
 
     def _interrupted(self) -> bool:
         if self.run is None or self.run.outcome is None:

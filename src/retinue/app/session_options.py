@@ -48,7 +48,7 @@ def apply_options(options: SessionOptions, project: Project) -> None:
     _check_names(flags)
     _add(flags, _ALLOW, _checked_rules(options.allowed_tools, "allow"))
     _add(flags, _DENY, _checked_rules(options.disallowed_tools, "deny"))
-    folders = [str(_checked_folder(each, project.cwd)) for each in options.add_dirs]
+    folders = [str(_checked_folder(path, project.cwd)) for path in options.add_dirs]
     if folders:
         _add(flags, "extraRoots", [*project.settings.settings.extra_roots, *folders])
     if options.mcp_servers:
@@ -103,10 +103,10 @@ def servers_in(data: Mapping[str, Any], what: str) -> dict[str, Mapping[str, Any
     return table
 
 
-def _add(flags: dict[str, Any], name: str, more: list[str]) -> None:
+def _add(flags: dict[str, Any], name: str, values: list[str]) -> None:
     before = flags.get(name)
-    if more:
-        flags[name] = [*before, *more] if isinstance(before, list) else more
+    if values:
+        flags[name] = [*before, *values] if isinstance(before, list) else values
 
 
 def _check_names(flags: dict[str, Any]) -> None:
@@ -122,19 +122,19 @@ def _check_names(flags: dict[str, Any]) -> None:
 
 def _checked_rules(texts: Sequence[str], kind: Kind) -> list[str]:
     rules = split_rules(texts)
-    for text in rules:
-        made = parse_rule(text, kind, source="this session", base="/")
+    for rule_text in rules:
+        rule = parse_rule(rule_text, kind, source="this session", base="/")
         remedy = "Write Tool, or Tool(pattern): Bash(npm test:*)"
-        if isinstance(made, str):
-            raise UsageError(f"The {kind} rule '{text}' {made}.", remedy=remedy)
-        slip = entry_problem(text) if kind == "deny" else None
+        if isinstance(rule, str):
+            raise UsageError(f"The {kind} rule '{rule_text}' {rule}.", remedy=remedy)
+        slip = entry_problem(rule_text) if kind == "deny" else None
         if slip is not None:
-            raise UsageError(f"The {kind} rule '{text}' {slip.why}.", remedy=slip.remedy or remedy)
+            raise UsageError(f"The {kind} rule '{rule_text}' {slip.why}.", remedy=slip.remedy or remedy)
     return rules
 
 
-def _checked_folder(given: str | Path, cwd: Path) -> Path:
-    folder = Path(cwd, Path(given).expanduser())
+def _checked_folder(path: str | Path, cwd: Path) -> Path:
+    folder = Path(cwd, Path(path).expanduser())
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.", remedy="Name one that exists.")
     return folder.resolve()

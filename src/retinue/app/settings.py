@@ -103,9 +103,9 @@ class SavedSetting(SettingView, frozen=True, kw_only=True):
 def plain(value: Any, key: str = "") -> Any:
     """Return JSON for a value. What looks like a key or a token is hidden, unless it names a variable."""
     if isinstance(value, Mapping):
-        return {name: plain(each, name) for name, each in value.items()}
+        return {name: plain(item, name) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each, key) for each in value]
+        return [plain(item, key) for item in value]
     if not isinstance(value, str) or not value or value.startswith("$") or key.endswith("Env"):
         return value
     if any(word in key.replace("-", "").lower() for word in _SECRET):
@@ -120,15 +120,17 @@ def shown(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False)
 
 
-def view_setting(found: Explanation) -> SettingView:
+def view_setting(explanation: Explanation) -> SettingView:
     """Return a setting without secrets."""
-    field = found.field
+    field = explanation.field
     return SettingView(
         name=field.name,
-        value=plain(found.value),
+        value=plain(explanation.value),
         default=plain(field.default),
-        origin=_origin(found.origin),
-        layers=[LayerView(origin.layer, origin.where, name, plain(value)) for origin, name, value in found.layers],
+        origin=_origin(explanation.origin),
+        layers=[
+            LayerView(origin.layer, origin.where, name, plain(value)) for origin, name, value in explanation.layers
+        ],
         accepts=field.kind.accepts,
         applies=field.applies,
         section=field.section,

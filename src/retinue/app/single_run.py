@@ -107,7 +107,7 @@ class _FanOut:
         ended = [outcome for outcome in self.outcomes if outcome is not None]
         outcome = self.outcomes[index]
         assert outcome is not None
-        failed = sum(not each.ok for each in ended)
+        failed = sum(not ended_outcome.ok for ended_outcome in ended)
         self._listen(MapProgress(len(ended), failed, self._running, len(self.tasks), index, self.tasks[index], outcome))
 
 

@@ -44,7 +44,7 @@ def find_stoppable(reader: LogReader, run_id: str, *, tree: bool) -> list[RunSta
     row = find_run(reader, run_id)
     if not tree:
         return [row]
-    live = [each for each in reader.tree(row) if each.state in LIVE]
+    live = [run for run in reader.tree(row) if run.state in LIVE]
     return live or [row]
 
 

@@ -162,29 +162,29 @@ class EventHub:
                 return
             after = page[-1].number
 
-    async def _future(self, place: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
+    async def _future(self, start: int, scope: EventScope) -> AsyncIterator[list[FeedFrame]]:
         while True:
             if self._failure is not None:
                 raise self._failure
-            if place < self._start:
+            if start < self._start:
                 raise BehindError
-            new = self._frames[place - self._start :]
-            place = self._end
-            wanted = [frame for frame in new if scope.has(frame.run_id, frame.parent_id)]
-            if wanted:
-                yield wanted
+            new = self._frames[start - self._start :]
+            start = self._end
+            frames = [frame for frame in new if scope.has(frame.run_id, frame.parent_id)]
+            if frames:
+                yield frames
             elif not new:
                 await self._news.wait()
 
     def _descendants(self, run_id: str) -> set[str]:
-        found = {run_id}
+        run_ids = {run_id}
         with LogReader.open(self._folder) as reader:
             waiting = [run_id]
             while waiting:
                 children = [row.id for row in reader.list_runs(parent_id=waiting.pop())]
-                found.update(children)
+                run_ids.update(children)
                 waiting += children
-        return found
+        return run_ids
 
     # Reading
 
@@ -277,9 +277,9 @@ class EventHub:
 
     def break_off(self, run_id: str, detail: str) -> None:
         """Tell clients of a run that this process cannot record any more, which the log cannot say yet."""
-        place = self._live.pop(run_id, None)
-        if place is not None:
-            self._put([_interrupted(place, detail)])
+        run = self._live.pop(run_id, None)
+        if run is not None:
+            self._put([_interrupted(run, detail)])
 
     def _put(self, frames: list[FeedFrame]) -> None:
         if not frames:
@@ -319,19 +319,19 @@ def partial_frame(piece: TextPiece) -> FeedFrame:
 
 
 def text_frame(piece: TextPiece, kind: str) -> FeedFrame:
-    place = piece.place
-    where = EventPlace(place.run_id, place.parent_id, place.root_id, piece.seq, time.time())
+    run = piece.place
+    where = EventPlace(run.run_id, run.parent_id, run.root_id, piece.seq, time.time())
     data = flat_json(kind, where, dump({"type": kind, "text": piece.text}))
-    return FeedFrame(None, kind, place.run_id, place.parent_id, data, piece)
+    return FeedFrame(None, kind, run.run_id, run.parent_id, data, piece)
 
 
-def _interrupted(place: RunPlace, detail: str) -> FeedFrame:
-    fields = {"parent_id": place.parent_id, "root_id": place.root_id, "detail": detail}
-    return _notice("run.interrupted", fields, place)
+def _interrupted(run: RunPlace, detail: str) -> FeedFrame:
+    fields = {"parent_id": run.parent_id, "root_id": run.root_id, "detail": detail}
+    return _notice("run.interrupted", fields, run)
 
 
-def _notice(kind: str, fields: Mapping[str, object], place: RunPlace | None = None) -> FeedFrame:
-    run_id = place.run_id if place is not None else ""
-    parent_id = place.parent_id if place is not None else None
+def _notice(kind: str, fields: Mapping[str, object], run: RunPlace | None = None) -> FeedFrame:
+    run_id = run.run_id if run is not None else ""
+    parent_id = run.parent_id if run is not None else None
     data = dump({"type": kind, "run_id": run_id or None, "at": time.time(), **fields})
     return FeedFrame(None, kind, run_id, parent_id, data)

@@ -123,14 +123,14 @@ def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return time.strftime(form, time.localtime(at))
 
 
-def align(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return rows of cells as aligned lines: the first `left` columns to the left, the others to the right."""
+def align(rows: Sequence[Sequence[str]], left_columns: int = 1) -> list[str]:
+    """Return rows of cells as aligned lines: the first `left_columns` columns to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            cells.append(cell.ljust(width) if number < left else cell.rjust(width))
+            cells.append(cell.ljust(width) if number < left_columns else cell.rjust(width))
         lines.append("  ".join(cells).rstrip())
     return lines
 

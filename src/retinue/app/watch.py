@@ -63,14 +63,14 @@ def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
     return RunStanding(row, outcome, tuple(waiting), asked)
 
 
-async def find_waiting(feed: Feed, root_id: str, known: int) -> list[InboxItem]:
-    """Return what the runs of a tree ask a person, oldest first, as far as the event `known` tells of it: a client
-    must have the call of an item before the item."""
+async def find_waiting(feed: Feed, root_id: str, newest_event: int) -> list[InboxItem]:
+    """Return what the runs of a tree ask a person, oldest first, as of `newest_event`: a client must have the call
+    of an item before the item."""
 
     def read(reader: LogReader) -> list[InboxItem]:
         waiting = []
         for row in items(reader):
-            if row.item.root_id == root_id and opening_number(reader, row.item) <= known:
+            if row.item.root_id == root_id and opening_number(reader, row.item) <= newest_event:
                 waiting.append(row.item)
         return waiting
 
@@ -98,7 +98,7 @@ class _Calls:
 
 def _read_place(reader: LogReader, run_id: str | None, calls: bool) -> tuple[int, _Calls]:
     """Return the number of the newest event and, with `calls`, the last call of the run."""
-    found, ended = _Calls(), set()
+    recent_calls, ended = _Calls(), set()
     with one_moment(reader):
         if calls and run_id is not None:
             for _, event in reader.ordered(run_id, ("tool.started", "tool.ended"), newest_first=True):
@@ -106,11 +106,11 @@ def _read_place(reader: LogReader, run_id: str | None, calls: bool) -> tuple[int
                     ended.add(event.body.call_id)
                     continue
                 assert isinstance(event.body, ToolStarted)
-                found.began(run_id, event.body.call)
+                recent_calls.began(run_id, event.body.call)
                 if event.body.call.id in ended:
-                    found.ended(run_id, event.body.call.id)
+                    recent_calls.ended(run_id, event.body.call.id)
                 break
-        return last_number(reader), found
+        return last_number(reader), recent_calls
 
 
 class RunWatch:

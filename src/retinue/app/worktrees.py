@@ -114,7 +114,7 @@ def _view(record: WorktreeRecord, live: Collection[str]) -> WorktreeView:
         repository=record.repository,
         base=record.base,
         branch=record.branch,
-        reason=record.reason if kept else None,
+        reason=record.reason if is_kept else None,
         at=record.at,
     )
 
@@ -220,7 +220,7 @@ class Integration:
     def find(self, names: Iterable[str]) -> list[str]:
         """Return branches by their names, or by the ids of the runs they are of. Raise UsageError where a name fits
         none or several."""
-        known = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+        branch_names = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
         branches: dict[str, None] = {}
         for name in names:
             alike = [each for each in known if each.startswith(f"{BRANCH_PREFIX}{name}")]

@@ -114,6 +114,6 @@ def test_a_model_that_takes_no_images_is_said_to_the_person(project: Project, se
     (project.cwd / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
     serve(lambda request: Reply("Blind."))
     seeing = project.retinue("-p", "See @shot.png please")
-    assert "takes no images" not in seeing.stderr
+    assert "accepts no images" not in seeing.stderr
     blind = project.retinue("-p", "See @shot.png please", "--model", "anthropic/unheard-of-1")
-    assert "anthropic/unheard-of-1 takes no images" in blind.stderr
+    assert "anthropic/unheard-of-1 accepts no images" in blind.stderr

@@ -237,5 +237,5 @@ def _filled(answer: object, item: InboxItem) -> str:
     chosen, words = content.get("answer"), content.get("words")
     if isinstance(chosen, list):
         chosen = ", ".join(map(str, chosen))
-    parts = [str(each) for each in (chosen, words) if each]
+    parts = [str(part_of_answer) for part_of_answer in (chosen, words) if part_of_answer]
     return " ".join(parts) or str(item.payload.get("skip") or NO_ANSWER)

@@ -85,12 +85,12 @@ def change_content(name: str, arguments: Mapping[str, Any], cwd: str, before: st
 
 def _edits(path: str, arguments: Mapping[str, Any]) -> list[Any]:
     edits = arguments.get("edits")
-    found = []
+    diffs = []
     for edit in edits if isinstance(edits, list) and edits else [arguments]:
         old, new = edit.get("old_string"), edit.get("new_string")
         if isinstance(old, str) and isinstance(new, str):
-            found.append(_diff(path, old, new))
-    return found
+            diffs.append(_diff(path, old, new))
+    return diffs
 
 
 def _diff(path: str, old: str | None, new: str) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def _locations(name: str, arguments: Mapping[str, Any], cwd: str) -> list[Any]:
     path = arguments.get("path")
     if not isinstance(path, str) or not path:
         return []
-    place: dict[str, Any] = {"path": _absolute(path, cwd)}
+    location: dict[str, Any] = {"path": _absolute(path, cwd)}
     line = arguments.get("offset")
     if name == "read" and isinstance(line, int) and line > 0:
-        place["line"] = line
-    return [place]
+        location["line"] = line
+    return [location]
 
 
 def _absolute(path: str, cwd: str) -> str:
@@ -128,7 +128,7 @@ def call_ended(call_id: str, result: ToolResult, effect: ToolEffect, began: Mapp
     """Return the update for the end of a call. A change that was made keeps its diff; everything else shows its
     result."""
     changes: dict[str, Any] = {"status": "failed" if result.is_error else "completed"}
-    diffs = [each for each in began.get("content", ()) if each["type"] == "diff"]
+    diffs = [block for block in began.get("content", ()) if block["type"] == "diff"]
     if not diffs or result.is_error:
         changes["content"] = [*diffs, *_result_content(result)]
     if effect.writes:
@@ -139,11 +139,11 @@ def call_ended(call_id: str, result: ToolResult, effect: ToolEffect, began: Mapp
 
 
 def _result_content(result: ToolResult) -> list[Any]:
-    found = []
-    for part in result.content:
-        if isinstance(part, Text) and part.text:
-            found.append(text_content(clip(part.text, _MAX_RESULT_CHARACTERS)))
-        elif isinstance(part, Image):
-            image = {"type": "image", "data": part.data, "mimeType": part.media_type}
-            found.append({"type": "content", "content": image})
-    return found
+    blocks = []
+    for block in result.content:
+        if isinstance(block, Text) and block.text:
+            blocks.append(text_content(clip(block.text, _MAX_RESULT_CHARACTERS)))
+        elif isinstance(block, Image):
+            image = {"type": "image", "data": block.data, "mimeType": block.media_type}
+            blocks.append({"type": "content", "content": image})
+    return blocks

@@ -33,15 +33,15 @@ _DESCRIPTION = 300
 
 def listed_commands(commands: Sequence[PromptCommand]) -> list[dict[str, Any]]:
     """Return the commands as the protocol lists them: those of this front end first."""
-    own = {each.name for each in OWN}
-    found = []
-    for each in (*OWN, *(command for command in commands if command.name not in own)):
-        about = clean_line(each.description, _DESCRIPTION) or each.name
-        entry: dict[str, Any] = {"name": each.name, "description": about}
-        if each.hint:
-            entry["input"] = {"hint": each.hint}
-        found.append(entry)
-    return found
+    own = {command.name for command in OWN}
+    entries = []
+    for command in (*OWN, *(command for command in commands if command.name not in own)):
+        about = clean_line(command.description, _DESCRIPTION) or command.name
+        entry: dict[str, Any] = {"name": command.name, "description": about}
+        if command.hint:
+            entry["input"] = {"hint": command.hint}
+        entries.append(entry)
+    return entries
 
 
 async def answer_command(session: AcpSession, words: str) -> str | None:
@@ -63,14 +63,14 @@ async def answer_command(session: AcpSession, words: str) -> str | None:
         return str(error)
 
 
-async def _agents(session: AcpSession, rest: str) -> str:
+async def _agents(session: AcpSession, arguments: str) -> str:
     catalog = (await session.feed.retinue()).agents
     lines = [f"- **{entry.name}**: {clean_line(entry.spec.description, _DESCRIPTION)}" for entry in catalog.agents]
     lines += [f"- {failed.path} cannot be loaded: {failed.reason}" for failed in catalog.failed]
     return "\n".join(lines) or "There are no agents."
 
 
-async def _runs(session: AcpSession, rest: str) -> str:
+async def _runs(session: AcpSession, arguments: str) -> str:
     rows = await _rows(session)
     if not rows:
         return "Nothing has run in this conversation yet."
@@ -83,7 +83,7 @@ async def _runs(session: AcpSession, rest: str) -> str:
     return "\n".join(["```", *align(table, 3), "```"])
 
 
-async def _cost(session: AcpSession, rest: str) -> str:
+async def _cost(session: AcpSession, arguments: str) -> str:
     spent: dict[tuple[str, str], list[RunState]] = {}
     rows = [row for row in await _rows(session) if row.usage.total_tokens]
     if not rows:
@@ -98,7 +98,7 @@ async def _cost(session: AcpSession, rest: str) -> str:
 def _cost_line(agent: str, model: str, rows: Sequence[RunState]) -> tuple[str, ...]:
     tokens = sum(row.usage.total_tokens for row in rows)
     costs = [row.usage.cost_usd for row in rows]
-    cost = None if None in costs else sum(each for each in costs if each is not None)
+    cost = None if None in costs else sum(known_cost for known_cost in costs if known_cost is not None)
     return agent, model, plural(len(rows), "run"), count_tokens(tokens), _money(cost)
 
 
@@ -108,8 +108,8 @@ def _money(cost: float | None) -> str:
     return format_cost(cost) or "$0"
 
 
-async def _inbox(session: AcpSession, rest: str) -> str:
-    item_id, _, choice = rest.partition(" ")
+async def _inbox(session: AcpSession, arguments: str) -> str:
+    item_id, _, choice = arguments.partition(" ")
     if item_id and choice.strip():
         item = await session.feed.answer(item_id, choice.strip(), by=BY)
         return f"Answered: {item.title}"
@@ -122,16 +122,16 @@ async def _inbox(session: AcpSession, rest: str) -> str:
     return "\n".join([*lines, "Answer one with: /inbox ID ANSWER"])
 
 
-async def _compact(session: AcpSession, rest: str) -> str:
-    return await session.compact(rest)
+async def _compact(session: AcpSession, arguments: str) -> str:
+    return await session.compact(arguments)
 
 
-async def _stop(session: AcpSession, rest: str) -> str:
+async def _stop(session: AcpSession, arguments: str) -> str:
     live = [row for row in await _rows(session) if row.state in LIVE]
     if not live:
         return "Nothing works in this conversation."
     for row in live:
-        if row.parent_id not in {each.id for each in live}:
+        if row.parent_id not in {parent.id for parent in live}:
             await session.feed.stop(row.id, by="person", tree=True)
     return f"{plural(len(live), 'run')} stopping: {first_line(live[0].task)[:80]}"
 

@@ -51,8 +51,8 @@ class RunDigest(Struct, eq=False):
 
     def everyone(self) -> Iterator[RunDigest]:
         yield self
-        for each in self.below:
-            yield from each.everyone()
+        for child in self.below:
+            yield from child.everyone()
 
     def lines(self, now: float, indent: str = "") -> list[str]:
         """Return the run and those below it."""
@@ -66,8 +66,8 @@ class RunDigest(Struct, eq=False):
                 lines.append(f"{indent}  ? {clean_line(self.waits_for, _WIDTH)}")
             elif self.words.strip():
                 lines.append(f"{indent}  “{clean_line(self.words[-400:].strip(), _WIDTH)}”")
-        for each in self.below:
-            lines += each.lines(now, indent + "  ")
+        for child in self.below:
+            lines += child.lines(now, indent + "  ")
         return lines
 
 
@@ -83,7 +83,7 @@ class AgentCard(Struct, eq=False):
 
     @property
     def is_live(self) -> bool:
-        return any(each.is_live for run in self.runs for each in run.everyone())
+        return any(digest.is_live for run in self.runs for digest in run.everyone())
 
     def tell(self, now: float, *, at_once: bool = False) -> list[Update]:
         """Return the summary as it is now, where one is due."""

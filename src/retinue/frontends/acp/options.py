@@ -69,10 +69,10 @@ class SessionChoices:
 
     def choose(self, option: object, value: object) -> None:
         """Take a value of one of the options. Raise RpcError for what is not offered."""
-        known = {each["id"]: each for each in self.options()}
-        if not isinstance(option, str) or option not in known:
-            raise RpcError(INVALID_PARAMS, f"There is no option {option!r}: {', '.join(known)}.")
-        offered = [each["value"] for each in known[option]["options"]]
+        options = {entry["id"]: entry for entry in self.options()}
+        if not isinstance(option, str) or option not in options:
+            raise RpcError(INVALID_PARAMS, f"There is no option {option!r}: {', '.join(options)}.")
+        offered = [entry["value"] for entry in options[option]["options"]]
         if value not in offered:
             raise RpcError(INVALID_PARAMS, f"{value!r} is not offered for '{option}'.")
         chosen = str(value)
@@ -93,19 +93,19 @@ class SessionChoices:
         return next((model.model for model in self.models if model.active), DEFAULT)
 
     def _model_values(self) -> list[tuple[str, str, str]]:
-        found = []
+        values = []
         for model in self.models:
-            found.append((model.model, model.name, f"{model.provider}, {model.window:,} tokens"))
-        if self._current_model() not in {value for value, _, _ in found}:
-            found.insert(0, (self._current_model(), self.model or "As the settings say", ""))
-        return found
+            values.append((model.model, model.name, f"{model.provider}, {model.window:,} tokens"))
+        if self._current_model() not in {value for value, _, _ in values}:
+            values.insert(0, (self._current_model(), self.model or "As the settings say", ""))
+        return values
 
     def _agent_values(self) -> list[tuple[str, str, str]]:
-        found = [(MAIN, "Main agent", "Works itself, and starts other agents")]
-        found += [(name, name, description) for name, description in self.agents if name != MAIN]
-        if self.agent is not None and self.agent not in {value for value, _, _ in found}:
-            found.append((self.agent, self.agent, ""))
-        return found
+        values = [(MAIN, "Main agent", "Works itself, and starts other agents")]
+        values += [(name, name, description) for name, description in self.agents if name != MAIN]
+        if self.agent is not None and self.agent not in {value for value, _, _ in values}:
+            values.append((self.agent, self.agent, ""))
+        return values
 
 
 def _thinking_values() -> list[tuple[str, str, str]]:
@@ -121,7 +121,8 @@ def _select(
         if description:
             entry["description"] = description
         offered.append(entry)
-    found: dict[str, Any] = {"id": option, "name": name, "type": "select", "currentValue": current, "options": offered}
+    setting: dict[str, Any] = {"id": option, "name": name, "type": "select", "currentValue": current}
+    setting["options"] = offered
     if category is not None:
-        found["category"] = category
-    return found
+        setting["category"] = category
+    return setting

@@ -156,25 +156,25 @@ class LineBuffer:
 
     def take(self, piece: bytes) -> list[Line]:
         """Return the lines that are complete with this piece."""
-        found: list[Line] = []
-        *ended, rest = piece.split(b"\n")
-        for part in ended:
-            self._add(part)
-            found.append(self._line())
-        self._add(rest)
-        return found
+        lines: list[Line] = []
+        *ended, unfinished = piece.split(b"\n")
+        for fragment in ended:
+            self._add(fragment)
+            lines.append(self._line())
+        self._add(unfinished)
+        return lines
 
     def rest(self) -> list[Line]:
         """Return what came after the last line feed."""
         return [self._line()] if self._size or self._skips else []
 
-    def _add(self, part: bytes) -> None:
-        self._size += len(part)
+    def _add(self, fragment: bytes) -> None:
+        self._size += len(fragment)
         if self._size > self._most:
             self._skips = True
             self._parts.clear()
-        elif part:
-            self._parts.append(part)
+        elif fragment:
+            self._parts.append(fragment)
 
     def _line(self) -> Line:
         line: Line = TooLongLine() if self._skips else b"".join(self._parts)

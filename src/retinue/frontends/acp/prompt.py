@@ -40,11 +40,11 @@ class EditorPrompt(Struct):
     images: list[Image] = field(default_factory=list)
 
 
-def read_prompt(given: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
+def read_prompt(content: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
     """Return what the content blocks of a prompt say. `outputs` is a folder that the run may read, for what has to be
     saved. Raise RpcError for blocks that cannot be used and for a prompt that says nothing."""
     prompt = EditorPrompt()
-    for block in given:
+    for block in content:
         if not isinstance(block, Mapping):
             raise _refusal("A content block must be an object.")
         match block.get("type"):
@@ -87,10 +87,10 @@ def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Pat
     ending = _IMAGES.get(media_type)
     if ending is None:
         raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGES)} are.")
-    found = _decode(data)
-    path = _save(found, ending, outputs)
+    image = _decode(data)
+    path = _save(image, ending, outputs)
     # What is too large for models stays a file: `read` says what to do about it.
-    if len(found) > IMAGE_BYTES:
+    if len(image) > IMAGE_BYTES:
         prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
         return
     prompt.blocks.append(PromptBlock("attached_image", str(path), IMAGE_NOTE))
@@ -106,12 +106,12 @@ def _save(data: bytes, ending: str, outputs: Path) -> Path:
 
 def _decode(data: str) -> bytes:
     try:
-        found = base64.b64decode(data, validate=True)
+        decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise _refusal("The data of an attachment is not base64.") from None
-    if len(found) > _MAX_ATTACHMENT_BYTES:
+    if len(decoded) > _MAX_ATTACHMENT_BYTES:
         raise _refusal(f"An attachment has at most {_MAX_ATTACHMENT_BYTES // 2**20} MB.")
-    return found
+    return decoded
 
 
 def _link(uri: str, name: str, cwd: Path) -> str:
@@ -142,10 +142,10 @@ def _file(uri: str) -> tuple[Path | None, str]:
         return None, ""
     if parts.scheme not in ("file", "") or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         return None, ""
-    found = _LINES.match(parts.fragment)
+    match = _LINES.match(parts.fragment)
     lines = ""
-    if found is not None:
-        lines = f"#L{found[1]}" + (f"-{found[2]}" if found[2] else "")
+    if match is not None:
+        lines = f"#L{match[1]}" + (f"-{match[2]}" if match[2] else "")
     return Path(unquote(parts.path)), lines
 
 

@@ -38,10 +38,10 @@ class RpcError(Exception):
         self.data = data
 
     def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"code": self.code, "message": self.message}
+        document: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.data is not None:
-            found["data"] = self.data
-        return found
+            document["data"] = self.data
+        return document
 
 
 class Methods(Protocol):
@@ -147,9 +147,9 @@ class RpcConnection:
         if error is None:
             future.set_result(message.get("result"))
         else:
-            told = error if isinstance(error, dict) else {}
-            code = told.get("code")
-            future.set_exception(RpcError(code if isinstance(code, int) else 0, str(told.get("message") or error)))
+            details = error if isinstance(error, dict) else {}
+            code = details.get("code")
+            future.set_exception(RpcError(code if isinstance(code, int) else 0, str(details.get("message") or error)))
 
     async def _answer(self, method: str, params: Mapping[str, Any], request_id: Id) -> None:
         try:

@@ -29,7 +29,7 @@ from retinue.frontends.acp.commands import answer_command, listed_commands
 from retinue.frontends.acp.options import SessionChoices
 from retinue.frontends.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read_prompt
 from retinue.frontends.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
-from retinue.frontends.acp.tree import Told, TreeStory
+from retinue.frontends.acp.tree import SessionUpdate, TreeStory
 from retinue.frontends.acp.updates import ClientFeatures, StopWord, Update
 
 if TYPE_CHECKING:
@@ -194,17 +194,17 @@ class AcpSession:
         """Send the commands that there are, where they have changed."""
         if self._retinue is None:
             return
-        found = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
-        if found != self._commands:
-            self._commands = found
-            self.tell(self.id, updates.commands_changed(found))
+        commands = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
+        if commands != self._commands:
+            self._commands = commands
+            self.tell(self.id, updates.commands_changed(commands))
 
     def tell_options(self) -> None:
         self.tell(self.id, updates.options_changed(self.choices.options()))
 
-    def _pass_on(self, told: list[Told], *, tells: bool = True) -> None:
+    def _pass_on(self, session_updates: list[SessionUpdate], *, tells: bool = True) -> None:
         if tells:
-            for session_id, update in told:
+            for session_id, update in session_updates:
                 self.tell(session_id, update)
 
     def _follow(self, after: int) -> None:
@@ -253,24 +253,24 @@ class AcpSession:
     async def _deliver(self, blocks: Sequence[Any], turn: PromptTurn) -> None:
         """Bring a prompt to the agent, or answer it here. The turn ends when the agent has."""
         outputs = self.feed.folder / "outputs" / self.id
-        said = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
-        answer = await answer_command(self, said.words)
+        prompt = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
+        answer = await answer_command(self, prompt.words)
         if answer is not None:
             self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
             turn.done.set_result("end_turn")
             return
         async with self._speaking:
-            if await self._answers_question(said, turn):
+            if await self._answers_question(prompt, turn):
                 return
             retinue = await self.feed.retinue()
-            words = await retinue.address(said.words, self.id, said.blocks) if self.has_run else said.words
+            words = await retinue.address(prompt.words, self.id, prompt.blocks) if self.has_run else prompt.words
             if not isinstance(words, str):
                 self.tell(self.id, updates.said("agent_message_chunk", f"→ @{words.handle} ({words.action})\n"))
                 turn.done.set_result("end_turn")
                 return
             meant = await retinue.expand(words, ask=self.asks.consent, permission_mode=self.choices.mode)
-            meant.blocks += said.blocks
-            meant.images += said.images
+            meant.blocks += prompt.blocks
+            meant.images += prompt.images
             text = meant.render()
             self.story.own_words.append(text)
             try:
@@ -324,13 +324,13 @@ class AcpSession:
             return False
         return True
 
-    async def _answers_question(self, said: EditorPrompt, turn: PromptTurn) -> bool:
+    async def _answers_question(self, prompt: EditorPrompt, turn: PromptTurn) -> bool:
         """Take the words as the answer to a question that this client can answer in no other way."""
         while self.asks.in_words:
             item = self.asks.in_words.pop(0)
             before = await self._newest_event()
             with suppress(AnsweredError):
-                await self.feed.answer(item.id, said.words, by=BY)
+                await self.feed.answer(item.id, prompt.words, by=BY)
                 self._turns.expect(turn, before)
                 return True
         return False

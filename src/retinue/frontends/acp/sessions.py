@@ -201,9 +201,9 @@ def list_conversations(cwd: str | None, cursor: str | None) -> Result:
     if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - `Path.is_dir` raises for a name that is too long.
         return {"sessions": []}
     rows = []
-    for folder, found in list_main_runs(None if cwd is None else state_folder(Path(cwd)), MAX_CONVERSATIONS):
+    for folder, runs in list_main_runs(None if cwd is None else state_folder(Path(cwd)), MAX_CONVERSATIONS):
         hidden = _hidden(folder)
-        rows += [row for row in found if row.id not in hidden and cwd in (None, row.cwd)]
+        rows += [row for row in runs if row.id not in hidden and cwd in (None, row.cwd)]
     rows.sort(key=lambda row: row.updated_at, reverse=True)
     start = int(cursor or 0)
     listed: dict[str, Any] = {"sessions": [_entry(row) for row in rows[start : start + PAGE_CONVERSATIONS]]}
@@ -247,16 +247,16 @@ def read_cwd(params: Mapping[str, Any]) -> Path:
 def session_settings(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that `mcpServers` and `additionalDirectories` mean. The editor is the user's own program:
     its servers need no further consent."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     servers = _servers(params.get("mcpServers") or [])
     if servers:
-        found["mcp_servers"] = servers
+        settings["mcp_servers"] = servers
     folders = params.get("additionalDirectories") or []
     if not isinstance(folders, list):
         raise RpcError(INVALID_PARAMS, "`additionalDirectories` must be a list.")
     if folders:
-        found["extra_roots"] = [str(_folder(folder, "additionalDirectories")) for folder in folders]
-    return found
+        settings["extra_roots"] = [str(_folder(folder, "additionalDirectories")) for folder in folders]
+    return settings
 
 
 def _folder(value: object, key: str) -> Path:
@@ -271,28 +271,28 @@ def _folder(value: object, key: str) -> Path:
 def _servers(listed: object) -> dict[str, Any]:
     if not isinstance(listed, list):
         raise RpcError(INVALID_PARAMS, "`mcpServers` must be a list.")
-    found: dict[str, Any] = {}
-    for each in listed:
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str) or not each["name"]:
+    configs: dict[str, Any] = {}
+    for entry in listed:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
             raise RpcError(INVALID_PARAMS, "Each of `mcpServers` must be an object with a `name`.")
-        kind = each.get("type") or "stdio"
+        kind = entry.get("type") or "stdio"
         if kind == "stdio":
-            server = {"command": each.get("command"), "args": each.get("args") or []}
-            server["env"] = _pairs(each.get("env"), "env")
+            server = {"command": entry.get("command"), "args": entry.get("args") or []}
+            server["env"] = _pairs(entry.get("env"), "env")
         elif kind in ("http", "sse"):
-            server = {"type": kind, "url": each.get("url"), "headers": _pairs(each.get("headers"), "headers")}
+            server = {"type": kind, "url": entry.get("url"), "headers": _pairs(entry.get("headers"), "headers")}
         else:
-            raise RpcError(INVALID_PARAMS, f"MCP server '{each['name']}': there is no transport {kind!r}.")
-        found[each["name"]] = server
-    return found
+            raise RpcError(INVALID_PARAMS, f"MCP server '{entry['name']}': there is no transport {kind!r}.")
+        configs[entry["name"]] = server
+    return configs
 
 
-def _pairs(given: object, key: str) -> dict[str, str]:
+def _pairs(entries: object, key: str) -> dict[str, str]:
     """Return a list of names with values as a mapping."""
-    found = {}
-    for each in given if isinstance(given, list) else []:
-        pair = (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
-        if not all(isinstance(part, str) for part in pair):
+    values = {}
+    for entry in entries if isinstance(entries, list) else []:
+        pair = (entry.get("name"), entry.get("value")) if isinstance(entry, dict) else (None, None)
+        if not all(isinstance(text, str) for text in pair):
             raise RpcError(INVALID_PARAMS, f"Each of `{key}` must be an object with `name` and `value`.")
-        found[each["name"]] = each["value"]
-    return found
+        values[entry["name"]] = entry["value"]
+    return values

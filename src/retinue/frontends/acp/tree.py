@@ -29,7 +29,7 @@ from retinue.frontends.acp.calls import call_began, call_ended
 from retinue.frontends.acp.digest import AgentCard, RunDigest
 from retinue.frontends.acp.updates import ClientFeatures, Update
 
-Told = tuple[str, Update]
+SessionUpdate = tuple[str, Update]
 """The session that is told something, and what."""
 _BY_PERSON = frozenset({"task", "follow-up", "steer"})
 _TITLE = 80
@@ -44,7 +44,7 @@ _SEVERITIES: Mapping[Topic | None, Severity] = {
 """The notes that clients are told."""
 
 
-class ToldRun(Struct, eq=False):
+class ShownRun(Struct, eq=False):
     """What is known of one run, and how much of it was told. `cwd` is the folder that it works in."""
 
     state: ActiveRun
@@ -76,14 +76,14 @@ class TreeStory:
         """The mode that holds since someone changed it while the run worked."""
         self.own_words: list[str] = []
         """What this client has said and the log has not repeated yet: the client shows it itself."""
-        self.runs: dict[str, ToldRun] = {}
+        self.runs: dict[str, ShownRun] = {}
         self.cards: dict[str, AgentCard] = {}
         self._card_of: dict[str, AgentCard] = {}
         self._features = features
         self._window = window
         self._stories = FrameStories()
 
-    def take(self, frame: FeedFrame) -> list[Told]:
+    def take(self, frame: FeedFrame) -> list[SessionUpdate]:
         """Return what is told of one frame of the event stream."""
         event, steps = self._stories.take(frame) or (None, [])
         if event is None:
@@ -93,24 +93,24 @@ class TreeStory:
         run = self.runs.get(event.run_id)
         if run is None:
             return []
-        found: list[Told] = []
+        sent: list[SessionUpdate] = []
         # Streamed text, which is most of what comes, changes nothing about the run.
         if frame.piece is None:
             run.state.apply(event)
             if isinstance(event.body, RunStarted):
                 run.cwd = event.body.cwd
             elif isinstance(event.body, TurnEnded):
-                found = self._turn_ended(run)
+                sent = self._turn_ended(run)
         for step in steps:
-            found += self._step(run, step, event.at)
-        return self._visible(found)
+            sent += self._step(run, step, event.at)
+        return self._visible(sent)
 
-    def interrupt(self, run_id: str) -> list[Told]:
+    def interrupt(self, run_id: str) -> list[SessionUpdate]:
         """Return what is told of a run whose process is gone."""
         run = self.runs.get(run_id)
         return self._visible(self._over(run, "interrupted", {"state": "idle"})) if run is not None else []
 
-    def _step(self, run: ToldRun, step: Step, at: float) -> list[Told]:
+    def _step(self, run: ShownRun, step: Step, at: float) -> list[SessionUpdate]:
         entry = step.entry
         match entry.kind:
             case "answer" | "thinking":
@@ -130,7 +130,7 @@ class TreeStory:
             case _:
                 return []
 
-    def _take_note(self, run: ToldRun, entry: Entry) -> list[Told]:
+    def _take_note(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         match entry.topic:
             case "resumed":
                 return self._resumed(run, entry.at)
@@ -149,10 +149,10 @@ class TreeStory:
             case _:
                 return []
 
-    def tick(self) -> list[Told]:
+    def tick(self) -> list[SessionUpdate]:
         """Return the summaries that are due because time has passed."""
         now = time.time()
-        return [(self.root, told) for card in self.cards.values() if card.is_live for told in card.tell(now)]
+        return [(self.root, update) for card in self.cards.values() if card.is_live for update in card.tell(now)]
 
     def has_live_cards(self) -> bool:
         return any(card.is_live for card in self.cards.values())
@@ -161,15 +161,15 @@ class TreeStory:
         """Return the runs that never ended and do not live any more."""
         return [run.id for run in self.runs.values() if run.state.live and run.id not in live]
 
-    def settle(self, live: set[str]) -> list[Told]:
+    def settle(self, live: set[str]) -> list[SessionUpdate]:
         """Return what is told at the end of the past: runs that are lost are over."""
-        found: list[Told] = []
+        sent: list[SessionUpdate] = []
         for run_id in self.lost(live):
-            found += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
+            sent += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
         for card in self.cards.values():
             if card.is_live:
-                found += [(self.root, told) for told in card.tell(time.time(), at_once=True)]
-        return self._visible(found)
+                sent += [(self.root, update) for update in card.tell(time.time(), at_once=True)]
+        return self._visible(sent)
 
     def call_id_of(self, run_id: str, call_id: str) -> str:
         """Return the id under which the client knows a call of a run; for one that it does not see, that of the call
@@ -186,27 +186,27 @@ class TreeStory:
             return run_id
         return self.root
 
-    def _visible(self, told: list[Told]) -> list[Told]:
+    def _visible(self, sent: list[SessionUpdate]) -> list[SessionUpdate]:
         if self._features.subagents:
-            return told
-        return [each for each in told if each[0] == self.root]
+            return sent
+        return [pair for pair in sent if pair[0] == self.root]
 
     # A run begins and ends
 
-    def _created(self, event: Event, body: RunCreated) -> list[Told]:
+    def _created(self, event: Event, body: RunCreated) -> list[SessionUpdate]:
         about = body.options.description
         title = f"{body.agent}: {about}" if about and about != body.agent else body.agent
         digest = RunDigest(event.run_id, clean_line(title, _TITLE), event.at)
-        run = self.runs[event.run_id] = ToldRun(ActiveRun(event.run_id), body.cwd, digest)
+        run = self.runs[event.run_id] = ShownRun(ActiveRun(event.run_id), body.cwd, digest)
         run.state.apply(event)
         if run.id == self.root:
             return [(run.id, updates.session_info(task_title(body.task), iso_time(event.at)))]
         facts = {"title": title, "description": first_line(body.task)[:500], "cwd": body.cwd}
-        told = updates.subagent(run.id, {"state": "running"}, capabilities={"cancel": {}}, **facts)
-        found = [(run.state.parent_id or self.root, told)] if self._features.subagents else []
-        return found + self._add_to_card(run, body.options.call_id)
+        update = updates.subagent(run.id, {"state": "running"}, capabilities={"cancel": {}}, **facts)
+        sent = [(run.state.parent_id or self.root, update)] if self._features.subagents else []
+        return sent + self._add_to_card(run, body.options.call_id)
 
-    def _add_to_card(self, run: ToldRun, call_id: str | None) -> list[Told]:
+    def _add_to_card(self, run: ShownRun, call_id: str | None) -> list[SessionUpdate]:
         if self._features.subagents:
             return []
         above = self.runs.get(run.state.parent_id or "")
@@ -221,16 +221,16 @@ class TreeStory:
         card = self.cards.setdefault(shown, AgentCard(shown))
         card.runs.append(run.digest)
         self._card_of[run.id] = card
-        return [(self.root, told) for told in card.tell(run.digest.began_at, at_once=not self.replays)]
+        return [(self.root, update) for update in card.tell(run.digest.began_at, at_once=not self.replays)]
 
-    def _own_card(self, run: ToldRun) -> list[Told]:
+    def _own_card(self, run: ShownRun) -> list[SessionUpdate]:
         """A run that no call of the main run has started, such as one that a person took up again."""
         card = AgentCard(f"{run.id}-{len(self.cards)}", [run.digest], own_end={"status": "completed"})
         self.cards[card.call_id] = self._card_of[run.id] = card
         began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
         return [(self.root, {**began, "status": "in_progress"})]
 
-    def _resumed(self, run: ToldRun, at: float) -> list[Told]:
+    def _resumed(self, run: ShownRun, at: float) -> list[SessionUpdate]:
         run.digest.ended, run.digest.took, run.digest.began_at = "", 0.0, at
         if run.id == self.root:
             return []
@@ -241,7 +241,7 @@ class TreeStory:
             return self._own_card(run)
         return []
 
-    def _ended(self, run: ToldRun, at: float) -> list[Told]:
+    def _ended(self, run: ShownRun, at: float) -> list[SessionUpdate]:
         outcome = run.state.outcome
         assert outcome is not None, "its last event has it"
         word = updates.stop_word(outcome)
@@ -251,22 +251,22 @@ class TreeStory:
             run.digest.result = updates.failure_text(outcome)
             state["error"] = {"code": -32603, "message": run.digest.result}
         ended = outcome.ended if word is not None else "failed"
-        found = self._over(run, ended, state, at)
+        sent = self._over(run, ended, state, at)
         if run.id == self.root and word == "max_turn_requests":
-            found += self._note(run, "warning", updates.failure_text(outcome))
+            sent += self._note(run, "warning", updates.failure_text(outcome))
         elif run.id == self.root and word is None and self.replays:
             # While it happens, the answer to the prompt says it.
-            found += self._note(run, "error", updates.failure_text(outcome))
-        return found
+            sent += self._note(run, "error", updates.failure_text(outcome))
+        return sent
 
-    def _over(self, run: ToldRun, how: str, state: Mapping[str, Any], at: float | None = None) -> list[Told]:
-        found: list[Told] = []
-        for told in run.open.values():
+    def _over(self, run: ShownRun, how: str, state: Mapping[str, Any], at: float | None = None) -> list[SessionUpdate]:
+        sent: list[SessionUpdate] = []
+        for update in run.open.values():
             ended = {"status": "failed", "content": [updates.text_content("It did not come to an end.")]}
-            if told["toolCallId"] not in self.cards:
-                found.append((run.id, updates.call_changed(told["toolCallId"], **ended)))
+            if update["toolCallId"] not in self.cards:
+                sent.append((run.id, updates.call_changed(update["toolCallId"], **ended)))
             else:
-                self.cards[told["toolCallId"]].own_end = ended
+                self.cards[update["toolCallId"]].own_end = ended
         run.open.clear()
         if run.state.live:
             run.state.end("interrupted", time.time())
@@ -275,14 +275,14 @@ class TreeStory:
         if run.id == self.root:
             cards = list(self.cards.values())
         elif self._features.subagents:
-            return [*found, (run.state.parent_id or self.root, updates.subagent(run.id, state))]
+            return [*sent, (run.state.parent_id or self.root, updates.subagent(run.id, state))]
         else:
             cards = [self._card_of[run.id]] if run.id in self._card_of else []
-        return found + [(self.root, told) for card in cards for told in card.end(at or time.time())]
+        return sent + [(self.root, update) for card in cards for update in card.end(at or time.time())]
 
     # What it says and hears
 
-    def _message(self, run: ToldRun, entry: Entry) -> list[Told]:
+    def _message(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         text, origin = entry.text, entry.message.origin if entry.message is not None else None
         if origin not in _BY_PERSON:
             return []
@@ -295,7 +295,7 @@ class TreeStory:
         shown = "\n".join([words_of(text), *(f"[{line}]" for line in describe_blocks(text))])
         return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{entry.seq}"))]
 
-    def _speak(self, run: ToldRun, entry: Entry, text: str) -> list[Told]:
+    def _speak(self, run: ShownRun, entry: Entry, text: str) -> list[SessionUpdate]:
         if not text:
             return []
         last = run.speaking.get(entry.kind)
@@ -312,41 +312,41 @@ class TreeStory:
 
     # What it does
 
-    def _call_began(self, run: ToldRun, entry: Entry) -> list[Told]:
+    def _call_began(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         call = entry.call
         assert call is not None, "an entry of a call has it"
         run.used_ids[call.id] = run.used_ids.get(call.id, 0) + 1
-        told = call_began(run.shown_id(call.id), call.name, call.arguments, run.cwd)
-        run.open[call.id] = told
+        update = call_began(run.shown_id(call.id), call.name, call.arguments, run.cwd)
+        run.open[call.id] = update
         run.digest.step(call_title(call.name, call.arguments))
-        return [(run.id, told)]
+        return [(run.id, update)]
 
-    def _call_ended(self, run: ToldRun, entry: Entry, at: float) -> list[Told]:
+    def _call_ended(self, run: ShownRun, entry: Entry, at: float) -> list[SessionUpdate]:
         assert entry.result is not None, "the call has ended"
         call_id = entry.result.call_id
         run.digest.calls += 1
-        found: list[Told] = []
+        sent: list[SessionUpdate] = []
         if call_id not in run.open:
             # It was refused before it began.
-            found = self._call_began(run, entry)
+            sent = self._call_began(run, entry)
         began = run.open.pop(call_id)
         ended = call_ended(began["toolCallId"], entry.result, entry.effect, began)
         card = self.cards.get(began["toolCallId"]) if run.id == self.root else None
         if card is None:
-            return [*found, (run.id, ended)]
+            return [*sent, (run.id, ended)]
         card.own_end = ended
-        return [(self.root, told) for told in card.end(at)]
+        return [(self.root, update) for update in card.end(at)]
 
-    def _turn_ended(self, run: ToldRun) -> list[Told]:
+    def _turn_ended(self, run: ShownRun) -> list[SessionUpdate]:
         run.digest.tokens, run.digest.words = run.state.usage.total_tokens, ""
         root = self.runs.get(self.root, run)
-        found: list[Told] = []
-        for each in (run, root) if run is not root else (run,):
-            size, used = self._window(each.state.model), each.state.context_tokens
+        sent: list[SessionUpdate] = []
+        for shown_run in (run, root) if run is not root else (run,):
+            size, used = self._window(shown_run.state.model), shown_run.state.context_tokens
             if size:
-                cost = self.cost() if each is root else each.state.usage.cost_usd
-                found.append((each.id, updates.usage(used, max(size, used), cost)))
-        return found
+                cost = self.cost() if shown_run is root else shown_run.state.usage.cost_usd
+                sent.append((shown_run.id, updates.usage(used, max(size, used), cost)))
+        return sent
 
     def cost(self) -> float | None:
         """Return what all runs of the tree have cost; None where a part is not known."""
@@ -355,12 +355,12 @@ class TreeStory:
 
     # What a person should know
 
-    def _waiting(self, run: ToldRun, state: Literal["requires_action", "running"]) -> list[Told]:
+    def _waiting(self, run: ShownRun, state: Literal["requires_action", "running"]) -> list[SessionUpdate]:
         if self._features.subagents and run.id != self.root:
             return [(run.state.parent_id or self.root, updates.subagent(run.id, {"state": state}))]
         return []
 
-    def _note(self, run: ToldRun, severity: Severity, text: str) -> list[Told]:
+    def _note(self, run: ShownRun, severity: Severity, text: str) -> list[SessionUpdate]:
         run.digest.step(text)
         if self._features.notices:
             return [(run.id, updates.notice(severity, text))]

@@ -29,15 +29,15 @@ class ClientFeatures(Struct, frozen=True):
     terminal_login: bool = False
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> ClientFeatures:
+    def read(cls, capabilities: Mapping[str, Any]) -> ClientFeatures:
         """Read `clientCapabilities`. What cannot be read is taken as not offered."""
-        session, questions = _object(told.get("session")), _object(told.get("elicitation"))
+        session, questions = _object(capabilities.get("session")), _object(capabilities.get("elicitation"))
         return cls(
-            subagents=isinstance(told.get("subagents"), dict),
+            subagents=isinstance(capabilities.get("subagents"), dict),
             notices=isinstance(session.get("notices"), dict),
             compactions=isinstance(session.get("compaction"), dict),
             forms=isinstance(questions.get("form"), dict),
-            terminal_login=_object(told.get("auth")).get("terminal") is True,
+            terminal_login=_object(capabilities.get("auth")).get("terminal") is True,
         )
 
 

@@ -83,10 +83,10 @@ def _print_table(agents: Sequence[AgentView]) -> None:
     for column, widest in zip(zip(*rows, strict=True), _MAX_COLUMNS, strict=False):
         widths.append(min(widest, max(map(len, column))))
     wide = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
-    rest = max(20, wide - sum(widths) - 2 * len(widths))
+    description_width = max(20, wide - sum(widths) - 2 * len(widths))
     for row in rows:
         cells = [clip(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        print("  ".join([*cells, clip(row[4], rest)]).rstrip())
+        print("  ".join([*cells, clip(row[4], description_width)]).rstrip())
 
 
 def _row(agent: AgentView) -> tuple[str, ...]:
@@ -157,9 +157,9 @@ def _value_text(value: Any) -> str:
     if isinstance(value, msgspec.Struct):
         parts = []
         for field in msgspec.structs.fields(value):
-            found = getattr(value, field.name)
-            if found != field.default:
-                parts.append(f"{field.name}: {_value_text(found)}")
+            field_value = getattr(value, field.name)
+            if field_value != field.default:
+                parts.append(f"{field.name}: {_value_text(field_value)}")
         return ", ".join(parts)
     if isinstance(value, tuple):
         return f"[{', '.join(map(_value_text, value))}]"

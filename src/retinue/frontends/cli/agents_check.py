@@ -85,12 +85,14 @@ def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     """Return `file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
     below `base` are named from there."""
     lines: list[str] = []
-    for found in findings:
-        place = ":".join(str(part) for part in (near(found.file, base), found.line, found.column) if part is not None)
-        mark = ", fixable" if found.fixable else ""
-        lines.append(f"{_one_line(place)}: {found.severity}: {_one_line(found.reason)} [{found.code}{mark}]")
-        if found.remedy:
-            lines.append(f"    {_one_line(found.remedy)}")
+    for finding in findings:
+        position = ":".join(
+            str(value) for value in (near(finding.file, base), finding.line, finding.column) if value is not None
+        )
+        mark = ", fixable" if finding.fixable else ""
+        lines.append(f"{_one_line(position)}: {finding.severity}: {_one_line(finding.reason)} [{finding.code}{mark}]")
+        if finding.remedy:
+            lines.append(f"    {_one_line(finding.remedy)}")
     return "".join(line + "\n" for line in lines)
 
 
@@ -98,10 +100,10 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     """Workflow commands, one a line: nothing in a file's text can end or forge one. `base` is
     the workspace, from which GitHub wants its paths."""
     lines: list[str] = []
-    for found in findings:
-        values = {"file": near(found.file, base), "line": found.line, "col": found.column, "title": found.code}
-        message = f"{found.reason} {found.remedy}".strip()
-        lines.append(workflow_command(_LEVEL[found.severity], values, message))
+    for finding in findings:
+        values = {"file": near(finding.file, base), "line": finding.line, "col": finding.column, "title": finding.code}
+        message = f"{finding.reason} {finding.remedy}".strip()
+        lines.append(workflow_command(_LEVEL[finding.severity], values, message))
     return "".join(line + "\n" for line in lines)
 
 

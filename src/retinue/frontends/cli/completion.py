@@ -109,30 +109,30 @@ def answer(words: Sequence[str]) -> int:
 
 
 def _candidates(table: Mapping[str, Any], before: Sequence[str], typed: str) -> Iterator[tuple[str, str]]:
-    path, rest = _command(table, before)
+    path, arguments_before = _command(table, before)
     command = table.get(path)
-    if not rest:
+    if not arguments_before:
         # Of a group, such as `retinue runs`.
         yield from table["groups"].get(path, {}).items()
     if command is None:
         return
-    wanted, place = _read(command, rest)
-    if wanted is not None:
-        yield from _values(wanted, typed)
+    value_source, argument_index = _read(command, arguments_before)
+    if value_source is not None:
+        yield from _values(value_source, typed)
         return
     option, equals, value = typed.partition("=")
     if equals and option in command["options"]:
-        for found, about in _values(command["options"][option]["value"], value):
-            yield found if found.startswith(":") else f"{option}={found}", about
+        for candidate, about in _values(command["options"][option]["value"], value):
+            yield candidate if candidate.startswith(":") else f"{option}={candidate}", about
         return
     if typed.startswith("-"):
-        for name, each in command["options"].items():
-            yield name, each["help"]
+        for name, option_entry in command["options"].items():
+            yield name, option_entry["help"]
         return
     arguments = command["arguments"]
     if arguments:
-        kind = arguments[min(place, len(arguments) - 1)]
-        if place < len(arguments) or command["many"]:
+        kind = arguments[min(argument_index, len(arguments) - 1)]
+        if argument_index < len(arguments) or command["many"]:
             yield from _values(kind, typed)
 
 

@@ -64,12 +64,12 @@ def execute(args: argparse.Namespace) -> int:
         runs = plural(quote.runs * times, "run")
         say(f"{runs} on {quote.model}: {quote.text(times)}; at most {format_cost(options.max_usd)}.")
 
-    found = asyncio.run(compare_agents(tests, others, args.k, options, quoted, _show))
+    evaluation = asyncio.run(compare_agents(tests, others, args.k, options, quoted, _show))
     if args.json:
-        write_json(found)
+        write_json(evaluation)
     else:
-        print("\n".join(evaluation_lines(found)))
-    return 0 if any(agent.runs for agent in found.agents) else 1
+        print("\n".join(evaluation_lines(evaluation)))
+    return 0 if any(agent.runs for agent in evaluation.agents) else 1
 
 
 def _other(value: str) -> Path:
@@ -85,19 +85,19 @@ def _show(name: str, result: CaseResult) -> None:
         say(visible(f"  {result.problem}"))
 
 
-def evaluation_lines(found: Evaluation) -> list[str]:
+def evaluation_lines(evaluation: Evaluation) -> list[str]:
     """Return an evaluation as a table, one row for each agent and each case."""
     lines = [f"{'agent':<24} {'passed':>9}  {'rate':<20} {'turns':<18} cost of a run"]
-    for agent in found.agents:
+    for agent in evaluation.agents:
         passed = f"{agent.passes}/{agent.runs}"
         lines.append(f"{agent.agent:<24} {passed:>9}  {_percent(agent.rate):<20} {_number(agent):<18} {_cost(agent)}")
-    if found.difference is not None:
-        better = found.difference
+    if evaluation.difference is not None:
+        better = evaluation.difference
         certain = better.low > 0 or better.high < 0
         verdict = "the interval leaves 0 out" if certain else "the interval holds 0: no difference is shown"
         lines.append(f"difference of the second, case by case: {_points(better)}; {verdict}")
     lines.append("")
-    for case in found.cases:
+    for case in evaluation.cases:
         counts = "  ".join(f"{passed}/{runs}" for passed, runs in zip(case.passes, case.runs, strict=True))
         lines.append(f"{counts}  {case.case}")
     return [visible(line) for line in lines]

@@ -34,19 +34,19 @@ def execute_list(args: argparse.Namespace) -> int:
 
     Answer with: retinue inbox answer ID allow
     """
-    found = list_inbox(None if args.everywhere else project(args), everything=args.all, limit=args.limit or None)
+    rows = list_inbox(None if args.everywhere else project(args), everything=args.all, limit=args.limit or None)
     if args.json:
-        write_values(InboxList([inbox_view(row) for row in found]))
+        write_values(InboxList([inbox_view(entry) for entry in rows]))
         return 0
-    for each in found:
-        print("\n".join(_lines(each)))
-    if not found:
+    for row in rows:
+        print("\n".join(_lines(row)))
+    if not rows:
         say("Nothing waits for an answer.")
     return 0
 
 
-def _lines(each: InboxRow) -> list[str]:
-    item = each.item
+def _lines(row: InboxRow) -> list[str]:
+    item = row.item
     head = f"{INBOX_MARKS[item.state]} {item.id}  {headline(item)}"
     if item.state != "waiting":
         return [head, f"    {closed_text(item)}"]
@@ -54,7 +54,7 @@ def _lines(each: InboxRow) -> list[str]:
     if item.rule:
         lines.append(f"allow-run, allow-agent and always allow: {in_line(item.rule)}")
     lines.append(when_text(item, time.time()) + optional(" · answer: {}", " | ".join(item.options)))
-    if each.interrupted:
+    if row.interrupted:
         lines.append(f"! {interrupted_text(item)}")
     return [head, *indent(lines)]
 
@@ -80,10 +80,10 @@ def execute_answer(args: argparse.Namespace) -> int:
     someone else has answered already, and 2 when there is no such item or answer.
     """
     state, item = locate_item(args.item, project(args))
-    feed, said = Feed(folder(args.cwd), state), " ".join(args.choice)
-    if feed.redact(said) is not said or feed.redact(args.message) is not args.message:
+    feed, answer = Feed(folder(args.cwd), state), " ".join(args.choice)
+    if feed.redact(answer) is not answer or feed.redact(args.message) is not args.message:
         say("retinue: a secret in the answer was taken out; give it to the agent in a file")
-    closed = asyncio.run(feed.answer(item.id, said, args.message, by=BY))
+    closed = asyncio.run(feed.answer(item.id, answer, args.message, by=BY))
     if args.json:
         write_values(closed)
     else:

@@ -302,11 +302,11 @@ def _run(argv: Sequence[str]) -> int:
     )
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return ` Did you mean 'agents'?` for the nearest of the known words; empty when none is near."""
     from retinue.core.spelling import nearest
 
-    meant = nearest(word, known)
+    meant = nearest(word, candidates)
     return "" if meant is None else f" Did you mean '{meant}'?"
 
 

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args.cwd)
-    names = tuple(name for name in (each.strip() for each in args.agents.split(",")) if name)
+    names = tuple(name for name in (name.strip() for name in args.agents.split(",")) if name)
     if args.agents and not names:
         raise UsageError("--agents names no agent.", remedy="Give names: --agents Explore,reviewer")
     return serve_host(cwd, names, tool_each=args.tools == "per-agent", attended=not args.unattended)

@@ -34,19 +34,19 @@ def execute_show(args: argparse.Namespace) -> int:
         write_json(memories)
         return 0
     for memory in memories.memories:
-        print("\n".join(map(clean, _memory_lines(memory, whole=args.agent is not None))))
+        print("\n".join(map(clean, _memory_lines(memory, with_index=args.agent is not None))))
     if not memories.memories:
         print("No agent has a memory here yet. `memory: project` in an agent's file gives it one.")
     return 0
 
 
-def _memory_lines(memory: MemoryView, *, whole: bool) -> list[str]:
+def _memory_lines(memory: MemoryView, *, with_index: bool) -> list[str]:
     size = sum(file.bytes for file in memory.files)
     first = f"{memory.agent}  {memory.scope}  {len(memory.files)} files, {size:,} bytes"
     if not memory.own:
         first += " (read only: of another system)"
     lines = [first, f"  {memory.path}"]
-    if whole:
+    if with_index:
         for file in memory.files:
             lines.append(f"  - {file.path} ({file.bytes:,} bytes)")
         lines += indent(memory.index.splitlines(), "  | ")

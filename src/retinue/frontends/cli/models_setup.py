@@ -83,14 +83,14 @@ def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
     if added.kept_in is not None:
         print(f"The key is kept in {added.kept_in}.")
     active = asyncio.run(find_active(cwd))
-    wanted, provider = args.default, added.model.partition("/")[0]
-    if active is not None and active.provider != provider and not wanted:
+    is_default, provider = args.default, added.model.partition("/")[0]
+    if active is not None and active.provider != provider and not is_default:
         print(f"A run without a model of its own still gets {active.model}: {active.why}.")
         if at_terminal():
-            wanted = _line(f"Use {added.model} instead from now on? [Y/n] ").lower() in ("", "y", "yes")
+            is_default = _line(f"Use {added.model} instead from now on? [Y/n] ").lower() in ("", "y", "yes")
         else:
             print(f"Use the new one: retinue models default {added.model}")
-    if wanted:
+    if is_default:
         make_default(added.model)
         active = asyncio.run(find_active(cwd))
     if active is not None and active.provider == provider:
@@ -110,8 +110,8 @@ def _serve_remedy(path: str) -> str:
 def _choose(cwd: Path, args: argparse.Namespace) -> str:
     """Let the person choose from what there is."""
     if args.json or not at_terminal():
-        known = ", ".join(KEY_PAGES)
-        raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({known})")
+        names = ", ".join(KEY_PAGES)
+        raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({names})")
     choices = asyncio.run(list_choices(cwd))
     choices.append(ProviderChoice(OTHER, "any server that speaks OpenAI's API, by its address"))
     say("Which one?")
@@ -126,7 +126,7 @@ def _choose(cwd: Path, args: argparse.Namespace) -> str:
 
 def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
     """Return the key to keep; empty where none is needed or the environment has one."""
-    wanted = provider_name(name)
+    provider = provider_name(name)
     if args.key_stdin:
         key = sys.stdin.readline().strip()
         if not key:
@@ -134,23 +134,23 @@ def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
                 "There is no key on standard input.", remedy='echo "$KEY" | retinue models add … --key-stdin'
             )
         return _checked(key)
-    source = key_source(wanted, cwd)
+    source = key_source(provider, cwd)
     if source and not url:
         if not args.json:
-            say(f"{wanted} has a key already: {source}. Another one: --key-stdin, or remove it first.")
+            say(f"{provider} has a key already: {source}. Another one: --key-stdin, or remove it first.")
         return ""
-    needs = needs_key(wanted)
+    needs = needs_key(provider)
     if args.json or not at_terminal():
         if needs and not url:
-            raise UsageError(f"'{wanted}' needs a key, and nobody is there to enter it.", remedy="Use --key-stdin.")
+            raise UsageError(f"'{provider}' needs a key, and nobody is there to enter it.", remedy="Use --key-stdin.")
         return ""
     if not needs and not url:
         return ""
-    page = KEY_PAGES.get(wanted)
+    page = KEY_PAGES.get(provider)
     about = f"from {page}; " if page else ""
     ending = "" if needs and not url else ", empty for none"
     # `getpass` would write its prompt to the terminal itself.
-    print(f"Key of {wanted} ({about}it is not shown{ending}): ", end="", file=sys.stderr, flush=True)
+    print(f"Key of {provider} ({about}it is not shown{ending}): ", end="", file=sys.stderr, flush=True)
     return _checked(getpass.getpass("", sys.stderr).strip())
 
 
@@ -230,8 +230,8 @@ def execute_default(args: argparse.Namespace) -> int:
 
 def _answered(test: TestedModel) -> str:
     words = " ".join(test.text.split())[:60]
-    said = f": {words}" if words else " without a word"
-    return f"✓ {test.model} answered in {test.seconds:.1f} s{said}"
+    quoted = f": {words}" if words else " without a word"
+    return f"✓ {test.model} answered in {test.seconds:.1f} s{quoted}"
 
 
 def _line(question: str) -> str:

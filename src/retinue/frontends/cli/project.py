@@ -49,9 +49,9 @@ class Parser(argparse.ArgumentParser):
 
     def _explain(self, message: str) -> str:
         """Return argparse's message; for an option that does not exist, with the one that was probably meant."""
-        _, found, rest = message.partition("unrecognized arguments: ")
-        unknown = next((word for word in rest.split() if word.startswith("-")), None)
-        if not found or unknown is None:
+        _, separator, arguments = message.partition("unrecognized arguments: ")
+        unknown = next((word for word in arguments.split() if word.startswith("-")), None)
+        if not separator or unknown is None:
             return message
         from difflib import get_close_matches
 

@@ -75,11 +75,11 @@ def _conversation_lines(messages: Iterable[Message]) -> list[str]:
     lines: list[str] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            for part in message.content:
-                if isinstance(part, Text) and part.text.strip():
-                    lines.append(part.text.strip())
-                elif isinstance(part, ToolCall):
-                    lines.append(f"→ {describe_call(part)}")
+            for block in message.content:
+                if isinstance(block, Text) and block.text.strip():
+                    lines.append(block.text.strip())
+                elif isinstance(block, ToolCall):
+                    lines.append(f"→ {describe_call(block)}")
         elif isinstance(message, ToolMessage):
             for result in message.results:
                 sign = "✗" if result.is_error else "←"

@@ -40,9 +40,9 @@ def moment(text: str) -> float:
     """Return `7d` or `2026-08-01` as Unix time."""
     from datetime import datetime
 
-    found = re.fullmatch(r"([0-9]{1,9})([mhdw])", text.strip())
-    if found:
-        return time.time() - int(found[1]) * _UNITS[found[2]]
+    match = re.fullmatch(r"([0-9]{1,9})([mhdw])", text.strip())
+    if match:
+        return time.time() - int(match[1]) * _UNITS[match[2]]
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -159,15 +159,15 @@ def activity_table(lines: Sequence[Totals]) -> list[str]:
         counts = (line.total, line.success, line.errors, line.rate_limited, line.denied, line.pending)
         times = (f"{line.average_ms} ms", f"{line.median_ms} ms", f"{line.slow_ms} ms")
         rows.append((line.kind, clean_line(line.provider) or "-", *map(str, counts), *times))
-    return align(rows, left=2)
+    return align(rows, left_columns=2)
 
 
 def call_line(entry: ActivityEntry) -> str:
     """Return one call on one line."""
     by = optional(" {}", clean_line(entry.provider))
-    rest = optional("  {}", clean_line(entry.error or ", ".join(entry.hosts)))
+    detail = optional("  {}", clean_line(entry.error or ", ".join(entry.hosts)))
     who = f"{clean_line(entry.agent)} {entry.run_id[:8]}"
-    return f"{local_time(entry.at)}  {entry.kind}{by}  {entry.status}  {entry.duration_ms} ms  {who}{rest}"
+    return f"{local_time(entry.at)}  {entry.kind}{by}  {entry.status}  {entry.duration_ms} ms  {who}{detail}"
 
 
 # Logs

@@ -157,8 +157,8 @@ def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: 
 def read_session_flags(args: argparse.Namespace) -> SessionOptions:
     """Return what was given. Raise UsageError for a file or JSON that cannot be read."""
     servers: dict[str, Any] = {}
-    for each in args.mcp_config:
-        servers |= servers_in(read_object(each, "--mcp-config"), "--mcp-config")
+    for source in args.mcp_config:
+        servers |= servers_in(read_object(source, "--mcp-config"), "--mcp-config")
     settings: dict[str, Any] = {}
     if args.settings is not None:
         settings = read_object(args.settings, "--settings")
@@ -187,18 +187,18 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
     """Return `--budget tokens=200000,spawns=3`, as often as it was given. Raise UsageError."""
     if not args.budget:
         return None
-    given: dict[str, float] = {}
-    for part in ",".join(args.budget).split(","):
-        kind, _, number = part.partition("=")
+    budget: dict[str, float] = {}
+    for limit in ",".join(args.budget).split(","):
+        kind, _, number = limit.partition("=")
         try:
             value = float(number)
             # A whole number is shown as one: `tokens: 200000`, not `200000.0`.
-            given[kind.strip()] = int(value) if value == int(value) else value
+            budget[kind.strip()] = int(value) if value == int(value) else value
         except (ValueError, OverflowError):
             raise UsageError(
-                f"'{part}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
+                f"'{limit}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
             ) from None
-    return Budget.read(given, "--budget")
+    return Budget.read(budget, "--budget")
 
 
 def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
@@ -311,15 +311,15 @@ def execute_agent(args: argparse.Namespace) -> int:
             raise UsageError("The name of the agent is empty.", remedy="See which there are: retinue agents list")
         task, schema, cwd = read_task(args.task, attaches=True), read_schema(args.schema), folder(args.cwd)
         async with open_retinue(args, cwd) as retinue:
-            said = PersonPrompt(task)
+            prompt = PersonPrompt(task)
             # Files are attached to words of a person alone: not to what a file or a pipe says.
             if task == args.task:
-                said = await retinue.expand(task)
+                prompt = await retinue.expand(task)
             if args.task != "-" and (piped := read_piped()):
-                said.blocks.append(piped)
+                prompt.blocks.append(piped)
             run = await retinue.spawn(
                 args.agent,
-                said,
+                prompt,
                 model=args.model,
                 thinking=args.thinking,
                 limits=limits_of(args),
@@ -398,12 +398,12 @@ def execute_prompt(args: argparse.Namespace) -> int:
                 earlier = newest_conversation(retinue)
             if earlier:
                 _warn_of_ignored_options(args)
-                said = await retinue.say(
+                receipt = await retinue.say(
                     prompt, to=earlier, attached=attached, model=args.model, limits=limits or None, budget=budget
                 )
-                if said.run is None:
-                    return _report_delivery(said, output)
-                run = said.run
+                if receipt.run is None:
+                    return _report_delivery(receipt, output)
+                run = receipt.run
             else:
                 run = await retinue.prompt(
                     prompt,
@@ -438,22 +438,22 @@ def _check_command(prompt: str, retinue: Retinue) -> None:
     raise UsageError(line.text, remedy=remedy)
 
 
-def _report_delivery(said: MessageReceipt, form: Output) -> int:
+def _report_delivery(receipt: MessageReceipt, form: Output) -> int:
     """Say that an agent of another process has the message: there is no answer to wait for here."""
-    say(f"retinue: {said.agent} has it and goes on where it runs")
+    say(f"retinue: {receipt.agent} has it and goes on where it runs")
     if form != "text":
-        print_json(delivery_document(said.run_id, said.agent))
+        print_json(delivery_document(receipt.run_id, receipt.agent))
     return 0
 
 
 def _warn_of_ignored_options(args: argparse.Namespace) -> None:
-    given = {
+    options = {
         "--agent": args.agent,
         "--thinking": args.thinking,
         "--schema": args.schema,
         "--permission-mode": args.permission_mode,
         "--append-system-prompt": args.append_system_prompt,
     }
-    ignored = [name for name, value in given.items() if value is not None]
+    ignored = [name for name, value in options.items() if value is not None]
     if ignored:
         say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had")

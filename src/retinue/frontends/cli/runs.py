@@ -240,8 +240,8 @@ def execute_effects(args: argparse.Namespace) -> int:
     if args.json:
         write_values(effects)
         return 0
-    for each, effect in zip(rows, effects.runs, strict=True):
-        print(visible("\n".join(_effect_lines(each, effect))))
+    for run, effect in zip(rows, effects.runs, strict=True):
+        print(visible("\n".join(_effect_lines(run, effect))))
     return 0
 
 

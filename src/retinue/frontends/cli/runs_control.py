@@ -76,10 +76,10 @@ def execute_steer(args: argparse.Namespace) -> int:
     """
     state, row = locate(args)
     feed = Feed(Path(row.cwd), state)
-    said = read_task(args.message, "message")
-    if feed.redact(said) is not said:
+    message = read_task(args.message, "message")
+    if feed.redact(message) is not message:
         say("retinue: a secret in the message was taken out; give it to the agent in a file")
-    return report([give(feed.say(row.id, said, by=BY))], as_json=args.json)
+    return report([give(feed.say(row.id, message, by=BY))], as_json=args.json)
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:

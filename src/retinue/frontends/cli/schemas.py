@@ -44,9 +44,9 @@ def execute_agents(args: argparse.Namespace) -> int:
     """
     schema = _schema("agent")
     if args.dialect is not None:
-        known = schema["$defs"]
-        if args.dialect not in known:
-            raise UsageError(f"There is no dialect '{args.dialect}'.", remedy=f"Choose one of: {', '.join(known)}")
-        schema = {"$schema": schema["$schema"], **known[args.dialect]}
+        schemas = schema["$defs"]
+        if args.dialect not in schemas:
+            raise UsageError(f"There is no dialect '{args.dialect}'.", remedy=f"Choose one of: {', '.join(schemas)}")
+        schema = {"$schema": schema["$schema"], **schemas[args.dialect]}
     write_json(schema)
     return 0

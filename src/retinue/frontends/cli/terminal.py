@@ -115,11 +115,11 @@ def _wait(child: int, channel: int, before: Any) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: watch.look())
     while True:
         try:
-            said = os.read(channel, 1)
+            signal_byte = os.read(channel, 1)
             break
         except InterruptedError:
             continue
-    if said == KEEP:
+    if signal_byte == KEEP:
         return 0
     with contextlib.suppress(ChildProcessError):
         # Unless its end was noticed already.
@@ -239,13 +239,13 @@ async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | N
         return await show(retinue, host, args.cwd, **options)
 
 
-def _find_conversation(retinue: Retinue, wanted: str | None) -> dict[str, Any]:
-    """Return the options of the app that make it go on: `wanted` is None for the newest conversation, empty for one
+def _find_conversation(retinue: Retinue, run_id: str | None) -> dict[str, Any]:
+    """Return the options of the app that make it go on: `run_id` is None for the newest conversation, empty for one
     that the person chooses. Raise StateError when there is none."""
-    if wanted:
-        return {"resume": retinue.supervisor.project.log.reader.run(wanted).id}
+    if run_id:
+        return {"resume": retinue.supervisor.project.log.reader.run(run_id).id}
     newest = newest_conversation(retinue)
-    if wanted is None or sum(row.depth == 0 for row in retinue.runs) == 1:
+    if run_id is None or sum(row.depth == 0 for row in retinue.runs) == 1:
         return {"resume": newest}
     return {"choose": True}
 
@@ -266,11 +266,11 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
     folder of the project, where that is not the one the shell is in."""
     from retinue.frontends.tui import run_app
 
-    left, main_id = await run_app(retinue, host=host, **options)
+    how_left, main_id = await run_app(retinue, host=host, **options)
     if main_id is not None:
         await retinue.supervisor.project.log.flush()
         await _say_farewell(retinue, main_id, elsewhere)
-    if left == "keep" and host is not None:
+    if how_left == "keep" and host is not None:
         live = sum(node.live for node in retinue.supervisor.members.values())
         what = "1 run goes" if live == 1 else f"{live} runs go"
         say(f"retinue: {what} on in process {os.getpid()}; what they ask waits in the inbox.")

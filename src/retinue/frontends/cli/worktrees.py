@@ -28,21 +28,21 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue worktrees list
     retinue worktrees list --json
     """
-    known = list_worktrees(project(args))
+    report = list_worktrees(project(args))
     if args.json:
-        write_values(known)
+        write_values(report)
         return 0
-    for worktree in known.worktrees:
+    for worktree in report.worktrees:
         print(f"{worktree.run[:8]}  {worktree.status:<9} {worktree.agent}  {worktree.path}")
         if worktree.branch:
             print(f"          saved on {worktree.branch}")
         if worktree.reason:
             print(f"          {worktree.reason}")
-    for path in known.unknown:
+    for path in report.unknown:
         print(f"?         unknown   {path}: nothing is known about it, and it is left alone")
-    if not known.worktrees and not known.unknown:
+    if not report.worktrees and not report.unknown:
         print("No worktrees.")
-    elif any(worktree.status != "working" for worktree in known.worktrees):
+    elif any(worktree.status != "working" for worktree in report.worktrees):
         print("\nSave what is left over and remove it with: retinue worktrees clean")
     return 0
 

@@ -44,7 +44,9 @@ def host_of(ctx: RequestContext) -> McpHost:
     """Return the host of a request."""
     session, modern = ctx.session, ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     info = session.client_params.client_info if session.client_params is not None else None
-    name = "".join(each for each in (info.name if info is not None else "") if each.isascii() and each.isprintable())
+    name = "".join(
+        letter for letter in (info.name if info is not None else "") if letter.isascii() and letter.isprintable()
+    )
     capabilities = session.client_capabilities
     tasks = forms = False
     if capabilities is not None:
@@ -122,11 +124,13 @@ async def take_answers(call: HostCall, waiting: tuple[InboxItem, ...]) -> set[st
     filled in with what is no answer."""
     aside = set()
     for item in waiting:
-        given = call.answers.get(item.id)
-        if given is None:
+        response = call.answers.get(item.id)
+        if response is None:
             continue
         try:
-            answered = await answer_item(call.feed, item, given["action"], given.get("content") or {}, call.host.by)
+            answered = await answer_item(
+                call.feed, item, response["action"], response.get("content") or {}, call.host.by
+            )
         except UsageError:
             answered = False
         if not answered:

@@ -38,18 +38,18 @@ class Offer(Struct, frozen=True):
         """Return the agents that hosts are told of, by name."""
         catalog = await self.catalog(feed)
         if self.names:
-            found = [entry for entry in self._limited(catalog) if entry.startable]
+            entries = [entry for entry in self._limited(catalog) if entry.startable]
         else:
-            found = [entry for entry in catalog.offered("claude") if not _is_extra(entry)]
-        return sorted(found, key=lambda entry: entry.name.casefold())
+            entries = [entry for entry in catalog.offered("claude") if not _is_extra(entry)]
+        return sorted(entries, key=lambda entry: entry.name.casefold())
 
     def _limited(self, catalog: Catalog) -> list[LoadedAgent]:
-        found = []
+        entries = []
         for name in self.names:
             # A name that means nothing now may mean something later: files come and go.
             with suppress(UnknownAgentError):
-                found.append(catalog.find(name))
-        return found
+                entries.append(catalog.find(name))
+        return entries
 
     async def find(self, feed: Feed, name: str) -> LoadedAgent:
         """Return an agent that may be started. Raise UnknownAgentError for one that is not offered."""
@@ -63,28 +63,28 @@ class Offer(Struct, frozen=True):
 
     async def unknown(self, feed: Feed) -> list[str]:
         """Return what is wrong with each name that means no agent that can be started."""
-        catalog, said = await self.catalog(feed), []
+        catalog, problems = await self.catalog(feed), []
         for name in self.names:
             try:
                 if not catalog.find(name).startable:
-                    said.append(f"The agent '{name}' cannot be started: retinue agents show {name}")
+                    problems.append(f"The agent '{name}' cannot be started: retinue agents show {name}")
             except UnknownAgentError as error:
-                said.append(str(error))
-        return said
+                problems.append(str(error))
+        return problems
 
     async def tools(self, feed: Feed) -> dict[str, LoadedAgent]:
         """Return the agents that are tools of their own, by the name of the tool."""
-        found: dict[str, LoadedAgent] = {}
+        entry_of: dict[str, LoadedAgent] = {}
         if not self.tool_each:
-            return found
+            return entry_of
         for entry in await self.entries(feed):
             name = _PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", entry.name)[:_MAX_NAME_CHARACTERS]
             number = 2
-            while name in found:
+            while name in entry_of:
                 name = f"{name.rstrip('0123456789')}{number}"
                 number += 1
-            found[name] = entry
-        return found
+            entry_of[name] = entry
+        return entry_of
 
 
 def _is_extra(entry: LoadedAgent) -> bool:
@@ -125,10 +125,10 @@ def _tools(spec: AgentSpec) -> set[str]:
     """Return the tools of an agent. One that nobody knows here, such as that of a server, may do anything."""
     if spec.tools.allow is None:
         return set(TOOLS)
-    found: set[str] = set()
+    names: set[str] = set()
     for name in spec.tools.allow:
-        found.update(canonical(name) or ("bash",))
-    return found
+        names.update(canonical(name) or ("bash",))
+    return names
 
 
 def hints(*, reads: bool, destroys: bool) -> ToolAnnotations:

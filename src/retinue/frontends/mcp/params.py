@@ -93,23 +93,23 @@ class ResumeParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 def input_schema(kind: type[Struct]) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, for the caller to change."""
     _, parts = msgspec.json.schema_components([kind], ref_template="{name}")
-    found: dict[str, Any] = parts[kind.__name__]
-    found.pop("description", None)
-    found.pop("title", None)
-    for each in found["properties"].values():
-        _simplify(each)
-    return found
+    schema: dict[str, Any] = parts[kind.__name__]
+    schema.pop("description", None)
+    schema.pop("title", None)
+    for property_schema in schema["properties"].values():
+        _simplify(property_schema)
+    return schema
 
 
-def _simplify(given: dict[str, Any]) -> None:
+def _simplify(schema: dict[str, Any]) -> None:
     """Drop what a model gains nothing from: an argument that may be left out need not be null as well."""
-    kinds = given.pop("anyOf", None)
+    kinds = schema.pop("anyOf", None)
     if kinds is not None:
-        (kept,) = [kind for kind in kinds if kind != {"type": "null"}]
-        given.update(kept)
-    if given.get("default", ...) is None:
-        del given["default"]
-    if "enum" in given:
-        given["enum"] = [each for each in given["enum"] if each is not None]
-        given["type"] = "string"
-    given.pop("maxLength", None)
+        (not_null,) = [kind for kind in kinds if kind != {"type": "null"}]
+        schema.update(not_null)
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    if "enum" in schema:
+        schema["enum"] = [value for value in schema["enum"] if value is not None]
+        schema["type"] = "string"
+    schema.pop("maxLength", None)

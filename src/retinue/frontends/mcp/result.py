@@ -37,14 +37,14 @@ def error_result(error: RetinueError) -> CallToolResult:
     return text_result(f"{error.message} {error.remedy}".strip(), details, failed=True)
 
 
-async def run_result(feed: Feed, found: RunStanding, *, verbose: bool = False, note: str = "") -> CallToolResult:
+async def run_result(feed: Feed, standing: RunStanding, *, verbose: bool = False, note: str = "") -> CallToolResult:
     """Return a run as it stands. One that has not ended says what to call next; `note` says why it is returned."""
-    row = found.row
+    row = standing.row
     if row.state != "ended":
-        return _unfinished(found, note)
+        return _unfinished(standing, note)
     text, result = await describe_result(feed, row, verbose=verbose)
-    assert found.outcome is not None
-    notes = [one_line(note, 1_000) for note in found.outcome.notes]
+    assert standing.outcome is not None
+    notes = [one_line(note, 1_000) for note in standing.outcome.notes]
     words = [_headline(row), *notes, framed(text)]
     content: list[ContentBlock] = [TextContent(type="text", text="\n".join(words))]
     content.append(_link(row, "transcript"))
@@ -52,7 +52,7 @@ async def run_result(feed: Feed, found: RunStanding, *, verbose: bool = False, n
     if result.record.files_written:
         content.append(_link(row, "diff"))
     details = {"advice": _DATA, **to_builtins(result, enc_hook=str)}
-    return CallToolResult(content=content, structured_content=details, is_error=not found.outcome.ok)
+    return CallToolResult(content=content, structured_content=details, is_error=not standing.outcome.ok)
 
 
 def _headline(row: RunState) -> str:
@@ -64,17 +64,17 @@ def _headline(row: RunState) -> str:
     if tokens:
         parts.append(f"{format_count(tokens)} tokens")
     parts.append(format_cost(row.usage.cost_usd))
-    return " · ".join(part for part in parts if part)
+    return " · ".join(text for text in parts if text)
 
 
-def _unfinished(found: RunStanding, note: str) -> CallToolResult:
-    row = found.row
+def _unfinished(standing: RunStanding, note: str) -> CallToolResult:
+    row = standing.row
     lines = [_headline(row)]
     if note:
         lines.append(note)
-    if found.waiting:
+    if standing.waiting:
         lines.append("It waits for an answer of the user:")
-        lines += [_waiting_text(item) for item in found.waiting]
+        lines += [_waiting_text(item) for item in standing.waiting]
         advice = "Ask the user, then call `answer` with the item and the choice."
     elif row.state == "interrupted":
         advice = f"Its process ended while it worked. Go on with it: resume(run='{row.id}')."
@@ -82,11 +82,11 @@ def _unfinished(found: RunStanding, note: str) -> CallToolResult:
         advice = (
             f"It goes on by itself. Wait for it: get_result(run='{row.id}'). Tell it something: steer. End it: stop."
         )
-    waiting = [item_details(item) for item in found.waiting]
+    waiting = [item_details(item) for item in standing.waiting]
     details = {"mode": "single", "runId": row.id, "status": row.state, "results": [], "waiting": waiting}
-    made = text_result("\n".join([*lines, advice]), {"advice": advice, **details})
-    made.content.append(_link(row, "transcript"))
-    return made
+    result = text_result("\n".join([*lines, advice]), {"advice": advice, **details})
+    result.content.append(_link(row, "transcript"))
+    return result
 
 
 def _waiting_text(item: InboxItem) -> str:

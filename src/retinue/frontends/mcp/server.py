@@ -122,16 +122,16 @@ class McpServer(Server[Any]):
         changes = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
         return super().create_initialization_options(changes, experimental_capabilities, extensions or {})
 
-    def get_capabilities(self, *given: Any, **options: Any) -> ServerCapabilities:
+    def get_capabilities(self, *arguments: Any, **options: Any) -> ServerCapabilities:
         """Return what the server can do. The SDK would promise news of single resources, and there are none."""
-        made = super().get_capabilities(*given, **options)
-        if made.resources is not None:
-            made.resources.subscribe = False
-        return made
+        capabilities = super().get_capabilities(*arguments, **options)
+        if capabilities.resources is not None:
+            capabilities.resources.subscribe = False
+        return capabilities
 
     # Tools
 
-    async def _list_tools(self, ctx: RequestContext, given: PaginatedRequestParams | None) -> ListToolsResult:
+    async def _list_tools(self, ctx: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         self._note_older(ctx)
         listed = [await self._describe(tool) for tool in TOOLS]
         for name, entry in (await self._offer.tools(self._feed)).items():
@@ -158,12 +158,12 @@ class McpServer(Server[Any]):
             annotations=hints(reads=tool.reads, destroys=tool.destroys),
         )
 
-    async def _call_tool(self, ctx: RequestContext, given: CallToolRequestParams) -> ToolResult:
+    async def _call_tool(self, ctx: RequestContext, params: CallToolRequestParams) -> ToolResult:
         self._note_older(ctx)
-        answers = {key: each.model_dump(mode="json") for key, each in (given.input_responses or {}).items()}
-        call = HostCall(self._feed, host_of(ctx), ctx, answers, given.request_state)
+        answers = {key: response.model_dump(mode="json") for key, response in (params.input_responses or {}).items()}
+        call = HostCall(self._feed, host_of(ctx), ctx, answers, params.request_state)
         try:
-            result = await self._work(call, given.name, given.arguments or {})
+            result = await self._work(call, params.name, params.arguments or {})
         except RetinueError as error:
             result = error_result(error)
         if isinstance(result, CallToolResult) and ctx.protocol_version < _LINKS_SINCE:
@@ -182,41 +182,41 @@ class McpServer(Server[Any]):
 
     # Tasks
 
-    async def _get_task(self, ctx: RequestContext, given: tasks.TaskQuery) -> dict[str, Any]:
-        _check_name(ctx, given.task_id)
-        return await tasks.get_task(self._feed, host_of(ctx), given)
+    async def _get_task(self, ctx: RequestContext, params: tasks.TaskQuery) -> dict[str, Any]:
+        _check_name(ctx, params.task_id)
+        return await tasks.get_task(self._feed, host_of(ctx), params)
 
-    async def _update_task(self, ctx: RequestContext, given: tasks.TaskUpdate) -> dict[str, Any]:
-        _check_name(ctx, given.task_id)
-        return await tasks.update_task(self._feed, host_of(ctx), given)
+    async def _update_task(self, ctx: RequestContext, params: tasks.TaskUpdate) -> dict[str, Any]:
+        _check_name(ctx, params.task_id)
+        return await tasks.update_task(self._feed, host_of(ctx), params)
 
-    async def _cancel_task(self, ctx: RequestContext, given: tasks.TaskQuery) -> dict[str, Any]:
-        _check_name(ctx, given.task_id)
-        return await tasks.cancel_task(self._feed, host_of(ctx), given)
+    async def _cancel_task(self, ctx: RequestContext, params: tasks.TaskQuery) -> dict[str, Any]:
+        _check_name(ctx, params.task_id)
+        return await tasks.cancel_task(self._feed, host_of(ctx), params)
 
     # Resources
 
-    async def _list_resources(self, ctx: RequestContext, given: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def _list_resources(self, ctx: RequestContext, params: PaginatedRequestParams | None) -> ListResourcesResult:
         """Return what a host may attach without knowing an id."""
         self._note_older(ctx)
         newest = f"The newest {_MAX_RUNS} runs of this project."
-        found = [
+        resources = [
             Resource(name="agents", uri=_AGENTS, mime_type=_JSON, description="The agents of this project."),
             Resource(name="runs", uri=RUNS, mime_type=_JSON, description=newest),
         ]
         for entry in await self._offer.entries(self._feed):
             about = details.one_line(entry.spec.description, 200)
             uri = f"{_AGENTS}/{quote(entry.name, safe='')}"
-            found.append(Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON, description=about))
-        return ListResourcesResult(resources=found)
+            resources.append(Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON, description=about))
+        return ListResourcesResult(resources=resources)
 
     async def _list_templates(
-        self, ctx: RequestContext, given: PaginatedRequestParams | None
+        self, ctx: RequestContext, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
         return ListResourceTemplatesResult(resource_templates=list(_TEMPLATES))
 
-    async def _read_resource(self, ctx: RequestContext, given: ReadResourceRequestParams) -> ReadResourceResult:
-        uri = str(given.uri)
+    async def _read_resource(self, ctx: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
+        uri = str(params.uri)
         try:
             text, kind = await read_resource(self._feed, self._offer, uri)
         except RetinueError as error:
@@ -272,12 +272,12 @@ def _check_name(ctx: RequestContext, task_id: str) -> None:
         raise MCPError(HEADER_MISMATCH, f"The header {MCP_NAME_HEADER} does not match `taskId` of the request.")
 
 
-def read_arguments(given: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
+def read_arguments(arguments: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
     """Return the arguments of a call as its tool takes them. Raise UsageError, for the model to correct."""
     # Models send null for what they do not want to say.
-    said = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in arguments.items() if value is not None}
     try:
-        return msgspec.convert(said, kind)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"The arguments are wrong: {error}.", remedy="See the schema of the tool.") from None
 
@@ -285,12 +285,12 @@ def read_arguments(given: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
 async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
     """Return the text and the type of a resource. Raise MCPError or RetinueError where there is none."""
     scheme, _, path = uri.partition("://")
-    match [scheme, *(unquote(part) for part in path.split("/"))]:
+    match [scheme, *(unquote(segment) for segment in path.split("/"))]:
         case ["retinue", "agents"]:
             names = {entry.name for entry in await offer.entries(feed)}
-            found = list_agents((await feed.retinue()).agents)
-            agents = [agent for agent in found.agents if agent.name in names and agent.shadowed_by is None]
-            return _json({"agents": agents, "failed": found.failed}), _JSON
+            listed = list_agents((await feed.retinue()).agents)
+            agents = [agent for agent in listed.agents if agent.name in names and agent.shadowed_by is None]
+            return _json({"agents": agents, "failed": listed.failed}), _JSON
         case ["retinue", "agents", name]:
             entry = await offer.find(feed, name)
             return _json(describe_agent((await feed.retinue()).agents, entry.name)), _JSON

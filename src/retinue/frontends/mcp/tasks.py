@@ -57,37 +57,37 @@ def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-async def get_task(feed: Feed, host: McpHost, given: TaskQuery) -> dict[str, Any]:
+async def get_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
     """Return a task as it stands, with its result or with what it needs."""
-    found = await _find(feed, host, given.task_id)
+    standing = await _find(feed, host, query.task_id)
     try:
-        found = await take_up(feed, found, host.by)
+        standing = await take_up(feed, standing, host.by)
     except RetinueError as error:
         # The tool has failed, not the protocol: the task is complete, with an error.
         message = f"The run was cut off and could not be taken up again: {error.message}"
         result = error_result(StateError(message, remedy=error.remedy))
-        return {**_task(found.row, "completed", message), "result": _wire(result)}
-    row, outcome = found.row, found.outcome
-    if found.live:
-        if not found.waiting:
+        return {**_task(standing.row, "completed", message), "result": _wire(result)}
+    row, outcome = standing.row, standing.outcome
+    if standing.live:
+        if not standing.waiting:
             return _task(row, "working")
-        asked = {item.id: form_request(item) for item in found.waiting}
+        asked = {item.id: form_request(item) for item in standing.waiting}
         return {**_task(row, "input_required"), "inputRequests": asked}
     if outcome is not None and outcome.ended == "stopped":
         return _task(row, "cancelled", outcome.failure.message if outcome.failure is not None else "")
-    return {**_task(row, "completed"), "result": _wire(await run_result(feed, found))}
+    return {**_task(row, "completed"), "result": _wire(await run_result(feed, standing))}
 
 
 def _wire(result: Any) -> dict[str, Any]:
-    made: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return made
+    document: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return document
 
 
-async def update_task(feed: Feed, host: McpHost, given: TaskUpdate) -> dict[str, Any]:
+async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str, Any]:
     """Give a run the answers of the host's user. Answers to what waits no more are dropped: the first one stands."""
-    found = await _find(feed, host, given.task_id)
-    for item in found.waiting:
-        answer = given.input_responses.get(item.id)
+    standing = await _find(feed, host, update.task_id)
+    for item in standing.waiting:
+        answer = update.input_responses.get(item.id)
         if answer is None:
             continue
         action, content = answer.get("action"), answer.get("content") or {}
@@ -100,11 +100,11 @@ async def update_task(feed: Feed, host: McpHost, given: TaskUpdate) -> dict[str,
     return {}
 
 
-async def cancel_task(feed: Feed, host: McpHost, given: TaskQuery) -> dict[str, Any]:
+async def cancel_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
     """Stop the run of a task, and all below it."""
-    found = await _find(feed, host, given.task_id)
+    standing = await _find(feed, host, query.task_id)
     try:
-        await feed.stop(found.row.id, by=host.by, tree=True)
+        await feed.stop(standing.row.id, by=host.by, tree=True)
     except ConflictError:
         # It has ended meanwhile, and the task says so.
         return {}
@@ -116,36 +116,36 @@ async def _find(feed: Feed, host: McpHost, task_id: str) -> RunStanding:
         needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
     try:
-        found = await look_at(feed, task_id)
+        standing = await look_at(feed, task_id)
     except UnknownRunError as error:
         raise MCPError(INVALID_PARAMS, f"Task not found: {error.message}") from None
-    if found.row.id != task_id:
+    if standing.row.id != task_id:
         # An id is whole: its beginning would be easy to guess.
         raise MCPError(INVALID_PARAMS, f"Task not found: {task_id}")
-    return found
+    return standing
 
 
 _TURNS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
-async def take_up(feed: Feed, found: RunStanding, by: str) -> RunStanding:
+async def take_up(feed: Feed, standing: RunStanding, by: str) -> RunStanding:
     """Go on, in this process, with a run that a host wanted and whose process ended before the run did. Return how it
     stands then. Raise what `Feed.resume` raises."""
-    if not (found.cut_off and found.asked.get("by", "").startswith("mcp")):
-        return found
-    run_id = found.row.id
+    if not (standing.cut_off and standing.asked.get("by", "").startswith("mcp")):
+        return standing
+    run_id = standing.row.id
     turn = _TURNS.get(run_id) or asyncio.Lock()
     _TURNS[run_id] = turn
     async with turn:
         # Another request of the host, or another server, may have been faster.
-        found = await look_at(feed, run_id)
-        if not found.cut_off:
-            return found
+        standing = await look_at(feed, run_id)
+        if not standing.cut_off:
+            return standing
         try:
             await asyncio.shield(asyncio.create_task(feed.resume(run_id, by=by)))
         except RetinueError:
-            found = await look_at(feed, run_id)
-            if found.cut_off:
+            standing = await look_at(feed, run_id)
+            if standing.cut_off:
                 raise
-            return found
+            return standing
         return await look_at(feed, run_id)

@@ -39,45 +39,45 @@ WaitResult = CallToolResult | InputRequiredResult
 
 
 async def wait_for_run(
-    call: HostCall, found: RunStanding, seconds: float | None, *, verbose: bool = False, state: str | None = None
+    call: HostCall, standing: RunStanding, seconds: float | None, *, verbose: bool = False, state: str | None = None
 ) -> WaitResult:
     """Return a run when it has ended, needs a person, or `seconds` are over. Without `seconds` a host that hears of
     progress waits to the end, and others as long as most of them can. `state` comes back with the user's answers."""
-    aside = await take_answers(call, found.waiting)
-    if not found.live:
-        return await run_result(call.feed, found, verbose=verbose)
-    run_id, limit = found.row.id, seconds
+    aside = await take_answers(call, standing.waiting)
+    if not standing.live:
+        return await run_result(call.feed, standing, verbose=verbose)
+    run_id, limit = standing.row.id, seconds
     if limit is None and not call.host.progress:
         limit = WAIT_SECONDS
     deadline = None if limit is None else time.monotonic() + limit
     async with RunWatch(call.feed, run_id, calls=call.host.progress) as watch, _Forms(call) as forms:
         forms.aside |= aside
         while True:
-            found = await look_at(call.feed, run_id)
-            if not found.live:
-                return await run_result(call.feed, found, verbose=verbose)
-            if found.waiting and not forms.can_ask(found.waiting):
-                return await run_result(call.feed, found)
-            if found.waiting and call.host.again:
-                asked = {item.id: form_request(item) for item in found.waiting if item.id not in forms.aside}
+            standing = await look_at(call.feed, run_id)
+            if not standing.live:
+                return await run_result(call.feed, standing, verbose=verbose)
+            if standing.waiting and not forms.can_ask(standing.waiting):
+                return await run_result(call.feed, standing)
+            if standing.waiting and call.host.again:
+                asked = {item.id: form_request(item) for item in standing.waiting if item.id not in forms.aside}
                 return InputRequiredResult.model_validate({"inputRequests": asked, "requestState": state})
-            forms.ask(found.waiting)
-            left = _TICK_SECONDS if deadline is None else min(_TICK_SECONDS, deadline - time.monotonic())
-            if left <= 0:
-                return await run_result(call.feed, found, note=f"Not done after waiting {limit:g} seconds.")
-            await _report(call, found, watch, forms)
-            if await watch.news(left) and call.host.progress:
+            forms.ask(standing.waiting)
+            seconds_left = _TICK_SECONDS if deadline is None else min(_TICK_SECONDS, deadline - time.monotonic())
+            if seconds_left <= 0:
+                return await run_result(call.feed, standing, note=f"Not done after waiting {limit:g} seconds.")
+            await _report(call, standing, watch, forms)
+            if await watch.news(seconds_left) and call.host.progress:
                 # Of many calls in a moment the host hears once.
                 await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _report(call: HostCall, found: RunStanding, watch: RunWatch, forms: _Forms) -> None:
+async def _report(call: HostCall, standing: RunStanding, watch: RunWatch, forms: _Forms) -> None:
     """Tell a host that wants to hear of it what the run does now."""
-    row = found.row
+    row = standing.row
     forms.reports += 1
     doing = f": {one_line(watch.doing, 160)}" if watch.doing else ""
-    if found.waiting:
-        doing = f": waits for an answer to '{one_line(found.waiting[0].title, 120)}'"
+    if standing.waiting:
+        doing = f": waits for an answer to '{one_line(standing.waiting[0].title, 120)}'"
     done = f"{plural(row.turns, 'turn')}, {plural(row.tool_uses, 'tool use')}"
     message = f"{one_line(row.agent, 60)} ({row.id[:8]}, {row.state}, {done}){doing}"
     await call.ctx.session.report_progress(float(forms.reports), None, message)
@@ -115,8 +115,8 @@ class _Forms:
                 self._open[item.id] = asyncio.create_task(self._show(item), name=f"form {item.id}")
 
     def _call_off(self, ids: set[str]) -> None:
-        for each in ids:
-            self._open.pop(each).cancel()
+        for item_id in ids:
+            self._open.pop(item_id).cancel()
 
     async def _show(self, item: InboxItem) -> None:
         call = self._call
@@ -154,32 +154,32 @@ class HostTool(Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
 
 
-async def run_agent(call: HostCall, offer: Offer, given: params.RunAgentParams) -> ToolResult:
+async def run_agent(call: HostCall, offer: Offer, arguments: params.RunAgentParams) -> ToolResult:
     """Start an agent, or go on waiting for one that was started by the same call before."""
-    return await start_agent(call, offer, given.agent, given)
+    return await start_agent(call, offer, arguments.agent, arguments)
 
 
-async def start_agent(call: HostCall, offer: Offer, name: str, given: params.AgentTaskParams) -> ToolResult:
+async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params.AgentTaskParams) -> ToolResult:
     """Start an agent and answer as the host can take it: as a task, at the end, or with a handle."""
     order = SpawnOrder(
         agent=(await offer.find(call.feed, name)).name,
-        task=given.task,
-        model=given.model,
-        isolation=given.isolation,
-        schema=given.schema,
-        budget=None if given.budget_usd is None else {"usd": given.budget_usd},
+        task=arguments.task,
+        model=arguments.model,
+        isolation=arguments.isolation,
+        schema=arguments.schema,
+        budget=None if arguments.budget_usd is None else {"usd": arguments.budget_usd},
     )
-    before = await _started_before(call, order)
-    if before is not None:
-        before = await take_up(call.feed, before, call.host.by)
-        return await wait_for_run(call, before, given.wait_seconds, state=call.state)
+    earlier = await _started_before(call, order)
+    if earlier is not None:
+        earlier = await take_up(call.feed, earlier, call.host.by)
+        return await wait_for_run(call, earlier, arguments.wait_seconds, state=call.state)
     # A host that gives up in this moment must not leave half a run behind.
     starting = asyncio.create_task(call.feed.spawn(order, by=call.host.by, key=secrets.token_hex(16)))
     row, _ = await asyncio.shield(starting)
     if call.host.tasks:
         return create_task(row)
-    found = await look_at(call.feed, row.id)
-    return await wait_for_run(call, found, given.wait_seconds, state=_STATE + row.id)
+    standing = await look_at(call.feed, row.id)
+    return await wait_for_run(call, standing, arguments.wait_seconds, state=_STATE + row.id)
 
 
 async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | None:
@@ -188,17 +188,17 @@ async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | No
     if call.state is None:
         return None
     try:
-        found = await look_at(call.feed, call.state.removeprefix(_STATE))
+        standing = await look_at(call.feed, call.state.removeprefix(_STATE))
     except UnknownRunError:
-        found = None
-    if found is None or call.state != _STATE + found.row.id:
+        standing = None
+    if standing is None or call.state != _STATE + standing.row.id:
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
-    if found.asked.get("order") != digest_of(order):
+    if standing.asked.get("order") != digest_of(order):
         raise UsageError("The call comes back with other arguments.", remedy="Call get_result with the run instead.")
-    return found
+    return standing
 
 
-async def list_agents(call: HostCall, offer: Offer, given: params.ListAgentsParams) -> CallToolResult:
+async def list_agents(call: HostCall, offer: Offer, arguments: params.ListAgentsParams) -> CallToolResult:
     entries = await offer.entries(call.feed)
     lines = [f"{entry.name}: {clean_line(entry.spec.description, 500)}" for entry in entries]
     agents = []
@@ -214,59 +214,59 @@ async def list_agents(call: HostCall, offer: Offer, given: params.ListAgentsPara
     return text_result("\n".join(lines) or "There are no agents here.", {"agents": agents})
 
 
-async def list_runs(call: HostCall, offer: Offer, given: params.ListRunsParams) -> CallToolResult:
-    filters: dict[str, Any] = {"agent": given.agent, "limit": given.limit}
-    if given.state is not None:
-        filters["states"] = {given.state}
-    found = await call.feed.snapshot(**filters)
-    lines = [f"{row.id}  {row.status:<11}  {row.agent}: {clean_line(row.task, 100)}" for row in found.runs]
-    return text_result("\n".join(lines) or "No runs.", {"runs": to_builtins(found.runs)})
+async def list_runs(call: HostCall, offer: Offer, arguments: params.ListRunsParams) -> CallToolResult:
+    filters: dict[str, Any] = {"agent": arguments.agent, "limit": arguments.limit}
+    if arguments.state is not None:
+        filters["states"] = {arguments.state}
+    listing = await call.feed.snapshot(**filters)
+    lines = [f"{row.id}  {row.status:<11}  {row.agent}: {clean_line(row.task, 100)}" for row in listing.runs]
+    return text_result("\n".join(lines) or "No runs.", {"runs": to_builtins(listing.runs)})
 
 
-async def get_result(call: HostCall, offer: Offer, given: params.GetResultParams) -> ToolResult:
-    found = await look_at(call.feed, given.run)
-    return await wait_for_run(call, found, given.wait_seconds, verbose=given.verbose)
+async def get_result(call: HostCall, offer: Offer, arguments: params.GetResultParams) -> ToolResult:
+    standing = await look_at(call.feed, arguments.run)
+    return await wait_for_run(call, standing, arguments.wait_seconds, verbose=arguments.verbose)
 
 
-async def steer(call: HostCall, offer: Offer, given: params.SteerParams) -> CallToolResult:
-    said = await call.feed.say(given.run, given.message, by=call.host.by, verbatim=True)
-    return text_result(said.text, {"runId": said.run_id, "text": said.text})
+async def steer(call: HostCall, offer: Offer, arguments: params.SteerParams) -> CallToolResult:
+    answer = await call.feed.say(arguments.run, arguments.message, by=call.host.by, verbatim=True)
+    return text_result(answer.text, {"runId": answer.run_id, "text": answer.text})
 
 
-async def stop(call: HostCall, offer: Offer, given: params.StopParams) -> CallToolResult:
-    said = await call.feed.stop(given.run, by=call.host.by, tree=True)
-    return text_result(said.text, {"runId": said.run_id, "text": said.text})
+async def stop(call: HostCall, offer: Offer, arguments: params.StopParams) -> CallToolResult:
+    answer = await call.feed.stop(arguments.run, by=call.host.by, tree=True)
+    return text_result(answer.text, {"runId": answer.run_id, "text": answer.text})
 
 
-async def answer(call: HostCall, offer: Offer, given: params.AnswerParams) -> CallToolResult:
-    item = await call.feed.find_item(given.item)
-    if item.kind == "approval" and given.choice.strip().lower() in _LASTING:
+async def answer(call: HostCall, offer: Offer, arguments: params.AnswerParams) -> CallToolResult:
+    item = await call.feed.find_item(arguments.item)
+    if item.kind == "approval" and arguments.choice.strip().lower() in _LASTING:
         # The model of the host gives this answer. What outlasts the run is for a person to allow.
         raise UsageError(
-            f"'{given.choice}' outlasts the run: only a person may choose it, in a form of the host or elsewhere.",
+            f"'{arguments.choice}' outlasts the run: only a person may choose it, in a form of the host or elsewhere.",
             remedy=f"Choose 'allow', 'allow-run' or 'deny', or let the user say: retinue inbox answer {item.id}",
         )
-    closed = await call.feed.answer(item.id, given.choice, given.message, by=f"{call.host.by} tool")
-    said = closed.answer.choice if closed.answer is not None else ""
-    return text_result(f"{closed.id}: {said}", {"item": closed.id, "choice": said, "runId": closed.run_id})
+    closed = await call.feed.answer(item.id, arguments.choice, arguments.message, by=f"{call.host.by} tool")
+    choice = closed.answer.choice if closed.answer is not None else ""
+    return text_result(f"{closed.id}: {choice}", {"item": closed.id, "choice": choice, "runId": closed.run_id})
 
 
-async def resume(call: HostCall, offer: Offer, given: params.ResumeParams) -> ToolResult:
-    found = await look_at(call.feed, given.run)
-    run_id = found.row.id
-    await offer.find(call.feed, found.row.agent)
+async def resume(call: HostCall, offer: Offer, arguments: params.ResumeParams) -> ToolResult:
+    standing = await look_at(call.feed, arguments.run)
+    run_id = standing.row.id
+    await offer.find(call.feed, standing.row.agent)
     state = _STATE + run_id
     if call.state not in (None, state):
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
     if call.state is None:
-        if found.row.state in LIVE:
+        if standing.row.state in LIVE:
             raise ConflictError(f"Run {run_id} is running.", remedy="Steer it instead, or wait for it: get_result.")
-        again = call.feed.resume(run_id, given.prompt, by=call.host.by, model=given.model)
+        again = call.feed.resume(run_id, arguments.prompt, by=call.host.by, model=arguments.model)
         await asyncio.shield(asyncio.create_task(again))
-        found = await look_at(call.feed, run_id)
+        standing = await look_at(call.feed, run_id)
     if call.host.tasks:
-        return create_task(found.row)
-    return await wait_for_run(call, found, given.wait_seconds, state=state)
+        return create_task(standing.row)
+    return await wait_for_run(call, standing, arguments.wait_seconds, state=state)
 
 
 TOOLS: tuple[HostTool, ...] = (

@@ -82,7 +82,7 @@ class Translator:
         event, steps = self._stories.take(frame) or (None, [])
         if event is None:
             return []
-        found: list[dict[str, Any]] = []
+        translated: list[dict[str, Any]] = []
         run_id = event.run_id
         speaker = self._speakers.get(run_id)
         if speaker is None:
@@ -91,13 +91,13 @@ class Translator:
                 return [self._started(event, event.body)]
             # It began before this response, and was suspended with the one before.
             name = self._agents.get(run_id, run_id)
-            found.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": name})
+            translated.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": name})
         for step in steps:
-            found += self._told(run_id, speaker, step)
+            translated += self._told(run_id, speaker, step)
         if isinstance(event.body, RunEnded) and run_id != self._root:
             del self._speakers[run_id]
-            found.append(_finished(run_id, event.body.outcome))
-        return found
+            translated.append(_finished(run_id, event.body.outcome))
+        return translated
 
     def _told(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
         entry = step.entry
@@ -114,13 +114,13 @@ class Translator:
 
     def suspend(self, interrupts: list[str]) -> list[dict[str, Any]]:
         """Return what closes everything that is open, because the response ends before the run does."""
-        found = []
+        closing = []
         for run_id, speaker in self._speakers.items():
-            found += self._close(speaker)
+            closing += self._close(speaker)
             if run_id != self._root:
                 outcome = {"type": "suspended", "interruptIds": interrupts}
-                found.append({"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": outcome})
-        return found
+                closing.append({"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": outcome})
+        return closing
 
     def _started(self, event: Event, body: RunCreated) -> dict[str, Any]:
         started = {"type": "SUBAGENT_STARTED", "subagentRunId": event.run_id, "name": body.agent}
@@ -133,17 +133,17 @@ class Translator:
         return started
 
     def _said(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
-        found = []
+        translated = []
         if step.piece:
             if speaker.message is None:
                 speaker.message = f"{run_id}-{step.entry.seq}"
                 start = {"type": "TEXT_MESSAGE_START", "messageId": speaker.message, "role": "assistant"}
-                found.append(_of(speaker, start))
+                translated.append(_of(speaker, start))
             content = {"type": "TEXT_MESSAGE_CONTENT", "messageId": speaker.message, "delta": step.piece}
-            found.append(_of(speaker, content))
+            translated.append(_of(speaker, content))
         if step.change in ("ended", "void"):
-            found += self._close(speaker)
-        return found
+            translated += self._close(speaker)
+        return translated
 
     def _close(self, speaker: _Speaker) -> list[dict[str, Any]]:
         if speaker.message is None:
@@ -180,7 +180,7 @@ def _problem(outcome: Outcome) -> str:
 
 def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
     """Return an inbox item as an interrupt."""
-    found: dict[str, Any] = {
+    interrupt: dict[str, Any] = {
         "id": item.id,
         "reason": {"approval": "tool_call", "question": "input_required", "quote": "confirmation"}[item.kind],
         "message": f"{item.title}\n{item.detail}".strip(),
@@ -189,37 +189,37 @@ def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
     }
     call_id = item.payload.get("call_id")
     if isinstance(call_id, str):
-        found["toolCallId"] = call_id
+        interrupt["toolCallId"] = call_id
     if item.expires_at is not None:
-        found["expiresAt"] = datetime.fromtimestamp(item.expires_at, UTC).isoformat()
+        interrupt["expiresAt"] = datetime.fromtimestamp(item.expires_at, UTC).isoformat()
     if item.run_id != root:
-        found["subagentRunId"] = item.run_id
-    return found
+        interrupt["subagentRunId"] = item.run_id
+    return interrupt
 
 
-async def start_thread(feed: Feed, agent: str, given: AgentInput) -> Thread:
+async def start_thread(feed: Feed, agent: str, request: AgentInput) -> Thread:
     """Start, steer, answer or resume the run of a thread."""
-    key = f"ag-ui {agent} {given.thread_id}"
+    key = f"ag-ui {agent} {request.thread_id}"
     run_id = id_of_key(key, feed.cwd)
     rows = await feed.read(lambda reader: [row for row in reader.list_runs(root_id=run_id) if row.id == run_id])
     cursor = feed.places.get(run_id)
     if cursor is None:
         cursor = await feed.newest_event()
-    said = _last_words(given)
+    words = _last_words(request)
     if not rows:
-        if said is None:
+        if words is None:
             raise UsageError("A new thread needs words of the user.", remedy="Send a message with the role `user`.")
-        order = SpawnOrder(agent=None if agent == "main" else agent, task=said)
+        order = SpawnOrder(agent=None if agent == "main" else agent, task=words)
         await feed.spawn(order, by=BY, run_id=run_id)
         return Thread(run_id)
     used = await feed.read(tree_usage, run_id)
-    if given.resume:
-        for entry in given.resume:
+    if request.resume:
+        for entry in request.resume:
             await _answer(feed, entry)
-    elif said is not None and rows[0].state in LIVE:
-        await feed.say(run_id, said, by=BY)
+    elif words is not None and rows[0].state in LIVE:
+        await feed.say(run_id, words, by=BY)
     if (await feed.find(run_id)).state not in LIVE:
-        await feed.resume(run_id, said if not given.resume else None, by=BY)
+        await feed.resume(run_id, words if not request.resume else None, by=BY)
     return Thread(run_id, cursor, used)
 
 
@@ -236,17 +236,17 @@ async def _answer(feed: Feed, entry: ResumeEntry) -> None:
         return
 
 
-def _last_words(given: AgentInput) -> str | None:
-    for message in reversed(given.messages):
+def _last_words(request: AgentInput) -> str | None:
+    for message in reversed(request.messages):
         if message.role == "user":
             return message.text if message.text.strip() else None
     return None
 
 
-async def stream_thread(feed: Feed, given: AgentInput, thread: Thread) -> AsyncIterator[bytes]:
+async def stream_thread(feed: Feed, request: AgentInput, thread: Thread) -> AsyncIterator[bytes]:
     """Yield AG-UI's events as server-sent events, until the run ends or waits for a person."""
     run_id, after = thread.run_id, thread.after
-    ids = {"threadId": given.thread_id, "runId": given.run_id}
+    ids = {"threadId": request.thread_id, "runId": request.run_id}
     yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
     agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
     translator = Translator(run_id, agents)

@@ -78,12 +78,12 @@ def preload_header() -> str:
 @cache
 def static_files() -> dict[str, StaticFile]:
     """Return every file of the page by its address below `/static/`."""
-    found = {}
+    files = {}
     for path in sorted(FOLDER.rglob("*")):
         kind = TYPES.get(path.suffix)
         if kind is not None and path.is_file():
-            found[path.relative_to(FOLDER).as_posix()] = StaticFile(path.read_bytes(), kind)
-    return found
+            files[path.relative_to(FOLDER).as_posix()] = StaticFile(path.read_bytes(), kind)
+    return files
 
 
 PUBLIC = frozenset({"/"})
@@ -159,43 +159,43 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 def problem_response(error: Exception) -> Response:
     """Return the response for anything that was raised."""
-    found = problem_of(error)
+    problem = problem_of(error)
     headers = dict(error.headers) if isinstance(error, RequestError) else None
-    return Response(dump(found), found.status, headers, media_type=TYPE)
+    return Response(dump(problem), problem.status, headers, media_type=TYPE)
 
 
 def read_params(route: Route, request: Request) -> Any:
     """Return path and query as the parameters of the route. Raise RequestError."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     try:
         pairs = parse_qsl(request.scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict")
     except ValueError:
         raise RequestError(400, "INVALID", "The query is not UTF-8.") from None
     for name, value in pairs:
-        if name in given:
+        if name in values:
             raise RequestError(422, "INVALID", f"The parameter {name!r} is given twice.")
-        given[name] = value
+        values[name] = value
     for name, value in request.path_params.items():
-        if name in given:
+        if name in values:
             raise RequestError(422, "INVALID", f"{name!r} stands in the path, not in the query.")
-        given[name] = value
+        values[name] = value
     try:
-        params = msgspec.convert(given, route.params, strict=False)
-        nulls = {name: value for name, value in given.items() if value.lower() == "null"}
+        params = msgspec.convert(values, route.params, strict=False)
+        nulls = {name: value for name, value in values.items() if value.lower() == "null"}
         return msgspec.structs.replace(params, **_read_words(route.params, nulls))
     except msgspec.ValidationError as error:
         raise RequestError(422, "INVALID", f"{error}.", "See /openapi.json.") from None
 
 
-def _read_words(params: type[Struct], given: Mapping[str, str]) -> dict[str, Any]:
+def _read_words(params: type[Struct], words: Mapping[str, str]) -> dict[str, Any]:
     """Return values of the query that msgspec takes for nothing: there, `null` is a word like others."""
-    found = {}
+    converted = {}
     for field in msgspec.structs.fields(params):
-        if field.name in given:
+        if field.name in words:
             kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
             kind: Any = Union[tuple(kind for kind in kinds if kind is not NoneType)]  # noqa: UP007 - made at run time
-            found[field.name] = msgspec.convert(given[field.name], kind, strict=False)
-    return found
+            converted[field.name] = msgspec.convert(words[field.name], kind, strict=False)
+    return converted
 
 
 def read_body(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -222,10 +222,10 @@ async def _page(request: Request) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    found = static_files().get(request.path_params["name"])
-    if found is None:
+    file = static_files().get(request.path_params["name"])
+    if file is None:
         return await _not_found(request, RequestError(404, "NOT_FOUND", ""))
-    return await _whole(request, found.content, found.media_type)
+    return await _whole(request, file.content, file.media_type)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -37,9 +37,9 @@ class ChatMessage(Struct, frozen=True):
         """Raise UsageError for parts that are no text: the run would know nothing of them."""
         if not isinstance(self.content, list):
             return self.content or ""
-        texts = [part.get("text") for part in self.content]
+        texts = [block.get("text") for block in self.content]
         if not all(isinstance(text, str) for text in texts):
-            kinds = sorted({str(part.get("type")) for part in self.content if not isinstance(part.get("text"), str)})
+            kinds = sorted({str(block.get("type")) for block in self.content if not isinstance(block.get("text"), str)})
             raise UsageError(
                 f"A message has parts that are no text: {', '.join(kinds)}.",
                 remedy="Send text; name files of the project as @path in it.",
@@ -115,8 +115,8 @@ def task_of(messages: list[ChatMessage]) -> str:
     before = [message for message in messages[:-1] if message.text.strip()]
     if not before:
         return last
-    said = orjson.dumps([{"role": message.role, "content": message.text} for message in before]).decode()
-    return f"What was said before, as JSON:\n{said}\n\nAnswer this:\n{last}"
+    quotation = orjson.dumps([{"role": message.role, "content": message.text} for message in before]).decode()
+    return f"What was said before, as JSON:\n{quotation}\n\nAnswer this:\n{last}"
 
 
 def schema_of(form: ResponseFormat | None) -> dict[str, Any] | None:

@@ -62,8 +62,8 @@ class OneTimeCodes:
 
     def redeem(self, code: str) -> bool:
         """Return whether the code is genuine, not too old and not used yet. It is used then."""
-        nonce, _, rest = code.partition(".")
-        expiry, _, signature = rest.partition(".")
+        nonce, _, remainder = code.partition(".")
+        expiry, _, signature = remainder.partition(".")
         expected = self._credentials._code_signature(nonce, expiry)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             return False

@@ -31,7 +31,7 @@ async def metrics_text(feed: Feed) -> str:
     states: dict[str, float] = {}
     for row in live:
         states[row.state] = states.get(row.state, 0) + 1
-    found = [
+    metrics = [
         _by("agent", "retinue_runs_total", "Runs that were started.", by_agent, "runs"),
         _by("agent", "retinue_turns_total", "Answers of models.", by_agent, "turns"),
         _by("agent", "retinue_tool_uses_total", "Calls of tools.", by_agent, "tool_uses"),
@@ -43,7 +43,7 @@ async def metrics_text(feed: Feed) -> str:
         ),
         Metric("retinue_inbox_waiting", "gauge", "Questions that wait for a person.", [({}, len(waiting))]),
     ]
-    return "".join(_text(each) for each in found)
+    return "".join(_text(metric) for metric in metrics)
 
 
 def _by(label: str, name: str, help: str, lines: Iterable[CostRow], attribute: str) -> Metric:

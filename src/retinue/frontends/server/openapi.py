@@ -45,7 +45,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.help,
         "parameters": [*_parameters(route), *_header_parameters(route)],
@@ -53,11 +53,11 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     for status in sorted({*_ALWAYS, *route.errors, *_body_errors(route)}):
         schema = {"$ref": _REF.format(name=ProblemDetails.__name__)}
-        found["responses"][str(status)] = {"description": TITLES[status], "content": {TYPE: {"schema": schema}}}
+        operation["responses"][str(status)] = {"description": TITLES[status], "content": {TYPE: {"schema": schema}}}
     if route.body is not None:
         schema = {"$ref": _REF.format(name=route.body.__name__)}
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return found
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
 
 
 def _body_errors(route: Route) -> tuple[int, ...]:
@@ -80,45 +80,45 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         return []
     (reference,), components = msgspec.json.schema_components([route.params], ref_template=_REF)
     schema = components[reference["$ref"].rpartition("/")[2]]
-    found = []
+    parameters = []
     for name, about in parameter_help(route.params).items():
         where = "path" if f"{{{name}}}" in route.path else "query"
         required = name in schema.get("required", ())
         kind = _without_null(schema["properties"][name])
-        found.append({"name": name, "in": where, "required": required, "description": about, "schema": kind})
-    return found
+        parameters.append({"name": name, "in": where, "required": required, "description": about, "schema": kind})
+    return parameters
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a parameter that may be left out: an address cannot say `null`."""
-    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    some = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     return some[0] if len(some) == 1 else schema
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    found = []
+    parameters = []
     for name, about in route.headers.items():
         kind = {"type": "string", "minLength": 1, "maxLength": 200}
         if name == "Last-Event-ID":
             kind = {"type": "string", "pattern": "^[0-9]{1,16}$"}
-        found.append({"name": name, "in": "header", "required": False, "description": about, "schema": kind})
-    return found
+        parameters.append({"name": name, "in": "header", "required": False, "description": about, "schema": kind})
+    return parameters
 
 
 @cache
 def parameter_help(kind: type[Struct]) -> dict[str, str]:
     """Return the parameters of a class with the text below each of them, those of its bases first."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if each is Struct or not issubclass(each, Struct) or each.__module__ != kind.__module__:
+    help_of: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base is Struct or not issubclass(base, Struct) or base.__module__ != kind.__module__:
             continue
-        body = ast.parse(inspect.getsource(each)).body[0]
+        body = ast.parse(inspect.getsource(base)).body[0]
         assert isinstance(body, ast.ClassDef)
         last = ""
         for statement in body.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 last = statement.target.id
-                found.setdefault(last, "")
+                help_of.setdefault(last, "")
             elif last and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                found[last] = " ".join(str(statement.value.value).split())
-    return found
+                help_of[last] = " ".join(str(statement.value.value).split())
+    return help_of

@@ -96,8 +96,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
 def running_server(cwd: Path) -> ServerInfo | None:
     """Return the server of the project in `cwd`, if one is running."""
-    found = _read(state_folder(cwd) / FILE)
-    return found if found is not None and found.alive else None
+    info = _read(state_folder(cwd) / FILE)
+    return info if info is not None and info.alive else None
 
 
 async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]) -> int:
@@ -108,9 +108,9 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     file = state / FILE
     before = _read(file)
     if before is not None and before.alive:
-        place = f"port {before.port}" if before.port else before.url
+        address = f"port {before.port}" if before.port else before.url
         raise StateError(
-            f"A server of this project is running already: process {before.pid}, {place}.",
+            f"A server of this project is running already: process {before.pid}, {address}.",
             remedy="Open it with: retinue open",
         )
     listener, port = open_listener(options, before.port if before is not None else 0)
@@ -197,8 +197,8 @@ def _url(options: ServerOptions, port: int) -> str:
 
 def _listen(options: ServerOptions) -> socket.socket:
     try:
-        found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-        family, kind, protocol, _, address = found
+        address_info = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = address_info
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

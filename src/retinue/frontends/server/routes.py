@@ -412,10 +412,10 @@ async def post_chat(call: ApiCall[params.NoParams, chat.ChatBody]) -> chat.ChatC
 
 def _chat_problem(error: Exception) -> Response:
     """Return a problem that is also an error as OpenAI's clients read it."""
-    found = problem_of(error)
-    message = f"{found.detail} {found.remedy}".rstrip()
-    theirs = {"message": message, "type": "invalid_request_error", "code": found.code, "param": None}
-    return Response(dump({**asdict(found), "error": theirs}), found.status, media_type=TYPE)
+    problem = problem_of(error)
+    message = f"{problem.detail} {problem.remedy}".rstrip()
+    theirs = {"message": message, "type": "invalid_request_error", "code": problem.code, "param": None}
+    return Response(dump({**asdict(problem), "error": theirs}), problem.status, media_type=TYPE)
 
 
 @route("POST", "/ag-ui/{agent}")

@@ -173,12 +173,12 @@ class Guard:
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in found and name in _SINGLE:
+        if name in headers and name in _SINGLE:
             raise RequestError(400, "HEADERS", f"The header {name.decode('latin-1')} is there twice.")
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -130,9 +130,9 @@ def workflow_commands(results: Sequence[CaseResult], base: Path) -> list[str]:
             continue
         for trial in _failed(result):
             for unmet in trial.unmet:
-                place = values | {"line": result.tests.line_of(result.number, f"expect.{unmet.assertion}")}
+                position = values | {"line": result.tests.line_of(result.number, f"expect.{unmet.assertion}")}
                 text = "\n".join((f"{unmet.assertion}: {unmet.reason}", *unmet.ledger))
-                lines.append(workflow_command("error", place, text))
+                lines.append(workflow_command("error", position, text))
     return lines
 
 

@@ -99,25 +99,25 @@ class MarkdownStream:
 
 def _end_of_blocks(text: str) -> int:
     """Return where the last whole block ends; 0 where none does."""
-    end = place = 0
+    end = offset = 0
     fence: str | None = None
     blank = False
     lines = text.split("\n")
     for line in lines[:-1]:
         mark = _FENCE.match(line)
         if fence is None and blank and line.strip() and not line[0].isspace():
-            end = place
+            end = offset
         if mark is not None:
             if fence is None:
                 fence = mark[1]
             elif fence == mark[1]:
                 fence = None
         blank = fence is None and not line.strip()
-        place += len(line) + 1
+        offset += len(line) + 1
     # The line that is being written also ends what is before it, once it shows where it begins.
     last = lines[-1]
     if fence is None and blank and last and not last[0].isspace():
-        end = place
+        end = offset
     return end
 
 

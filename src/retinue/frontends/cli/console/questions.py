@@ -63,12 +63,12 @@ class Terminal:
             line = await self._line()
             if line is None:
                 return InboxAnswer(item.default, "The terminal was closed.", BY)
-            given = understood(item, line.strip())
-            if pages.more and (given is None or given.choice in ALLOWING):
+            choice = understood(item, line.strip())
+            if pages.more and (choice is None or choice.choice in ALLOWING):
                 self._forget_typed()
                 self._say(pages.turn())
-            elif given is not None:
-                return given
+            elif choice is not None:
+                return choice
 
     def _say(self, text: str) -> None:
         print(text, file=self._out, flush=True)
@@ -128,8 +128,8 @@ class Pages:
         """Return the next page."""
         page, self._rows = self._rows[:_PAGE_ROWS], self._rows[_PAGE_ROWS:]
         if self._rows:
-            left = f"  … {len(self._rows)} more lines: Enter shows them. They belong to what is asked."
-            return "\n".join([*page, left])
+            prompt_line = f"  … {len(self._rows)} more lines: Enter shows them. They belong to what is asked."
+            return "\n".join([*page, prompt_line])
         return "\n".join([*page, *self._end])
 
 
