@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from retinue.core.version import __version__
-from retinue.frontends.acp.commands import OWN
+from retinue.frontends.acp.commands import OWN_COMMANDS
 from retinue.frontends.cli.main import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +24,7 @@ def test_what_is_to_be_pasted_starts_the_program() -> None:
 
 
 def test_every_command_of_the_face_is_named() -> None:
-    for command in OWN:
+    for command in OWN_COMMANDS:
         assert f"/{command.name}" in PAGE
 
 

@@ -111,10 +111,10 @@ def check_hosts(table: Table) -> None:
 
 
 def check_host_tools(table: Table) -> None:
-    from retinue.frontends.mcp.tools import TOOLS
+    from retinue.frontends.mcp.tools import HOST_TOOLS
 
     shown = {name.partition("(")[0] for name in first_names(table)}
-    assert shown == {tool.name for tool in TOOLS}
+    assert shown == {tool.name for tool in HOST_TOOLS}
 
 
 def check_messages(table: Table) -> None:

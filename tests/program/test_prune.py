@@ -89,7 +89,7 @@ def test_a_run_that_was_forgotten_and_taken_up_is_undone_from_there(project, ser
     serve(lambda request: Reply("ok") if request.turn > 2 else Reply("", [("bash", {"command": "echo two > two.out"})]))
     assert project.retinue("runs", "resume", run, "more").returncode == 0
     done = project.retinue("runs", "undo", run)
-    assert done.returncode == 0 and "Not undone: what it did before" in done.stderr
+    assert done.returncode == 0 and "were not undone: their checkpoints were removed" in done.stderr
     assert not (project.cwd / "two.out").exists() and (project.cwd / "one.out").exists()
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 SKILL_DIALECTS = ("skill", "skills")
-PLURALS: Mapping[Severity, str] = {"error": "errors", "warning": "warnings", "info": "infos"}
+SEVERITY_PLURALS: Mapping[Severity, str] = {"error": "errors", "warning": "warnings", "info": "infos"}
 
 
 # Checks
@@ -88,9 +88,9 @@ def lint_agents(
 
 
 def _lint_list(findings: Sequence[Finding], changes: Sequence[AppliedRepair], files: int) -> LintList:
-    totals = dict.fromkeys(PLURALS.values(), 0)
+    totals = dict.fromkeys(SEVERITY_PLURALS.values(), 0)
     for finding in findings:
-        totals[PLURALS[finding.severity]] += 1
+        totals[SEVERITY_PLURALS[finding.severity]] += 1
     return LintList(findings=findings, fixed=changes, files=files, **totals)
 
 

@@ -27,14 +27,14 @@ class ApprovalChoice(Struct, frozen=True):
     label: str
 
 
-CHOICES = {
+APPROVAL_CHOICES = {
     "allow": ApprovalChoice("y", "once", "Allow this call, once"),
     "allow-run": ApprovalChoice("r", "this run", "Allow calls like it in this run and below it"),
     "allow-agent": ApprovalChoice("a", "this agent", "Allow calls like it in every run of this agent"),
     "always": ApprovalChoice("A", "always", "Allow calls like it always, by a rule in the settings"),
     "deny": ApprovalChoice("n", "deny", "Deny"),
 }
-ALLOWING = frozenset(CHOICES) - {"deny"}
+ALLOWING = frozenset(APPROVAL_CHOICES) - {"deny"}
 """Answers that nobody gives before all of an approval was shown."""
 
 
@@ -45,7 +45,7 @@ def shown(text: str, most: int = 300) -> str:
 
 def label(option: str) -> str:
     """Return the phrase for an answer; an option of a question is its own."""
-    return CHOICES[option].label if option in CHOICES else option
+    return APPROVAL_CHOICES[option].label if option in APPROVAL_CHOICES else option
 
 
 def who(item: InboxItem) -> str:

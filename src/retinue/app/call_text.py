@@ -13,19 +13,19 @@ from retinue.guard.gate import call_title as call_title
 SUBJECT_CHARACTERS = 100
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
-_FILE = ("path", "file_path", "filePath", "file")
-_AGENT = ("agent_id", "id", "name", "resume")
+_PATH_ARGUMENTS = ("path", "file_path", "filePath", "file")
+_AGENT_ARGUMENTS = ("agent_id", "id", "name", "resume")
 # What a call is about, by its tool: the first of these arguments that is there.
-_SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    "read": _FILE,
-    "write": _FILE,
-    "edit": _FILE,
+_SUBJECT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "read": _PATH_ARGUMENTS,
+    "write": _PATH_ARGUMENTS,
+    "edit": _PATH_ARGUMENTS,
     "bash": ("command", "cmd"),
     "grep": ("pattern", "query", "regex"),
     "find": ("pattern", "glob", "name"),
-    "get_subagent_result": _AGENT,
-    "steer_subagent": _AGENT,
-    "clear_subagents": _AGENT,
+    "get_subagent_result": _AGENT_ARGUMENTS,
+    "steer_subagent": _AGENT_ARGUMENTS,
+    "clear_subagents": _AGENT_ARGUMENTS,
     "bash_output": ("id", "bash_id"),
     "ask_user": ("question",),
     "ask_parent": ("question",),
@@ -33,9 +33,20 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "todo": (),
     "lsp": ("action", "operation"),
 }
-_ANY_SUBJECT = (*_FILE, "command", "pattern", "query", "url", "description", "prompt", "task", "question", "name")
+_COMMON_SUBJECT_ARGUMENTS = (
+    *_PATH_ARGUMENTS,
+    "command",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+    "task",
+    "question",
+    "name",
+)
 # Tools whose names say little to people.
-_WORDS = {
+_TOOL_PHRASES = {
     "get_subagent_result": "result of agent",
     "steer_subagent": "message to agent",
     "list_subagents": "list of agents",
@@ -63,7 +74,7 @@ def heading(call: ToolCall) -> str:
     tool = tool_of(call)
     if tool == "Agent":
         return _agent_heading(call.arguments)
-    return f"{_WORDS.get(tool, call.name)} {subject(call)}".rstrip()
+    return f"{_TOOL_PHRASES.get(tool, call.name)} {subject(call)}".rstrip()
 
 
 def subject(call: ToolCall) -> str:
@@ -79,7 +90,7 @@ def subject(call: ToolCall) -> str:
         case "read":
             about += _range(arguments)
         case "lsp":
-            about += optional(" {}", _short(_first(arguments, (*_FILE, "query", "symbol"))))
+            about += optional(" {}", _short(_first(arguments, (*_PATH_ARGUMENTS, "query", "symbol"))))
         case _:
             pass
     return about
@@ -98,10 +109,10 @@ def _short(value: Any) -> str:
 
 def subject_key(tool: str, arguments: Mapping[str, Any]) -> str | None:
     """Return the argument that says what a call is about."""
-    for key in _SUBJECTS.get(tool, _ANY_SUBJECT):
+    for key in _SUBJECT_ARGUMENTS.get(tool, _COMMON_SUBJECT_ARGUMENTS):
         if arguments.get(key):
             return key
-    if tool in _SUBJECTS:
+    if tool in _SUBJECT_ARGUMENTS:
         return None
     # For a tool of a server or a plugin, the first text is the best guess.
     for key, value in arguments.items():

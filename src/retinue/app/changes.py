@@ -34,7 +34,7 @@ from retinue.models.keys import environment
 from retinue.runs.cleanup import DAY, find_expired, prune_log
 
 _PRUNE_SECONDS = 3600.0
-_DAY = "%Y-%m-%d"
+_DATE_FORMAT = "%Y-%m-%d"
 
 
 class EffectList(Struct, frozen=True):
@@ -187,8 +187,9 @@ def undo_run(
             forgotten = undo.forgotten(scope.runs)
         files = [_explain_worktree(folder, file) for file in files]
     if forgotten is not None and not files:
+        removed = local_time(forgotten, _DATE_FORMAT)
         raise StateError(
-            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {local_time(forgotten, _DAY)}.",
+            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {removed}.",
             remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
         )
     if files and not dry_run:

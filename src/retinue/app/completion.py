@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Found = tuple[list[list[str]], list[str]]
     """Pairs of a value and its description, and the files and folders they depend on."""
 
-_MAX_CHARACTERS = 70
+_MAX_DESCRIPTION_CHARACTERS = 70
 
 
 def values_of(kind: str) -> Iterator[tuple[str, str]]:
@@ -103,8 +103,8 @@ def _times(paths: list[str]) -> list[int]:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    if len(line) > _MAX_CHARACTERS:
-        line = line[: _MAX_CHARACTERS - 1] + "…"
+    if len(line) > _MAX_DESCRIPTION_CHARACTERS:
+        line = line[: _MAX_DESCRIPTION_CHARACTERS - 1] + "…"
     return line
 
 

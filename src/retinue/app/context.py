@@ -16,11 +16,11 @@ from retinue.runs.preview import preview
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
 
-_LABELS = {"instructions": "Instruction files", "delegation": "Agents", "skills": "Skills", "memory": "Memory"}
-_ORDER = ("System prompt", "Tools", "MCP tools", "Agents", "Skills", "Instruction files", "Memory", "Messages")
+_PART_LABELS = {"instructions": "Instruction files", "delegation": "Agents", "skills": "Skills", "memory": "Memory"}
+_SECTION_ORDER = ("System prompt", "Tools", "MCP tools", "Agents", "Skills", "Instruction files", "Memory", "Messages")
 _TOOL_LABELS = {"Agent": "Agents", "skill": "Skills"}
-_SHOWN_ARGUMENTS = 200
-_SHOWN_RESULT = 2_000
+_MAX_ARGUMENT_CHARACTERS = 200
+_MAX_RESULT_CHARACTERS = 2_000
 
 
 async def measure_context(retinue: Retinue, main_id: str | None, messages: Sequence[Message]) -> dict[str, int]:
@@ -32,9 +32,9 @@ async def measure_context(retinue: Retinue, main_id: str | None, messages: Seque
     if node is not None:
         # The tools of the run, with those of servers that are connected.
         tools = [tool.spec for tool in node.tools]
-    sizes = dict.fromkeys(_ORDER, 0)
+    sizes = dict.fromkeys(_SECTION_ORDER, 0)
     for part in request.parts:
-        sizes[_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())
+        sizes[_PART_LABELS.get(part.name, "System prompt")] += overhead(part.text, ())
     for tool in tools:
         label = _TOOL_LABELS.get(tool.name, "Tools")
         if tool.name.startswith("mcp__"):
@@ -79,10 +79,10 @@ def _answered(message: AssistantMessage, results: Mapping[str, str]) -> list[str
 
 def _call(call: ToolCall, result: str) -> str:
     arguments = ", ".join(f"{name}: {one_line(str(value))}" for name, value in call.arguments.items())
-    head = f"**{call.name}** {arguments[:_SHOWN_ARGUMENTS]}"
+    head = f"**{call.name}** {arguments[:_MAX_ARGUMENT_CHARACTERS]}"
     if not result:
         return head
-    shown = result[:_SHOWN_RESULT]
+    shown = result[:_MAX_RESULT_CHARACTERS]
     if len(result) > len(shown):
         shown += "\n…"
     # More backticks than the text has in a row, so that it cannot end the block.

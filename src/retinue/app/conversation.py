@@ -79,12 +79,12 @@ class Attached:
         self._changed()
 
 
-PERSON = frozenset({"task", "follow-up", "steer"})
+PERSON_ORIGINS = frozenset({"task", "follow-up", "steer"})
 FAREWELL_LINES = 12
-MAX_EVENTS = 900
+MAX_REPLAYED_EVENTS = 900
 """Of an earlier conversation that is shown again."""
-MAX_CHARACTERS = 8_000_000
-_SPOKEN = ("message.added", "turn.started", "assistant.ended")
+MAX_REPLAYED_CHARACTERS = 8_000_000
+_SPOKEN_TYPES = ("message.added", "turn.started", "assistant.ended")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -105,7 +105,7 @@ def exchanges(events: Iterable[Event]) -> list[Exchange]:
     spoken: list[Exchange] = []
     for event in events:
         match event.body:
-            case MessageAdded(message) if message.origin in PERSON:
+            case MessageAdded(message) if message.origin in PERSON_ORIGINS:
                 spoken.append(Exchange(event.seq, event.at, words_of(message.text)))
             case TurnStarted(turn) if spoken and not spoken[-1].turn:
                 spoken[-1].turn = turn
@@ -147,9 +147,9 @@ def _length(event: Event) -> int:
 def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
     """Yield the exchanges of a conversation of the log, newest first. Only as much is read as is taken."""
     back: list[Event] = []
-    for event in read_branch(reader, run_id, _SPOKEN):
+    for event in read_branch(reader, run_id, _SPOKEN_TYPES):
         back.append(event)
-        if isinstance(event.body, MessageAdded) and event.body.message.origin in PERSON:
+        if isinstance(event.body, MessageAdded) and event.body.message.origin in PERSON_ORIGINS:
             yield from exchanges(reversed(back))
             back.clear()
 

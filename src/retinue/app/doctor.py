@@ -47,7 +47,7 @@ from retinue.models.select import select_model
 from retinue.settings.places import retinue_home, state_folder
 from retinue.tools.grep import find_ripgrep
 
-_GIT = (2, 31)
+_MIN_GIT_VERSION = (2, 31)
 
 
 class DoctorFinding(Struct, frozen=True):
@@ -81,7 +81,7 @@ def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
 def examine(installation: Installation, categories: Iterable[str] = ()) -> Iterator[DoctorFinding]:
     """Yield everything found, check by check; only `categories`, if any are named."""
     chosen = set(categories)
-    for category, check in CHECKS:
+    for category, check in DOCTOR_CHECKS:
         if chosen and category not in chosen:
             continue
         try:
@@ -189,7 +189,7 @@ def git(installation: Installation) -> Iterator[Row]:
     words = _version([program, "--version"]).split()
     version = words[2] if len(words) > 2 else ""
     number = tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
-    if number < _GIT:
+    if number < _MIN_GIT_VERSION:
         yield "warning", "git", f"{version or 'of unknown version'} is old", "Install git 2.31 or newer."
     else:
         yield "ok", "git", f"{version} at {program}"
@@ -261,7 +261,7 @@ def plugins(installation: Installation) -> Iterator[Row]:
 
 
 # A new check is one row here: its function yields rows, may take its time, and changes nothing.
-CHECKS: list[tuple[str, Callable[[Installation], Iterator[Row]]]] = [
+DOCTOR_CHECKS: list[tuple[str, Callable[[Installation], Iterator[Row]]]] = [
     ("system", python),
     ("system", terminal),
     ("programs", git),
@@ -279,4 +279,4 @@ CHECKS: list[tuple[str, Callable[[Installation], Iterator[Row]]]] = [
     ("lsp", language_servers),
     ("permissions", results_folder),
 ]
-CATEGORIES = tuple(dict(CHECKS))
+CATEGORIES = tuple(dict(DOCTOR_CHECKS))

@@ -42,10 +42,10 @@ from retinue.settings.places import retinue_home, state_folder
 Grade = Literal["ok", "info", "warning", "failure"]
 Row = tuple[Grade, str, str] | tuple[Grade, str, str, str]
 """What a check yields: grade, name, detail, and a remedy for every warning and failure."""
-_LATEST_NEEDED = 6
-_KERNEL = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
+_FULL_LANDLOCK_ABI = 6
+_KERNEL_REMEDY = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
 
-_SCRIPT = """
+_ESCAPE_SCRIPT = """
 try() { name=$1; shift; "$@" >/dev/null 2>&1 && echo "open $name" || echo "shut $name"; }
 try write sh -c 'echo x > "$PROBE/file"'
 try create sh -c 'echo x > "$PROBE/new"'
@@ -59,11 +59,11 @@ try scratch sh -c 'echo x > "$TMPDIR/x"'
 command -v bash >/dev/null && try tcp bash -c 'echo x > "/dev/tcp/127.0.0.1/$TCP"'
 command -v bash >/dev/null && try udp bash -c 'echo x > "/dev/udp/127.0.0.1/$UDP" && exit 1'
 """
-_READING = """
+_READ_SCRIPT = """
 cat "$1" >/dev/null 2>&1 && echo seen
 true
 """
-_MEANING = {
+_ATTEMPT_PHRASES = {
     "write": "change a file",
     "create": "create a file",
     "mode": "change a file's mode",
@@ -101,9 +101,19 @@ def layers(installation: Installation) -> Iterator[Row]:
         return
     abi = landlock_abi()
     if abi == 0:
-        yield "warning", "Landlock", "not available", f"{_KERNEL} In a container, allow the landlock system calls."
-    elif abi < _LATEST_NEEDED:
-        yield "warning", "Landlock", f"version {abi}: signals and abstract sockets are closed by other means", _KERNEL
+        yield (
+            "warning",
+            "Landlock",
+            "not available",
+            f"{_KERNEL_REMEDY} In a container, allow the landlock system calls.",
+        )
+    elif abi < _FULL_LANDLOCK_ABI:
+        yield (
+            "warning",
+            "Landlock",
+            f"version {abi}: signals and abstract sockets are closed by other means",
+            _KERNEL_REMEDY,
+        )
     else:
         yield "ok", "Landlock", f"version {abi}: files, TCP, signals, abstract sockets"
     if has_seccomp():
@@ -160,15 +170,15 @@ def walls(installation: Installation) -> Iterator[Row]:
     tried = []
     opened = []
     for name, result in results.items():
-        if name in _MEANING:
+        if name in _ATTEMPT_PHRASES:
             tried.append(name)
             if result == "open":
-                opened.append(_MEANING[name])
+                opened.append(_ATTEMPT_PHRASES[name])
     if opened:
         detail = f"a confined program could {', '.join(opened)}"
         yield "failure", "walls", detail, "Set sandbox.mode to off and report this."
     else:
-        shut = ", ".join(map(_MEANING.__getitem__, tried))
+        shut = ", ".join(map(_ATTEMPT_PHRASES.__getitem__, tried))
         yield "ok", "walls", f"a confined program tried and failed to {shut}"
     yield from _coverage()
     if results.get("scratch") != "open":
@@ -203,7 +213,7 @@ def _coverage() -> Iterator[Row]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"x")
         file.flush()
-        _, output = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
+        _, output = run_inside(SandboxPolicy(reach="system"), _READ_SCRIPT, file.name)
     if "seen" in output:
         detail = "a command that nobody was asked about could read a file outside of the workspace"
         yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
@@ -231,7 +241,7 @@ def _attempts() -> dict[str, str]:
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind(("127.0.0.1", 0))
         ports = {"TCP": str(tcp.getsockname()[1]), "UDP": str(udp.getsockname()[1])}
-        _, output = run_inside(SandboxPolicy(), _SCRIPT, PROBE=folder, OURS=str(os.getpid()), **ports)
+        _, output = run_inside(SandboxPolicy(), _ESCAPE_SCRIPT, PROBE=folder, OURS=str(os.getpid()), **ports)
         udp.setblocking(False)
         results = {}
         for line in output.splitlines():
@@ -251,7 +261,7 @@ def _attempts() -> dict[str, str]:
     return results
 
 
-_EXTRA = f"Install it with: {install_command('web')}"
+_WEB_REMEDY = f"Install it with: {install_command('web')}"
 
 
 def search(installation: Installation) -> Iterator[Row]:
@@ -294,7 +304,7 @@ def pages(installation: Installation) -> Iterator[Row]:
     missing = _cannot_import("trafilatura", "html_to_markdown")
     if missing:
         what = "HTML cannot be read; JSON, XML and text can"
-        yield "warning", "pages", f"{what} ({', '.join(missing.values())})", _EXTRA
+        yield "warning", "pages", f"{what} ({', '.join(missing.values())})", _WEB_REMEDY
     else:
         yield "ok", "pages", "read with trafilatura and html-to-markdown"
     if settings.web_allow_hosts:

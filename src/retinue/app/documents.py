@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # summary: the object of `--output-format json`.
 Output = Literal["text", "result", "events", "summary"]
 
-_RESULT_CODES: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
+_RESULT_CODE_OF_ERROR: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
 
 
 class ErrorSummary(Struct, frozen=True):
@@ -130,7 +130,7 @@ def refusal_document(error: RetinueError, output: Output) -> bytes:
     status: Literal["refused", "interrupted"] = "interrupted" if error.run_id else "refused"
     if output == "result":
         other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
-        return dump(refused(_RESULT_CODES.get(error.code, other), str(error), run_id=error.run_id))
+        return dump(refused(_RESULT_CODE_OF_ERROR.get(error.code, other), str(error), run_id=error.run_id))
     if output == "events":
         failure = FailureLine(error.code, error.message, error.remedy)
         return dump(RefusalLine(run_id=error.run_id, at=time.time(), ended=status, failure=failure))

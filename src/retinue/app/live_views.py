@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.app.approvals import CHOICES, ApprovalChoice
+from retinue.app.approvals import APPROVAL_CHOICES, ApprovalChoice
 from retinue.app.call_text import subject
 from retinue.app.feed import Feed
 from retinue.app.frame_story import FrameStories
@@ -30,9 +30,14 @@ from retinue.log.overview import describe_activity
 from retinue.log.query import LogReader
 
 MAX_MOMENTS = 20_000
-_TITLES = {"task": "Task", "steer": "Said to it", "follow-up": "Said to it", "wrap-up": "Asked to wrap up"}
-_FOLDED = frozenset({"notification", "context", "summary"})
-_TONES: Mapping[Topic | None, Tone] = {"failed": "error", "limit": "warning", "retry": "warning", "resumed": "accent"}
+_ORIGIN_TITLES = {"task": "Task", "steer": "Said to it", "follow-up": "Said to it", "wrap-up": "Asked to wrap up"}
+_FOLDED_ORIGINS = frozenset({"notification", "context", "summary"})
+_TOPIC_TONES: Mapping[Topic | None, Tone] = {
+    "failed": "error",
+    "limit": "warning",
+    "retry": "warning",
+    "resumed": "accent",
+}
 _TODO_SIGNS = {"completed": "☑", "in_progress": "▶", "pending": "☐"}
 
 
@@ -47,7 +52,7 @@ class Words(Struct, frozen=True):
 
 def list_words() -> Words:
     """Return what a page needs to show runs as the other front ends do."""
-    return Words(STATUS_MARKS, CHOICES, UNIT)
+    return Words(STATUS_MARKS, APPROVAL_CHOICES, UNIT)
 
 
 class EntryView(Struct, frozen=True, omit_defaults=True):
@@ -163,17 +168,17 @@ def _entry_view(number: int, event: Event, step: Step) -> EntryView:
         return _end_view(common, entry.outcome)
     if entry.kind == "task":
         source = event.body.options.asked.get("by", "") if isinstance(event.body, RunCreated) else ""
-        return EntryView(**common, text=entry.text, title=_TITLES["task"], source=source)
+        return EntryView(**common, text=entry.text, title=_ORIGIN_TITLES["task"], source=source)
     if entry.message is not None:
         origin = entry.message.origin
-        title = _TITLES.get(origin, origin.capitalize())
-        return EntryView(**common, text=entry.text, title=title, folded=origin in _FOLDED)
+        title = _ORIGIN_TITLES.get(origin, origin.capitalize())
+        return EntryView(**common, text=entry.text, title=title, folded=origin in _FOLDED_ORIGINS)
     if entry.kind == "todos":
         lines = [f"{_TODO_SIGNS[todo.status]} {todo.content}" for todo in entry.todos]
         return EntryView(**common, text="\n".join(lines))
     if entry.kind == "note":
         detail = entry.detail if entry.topic in ("failed", "resumed") else ""
-        return EntryView(**common, text=f"{entry.text} {detail}".strip(), tone=_TONES.get(entry.topic))
+        return EntryView(**common, text=f"{entry.text} {detail}".strip(), tone=_TOPIC_TONES.get(entry.topic))
     return EntryView(**common, text=entry.text, open=step.change == "added")
 
 

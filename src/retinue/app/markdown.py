@@ -22,9 +22,9 @@ from retinue.app.rich_text import DIFF_STYLES, STYLES, chop, wrap_text
 # A table whose columns would be narrower than this is shown as a list.
 MIN_COLUMN_CELLS = 6
 CODE_MARGIN = "  "
-_GAP = " │ "
-_TASK = re.compile(r"\[([ xX])\]\s+")
-_DIFFS = frozenset({"diff", "patch", "udiff"})
+_COLUMN_GAP = " │ "
+_TASK_MARK = re.compile(r"\[([ xX])\]\s+")
+_DIFF_LANGUAGES = frozenset({"diff", "patch", "udiff"})
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +125,7 @@ def _task(children: Sequence[SyntaxTreeNode]) -> bool | None:
     """Return whether the entry of a task list is done; None for any other entry."""
     if not children or children[0].type != "paragraph":
         return None
-    match = _TASK.match(children[0].children[0].content)
+    match = _TASK_MARK.match(children[0].children[0].content)
     if match is None:
         return None
     return match[1] != " "
@@ -149,7 +149,7 @@ def code_lines(code: str, language: str, width: int) -> list[Text]:
     room = max(width - len(CODE_MARGIN), 8)
     name = language.split()[0].lower() if language.split() else ""
     code = code.removesuffix("\n")
-    rows = [_diff_row(row) for row in code.split("\n")] if name in _DIFFS else _highlighted(code, name)
+    rows = [_diff_row(row) for row in code.split("\n")] if name in _DIFF_LANGUAGES else _highlighted(code, name)
     lines: list[Text] = []
     for row in rows:
         lines += _prefixed(chop(row, room), CODE_MARGIN, CODE_MARGIN, "")
@@ -220,7 +220,7 @@ def _table(node: SyntaxTreeNode, width: int) -> list[Text]:
             rows.append([_inline(cell.children[0]) if cell.children else Text() for cell in row.children])
             sides = sides or [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in row.children]
     natural = [max(row[at].cell_len for row in rows) for at in range(len(sides))]
-    sizes = _column_sizes(natural, width - len(_GAP) * (len(sides) - 1))
+    sizes = _column_sizes(natural, width - len(_COLUMN_GAP) * (len(sides) - 1))
     if sizes is None:
         return _table_as_list(rows, width)
     lines: list[Text] = []
@@ -255,7 +255,7 @@ def _table_row(cells: Sequence[Text], sizes: Sequence[int], sides: Sequence[str]
             missing = size - text.cell_len
             before = {"right": missing, "center": missing // 2}.get(side, 0)
             if line:
-                line.append(_GAP, STYLES["dim"])
+                line.append(_COLUMN_GAP, STYLES["dim"])
             line.append(" " * before).append_text(text).append(" " * (missing - before))
         lines.append(line)
     return lines

@@ -16,7 +16,7 @@ from retinue.core.files import read_text
 from retinue.errors import StateError
 from retinue.settings.write import replace_file
 
-NAME = "retinue"
+SERVER_NAME = "retinue"
 _HOUR_SECONDS = 3600
 
 
@@ -122,12 +122,12 @@ def file_of(host: HostConfig, cwd: Path) -> Path:
 
 def command_of(host: HostConfig, cwd: Path, options: Mapping[str, str | None]) -> list[str]:
     """Return the command line that a host is to start, with the options of `retinue mcp`."""
-    program = shutil.which(NAME)
+    program = shutil.which(SERVER_NAME)
     # Isolated: a host starts it in a project, whose `retinue.py` is not what is meant.
-    command = [sys.executable, "-I", "-m", NAME]
+    command = [sys.executable, "-I", "-m", SERVER_NAME]
     if program is not None:
         # A file of the project is for everyone who works on it; a program with windows may have another PATH.
-        command = [os.path.abspath(program)] if host.shared else [NAME]  # noqa: PTH100 - links stay
+        command = [os.path.abspath(program)] if host.shared else [SERVER_NAME]  # noqa: PTH100 - links stay
     command.append("mcp")
     if host.shared:
         command += ["--cwd", str(cwd)]
@@ -141,13 +141,13 @@ def shown_entry(host: HostConfig, entry: dict[str, Any]) -> str:
     """Return what a person would write into the file."""
     if host.format == "toml":
         return _toml(host.key, entry)
-    return json.dumps({host.key: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({host.key: {SERVER_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _toml(key: str, entry: dict[str, Any]) -> str:
     # JSON's strings, numbers and lists of strings are TOML as well.
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
-    return "\n".join([f"[{key}.{NAME}]", *lines]) + "\n"
+    return "\n".join([f"[{key}.{SERVER_NAME}]", *lines]) + "\n"
 
 
 def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
@@ -159,16 +159,16 @@ def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
         servers = data.setdefault(host.key, {})
         if not isinstance(servers, dict):
             raise ValueError(f"`{host.key}` is no object")
-        old = servers.get(NAME)
+        old = servers.get(SERVER_NAME)
         if old == entry:
             return False
         if host.format == "toml":
             if old is not None:
-                raise ValueError(f"it has another `{host.key}.{NAME}` already")
+                raise ValueError(f"it has another `{host.key}.{SERVER_NAME}` already")
             gap = "\n" if before and not before.endswith("\n\n") else ""
             after = f"{before.rstrip()}\n{gap}{_toml(host.key, entry)}".lstrip("\n")
         else:
-            servers[NAME] = entry
+            servers[SERVER_NAME] = entry
             after = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, after.encode())

@@ -28,7 +28,7 @@ from retinue.models.keys import environment
 from retinue.settings.write import replace_file
 from retinue.tools.safe_dir import SafeDir
 
-SCOPES: tuple[MemoryScope, ...] = get_args(MemoryScope)
+MEMORY_SCOPES: tuple[MemoryScope, ...] = get_args(MemoryScope)
 MAX_ARCHIVE_BYTES = 128 * 2**20
 
 
@@ -81,7 +81,7 @@ def list_memories(cwd: Path, agent: str | None = None, scope: MemoryScope | None
     that has none."""
     variables = environment()
     memories = []
-    for listed_scope in (scope,) if scope else SCOPES:
+    for listed_scope in (scope,) if scope else MEMORY_SCOPES:
         for name in (agent,) if agent else list_agents(listed_scope, cwd, variables):
             own = own_folder(name, listed_scope, cwd, variables)
             if own.exists():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
-FAMILIES = ("haiku", "sonnet", "opus")
+SHARED_FAMILIES = ("haiku", "sonnet", "opus")
 """Names that agent files share across machines: offered where they mean a model."""
 
 
@@ -98,7 +98,7 @@ def model_families(project: ModelInventory) -> list[tuple[str, str]]:
     """Return the names that agent files share across machines and that mean a model here, with the model."""
     resolver = Resolver(project.providers)
     rows = []
-    for family in FAMILIES:
+    for family in SHARED_FAMILIES:
         selected = resolver.find(family)
         if selected is not None:
             rows.append((family, f"{family} · now {selected.info.full_name}"))

@@ -19,7 +19,7 @@ class ModeEntry(NamedTuple):
     help: str
 
 
-MODES: tuple[ModeEntry, ...] = (
+MODE_ENTRIES: tuple[ModeEntry, ...] = (
     ModeEntry(
         "default",
         "asks before changes",
@@ -51,7 +51,7 @@ MODES: tuple[ModeEntry, ...] = (
         "Everything is done without asking, but for what a rule forbids. Use it only inside a container.",
     ),
 )
-BY_MODE = {entry.mode: entry for entry in MODES}
+BY_MODE = {entry.mode: entry for entry in MODE_ENTRIES}
 CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
 
 
@@ -62,7 +62,7 @@ def session_mode(project: Project) -> PermissionMode:
 
 def mode_words(mode: str) -> str:
     """Return what the status line says about a mode; the name of one that is not known."""
-    for entry in MODES:
+    for entry in MODE_ENTRIES:
         if entry.mode == mode:
             return entry.words
     return mode

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
     from retinue.runs.project import Project
 
-TARGETS: tuple[Target, ...] = ("user", "local", "project")
+SETTINGS_TARGETS: tuple[Target, ...] = ("user", "local", "project")
 
 
 def rules_of(project: Project) -> list[Rule]:
@@ -37,7 +37,7 @@ def rule_problem(text: str) -> str:
 
 def target_of(rule: Rule, project: Project) -> Target | None:
     """Return which of our settings files has the rule; None where it is from another program or an administrator."""
-    for target in TARGETS:
+    for target in SETTINGS_TARGETS:
         if Path(rule.source) == target_file(project.cwd, target, project.environment):
             return target
     return None

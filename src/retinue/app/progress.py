@@ -22,7 +22,7 @@ from retinue.core.format import format_count
 
 State = Literal["idle", "working", "holding"]
 # Characters of a token, for what has been streamed and not been counted by the provider yet.
-_CHARACTERS = 4
+_CHARACTERS_PER_TOKEN = 4
 
 
 class Phase:
@@ -79,7 +79,7 @@ class WorkProgress:
 
     def tokens(self) -> str:
         """Return `↑ 4.1k ↓ 380 tokens`; empty while nothing is known."""
-        received = self.received + self.streamed // _CHARACTERS
+        received = self.received + self.streamed // _CHARACTERS_PER_TOKEN
         if not self.sent and not received:
             return ""
         return f"↑ {format_count(self.sent)} ↓ {format_count(received)} tokens"

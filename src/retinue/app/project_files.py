@@ -38,10 +38,10 @@ def _score(word: str, name: str) -> int | None:
     return 3 if all(sign in letters for sign in word) else None
 
 
-MAX_FILES = 50_000
+MAX_LISTED_FILES = 50_000
 FRESH_SECONDS = 10.0
 LISTING_SECONDS = 5.0
-_SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
+_SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 
 
 class Files:
@@ -94,7 +94,7 @@ def _known_to_ripgrep(folder: Path) -> list[str]:
 
 
 def _paths(output: bytes) -> list[str]:
-    lines = output.decode("utf-8", "replace").splitlines()[:MAX_FILES]
+    lines = output.decode("utf-8", "replace").splitlines()[:MAX_LISTED_FILES]
     # Git quotes names with odd characters, which nobody could type or read here.
     return [line for line in lines if not line.startswith('"') and line.isprintable()]
 
@@ -103,8 +103,8 @@ def _walked(folder: Path) -> list[str]:
     paths: list[str] = []
     deadline = time.monotonic() + LISTING_SECONDS
     for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
+        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
         paths += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
-        if len(paths) >= MAX_FILES or time.monotonic() > deadline:
+        if len(paths) >= MAX_LISTED_FILES or time.monotonic() > deadline:
             break
-    return paths[:MAX_FILES]
+    return paths[:MAX_LISTED_FILES]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from retinue.settings.places import private_folder
 
-MAX_ENTRIES = 1_000
+MAX_HISTORY_ENTRIES = 1_000
 MAX_ENTRY_CHARACTERS = 100_000
 MAX_HISTORY_BYTES = 4_000_000
 
@@ -42,7 +42,7 @@ class History:
         if not text.strip() or len(text) > MAX_ENTRY_CHARACTERS or (self.entries and self.entries[-1] == text):
             return
         self.entries.append(text)
-        del self.entries[:-MAX_ENTRIES]
+        del self.entries[:-MAX_HISTORY_ENTRIES]
         with contextlib.suppress(OSError):
             _append(self._path, self._redact(text))
 
@@ -94,12 +94,12 @@ def _read(path: Path) -> list[str]:
         lines = path.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return entries
-    for line in lines[-MAX_ENTRIES * 2 :]:
+    for line in lines[-MAX_HISTORY_ENTRIES * 2 :]:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             text = json.loads(line)["text"]
             if isinstance(text, str) and (not entries or entries[-1] != text):
                 entries.append(text)
-    return entries[-MAX_ENTRIES:]
+    return entries[-MAX_HISTORY_ENTRIES:]
 
 
 def _append(path: Path, text: str) -> None:

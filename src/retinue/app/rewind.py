@@ -35,9 +35,9 @@ from retinue.recordings.fork import fork_run as fork_run
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-SHOWN_FILES = 5
-_MAX_WORDS = 64
-READ = ("message.added", "turn.started", "run.rewound")
+MAX_NAMED_FILES = 5
+_MAX_MOMENT_CELLS = 64
+REWIND_TYPES = ("message.added", "turn.started", "run.rewound")
 """Events that say where one can go back to."""
 
 
@@ -61,7 +61,7 @@ class RewindPoint(Struct, frozen=True):
 
 def find_points(events: Sequence[Event], changes: Sequence[FileChange] = ()) -> list[RewindPoint]:
     """Return where one can go back to, oldest first, then the parts that were left. Of the run's events, those of the
-    types `READ` are enough."""
+    types `REWIND_TYPES` are enough."""
     branch = current_branch(events)
     points = []
     for exchange in exchanges(branch):
@@ -126,7 +126,7 @@ class Rewinder:
         return await asyncio.to_thread(self._undo, scope)
 
     def _read_said(self, reader: LogReader) -> list[Event]:
-        return list(reader.stream(self._row.id, types=READ))
+        return list(reader.stream(self._row.id, types=REWIND_TYPES))
 
     def _tree(self) -> list[RunState]:
         return self._project.log.reader.tree(self._row)
@@ -159,8 +159,8 @@ def _read_changes(state: Path, run_ids: Sequence[str]) -> list[FileChange]:
 
 def name_files(paths: Sequence[str], cwd: str) -> str:
     """Return the first few files by name, and how many more there are."""
-    names = ", ".join(short_path(path, cwd) for path in paths[:SHOWN_FILES])
-    missing = len(paths) - SHOWN_FILES
+    names = ", ".join(short_path(path, cwd) for path in paths[:MAX_NAMED_FILES])
+    missing = len(paths) - MAX_NAMED_FILES
     if missing > 0:
         names += f" and {missing} more"
     return names
@@ -173,10 +173,10 @@ def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
     sentences = []
     if back:
         sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
-    for file in untouched[:SHOWN_FILES]:
+    for file in untouched[:MAX_NAMED_FILES]:
         sentences.append(f"Left as it is: {short_path(file.path, cwd)} ({file.detail}).")
-    if len(untouched) > SHOWN_FILES:
-        sentences.append(f"And {len(untouched) - SHOWN_FILES} more.")
+    if len(untouched) > MAX_NAMED_FILES:
+        sentences.append(f"And {len(untouched) - MAX_NAMED_FILES} more.")
     return " ".join(sentences) or "No file had to be put back."
 
 
@@ -201,4 +201,4 @@ def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
 
 
 def _short(text: str) -> str:
-    return fit(one_line(text), _MAX_WORDS)
+    return fit(one_line(text), _MAX_MOMENT_CELLS)

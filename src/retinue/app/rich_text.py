@@ -16,16 +16,18 @@ from retinue.app.text import indent
 from retinue.core.messages import ToolCall
 from retinue.core.tool_names import canonical
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_ESCAPE_SEQUENCES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
+)
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # What shows nothing, turns the direction of writing, joins signs in ways terminals disagree about, or cannot be
 # written at all (halves of surrogate pairs).
-_UNSEEN = re.compile(
+_INVISIBLE_CHARACTERS = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]+"
 )
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
+_UNSAFE_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 TAB_CELLS = 4
 # By meaning. The app replaces them by those of its theme.
 STYLES = {
@@ -63,17 +65,19 @@ def one_line(text: str) -> str:
     """Return what an agent said or was called, as one line that draws nothing but itself."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
-    return " ".join(_CONTROL.sub(" ", _UNSEEN.sub("", _ESCAPES.sub("", text))).split())
+    return " ".join(
+        _CONTROL_CHARACTERS.sub(" ", _INVISIBLE_CHARACTERS.sub("", _ESCAPE_SEQUENCES.sub("", text))).split()
+    )
 
 
 def clean_lines(text: str) -> list[str]:
     """Return the lines of a text, each of which draws nothing but itself; indentation stays."""
     if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
+        text = _ESCAPE_SEQUENCES.sub("", text)
     lines = []
     for line in _NEW_LINE.split(text):
         if not (line.isascii() and line.isprintable()):
-            line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB_CELLS)))
+            line = _CONTROL_CHARACTERS.sub("", _INVISIBLE_CHARACTERS.sub("", line.expandtabs(TAB_CELLS)))
         lines.append(line.rstrip())
     return lines
 
@@ -139,8 +143,8 @@ def clean(text: str) -> str:
     direction of what follows. Tabs become spaces."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
-    return _UNSAFE.sub("", text).expandtabs(TAB_CELLS)
+        text = _ESCAPE_SEQUENCES.sub("", text)
+    return _UNSAFE_CHARACTERS.sub("", text).expandtabs(TAB_CELLS)
 
 
 def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
@@ -161,9 +165,9 @@ def ends(text: str, most: int) -> tuple[str, int, str]:
     return "\n".join(rows[:half]), len(rows) - 2 * half, "\n".join(rows[-half:])
 
 
-_OLD = ("old", "old_string", "oldText", "old_text", "old_str")
-_NEW = ("new", "new_string", "newText", "new_text", "new_str")
-_CONTENT = ("content", "file_text", "text")
+_OLD_TEXT_ARGUMENTS = ("old", "old_string", "oldText", "old_text", "old_str")
+_NEW_TEXT_ARGUMENTS = ("new", "new_string", "newText", "new_text", "new_str")
+_CONTENT_ARGUMENTS = ("content", "file_text", "text")
 MAX_DIFF_LINES = 400
 
 
@@ -179,7 +183,7 @@ def diff_of(call: ToolCall) -> Text | None:
         for old, new in _pairs(call.arguments):
             lines = (lines or []) + _lines(old, new)
     elif "write" in names:
-        content = _first(call.arguments, _CONTENT)
+        content = _first(call.arguments, _CONTENT_ARGUMENTS)
         if content is not None:
             lines = indent(content.splitlines(), "+")
     if lines is None:
@@ -216,7 +220,7 @@ def _pairs(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         edits = [arguments]
     for edit in edits:
         if isinstance(edit, Mapping):
-            old, new = _first(edit, _OLD), _first(edit, _NEW)
+            old, new = _first(edit, _OLD_TEXT_ARGUMENTS), _first(edit, _NEW_TEXT_ARGUMENTS)
             if old is not None and new is not None:
                 yield old, new
 

@@ -157,10 +157,10 @@ class RunSource:
 
 
 Take = Callable[[Event], None]
-REMEMBERED = 50
-SUMMARY = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
+MAX_BOARD_RUNS = 50
+BOARD_TYPES = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
 # Events taken in one go before the keyboard gets its turn again.
-BATCH = 100
+EVENTS_PER_SLICE = 100
 
 
 class ProcessEvents:
@@ -203,7 +203,7 @@ class ProcessEvents:
             async for event in events:
                 self._take(event)
                 taken += 1
-                if taken % BATCH == 0:
+                if taken % EVENTS_PER_SLICE == 0:
                     await asyncio.sleep(0)
         except StateError:
             # A log that cannot be read is reported by those who write runs.
@@ -216,7 +216,7 @@ class ProcessEvents:
 
 def read_conversation(reader: LogReader, root_id: str) -> list[tuple[RunState, list[Event]]]:
     """Return a conversation of the log and its newest agents, oldest first, with what the board shows of each."""
-    rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
+    rows = reader.list_runs(root_id=root_id, limit=MAX_BOARD_RUNS)
     if all(row.id != root_id for row in rows):
         rows.append(reader.run(root_id))
-    return [(row, [event for _, event in reader.ordered(row.id, SUMMARY)]) for row in reversed(rows)]
+    return [(row, [event for _, event in reader.ordered(row.id, BOARD_TYPES)]) for row in reversed(rows)]

@@ -21,7 +21,7 @@ from retinue.log.query import LogReader, everywhere
 from retinue.log.replay import describe_call
 from retinue.settings.places import retinue_state
 
-_TOLD = (
+_STORY_TYPES = (
     "message.added",
     "assistant.ended",
     "tool.ended",
@@ -199,5 +199,5 @@ def read_story(folder: Path, row: RunState) -> Iterator[Step]:
     """Yield what a run did and said, in order."""
     story = Story()
     with LogReader.open(folder) as reader:
-        for event in reader.stream(row.id, types=_TOLD, condition="type <> 'tool.ended' OR level='warning'"):
+        for event in reader.stream(row.id, types=_STORY_TYPES, condition="type <> 'tool.ended' OR level='warning'"):
             yield from story.take(event.body, event.seq, event.at)

@@ -35,10 +35,10 @@ from retinue.settings.write import remove_unknown, save_settings, target_file
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-HIDDEN = "[hidden]"
-_SECRET = ("apikey", "token", "secret", "password", "authorization")
+HIDDEN_VALUE = "[hidden]"
+_SECRET_WORDS = ("apikey", "token", "secret", "password", "authorization")
 # How strong a file is among the three that can be written.
-_LAYERS = {"user": 0, "project": 1, "local": 2}
+_LAYER_RANKS = {"user": 0, "project": 1, "local": 2}
 
 
 class OriginView(Struct, frozen=True):
@@ -108,8 +108,8 @@ def plain(value: Any, key: str = "") -> Any:
         return [plain(item, key) for item in value]
     if not isinstance(value, str) or not value or value.startswith("$") or key.endswith("Env"):
         return value
-    if any(word in key.replace("-", "").lower() for word in _SECRET):
-        return HIDDEN
+    if any(word in key.replace("-", "").lower() for word in _SECRET_WORDS):
+        return HIDDEN_VALUE
     return value
 
 
@@ -180,7 +180,7 @@ def matching_fields(words: Iterable[str]) -> list[Field]:
 def surprise_of(setting: SettingView, target: Target, *, unset: bool) -> tuple[str, bool]:
     """Return what the person might not expect of a change, and whether the change has no effect here."""
     layer = setting.origin.layer
-    is_stronger = layer in ("environment", "flag") or _LAYERS.get(layer, 0) > _LAYERS[target]
+    is_stronger = layer in ("environment", "flag") or _LAYER_RANKS.get(layer, 0) > _LAYER_RANKS[target]
     if is_stronger and not unset:
         return f"It has no effect here: {setting.origin} goes before it.", True
     if setting.applies != "live":
@@ -309,8 +309,8 @@ def as_text(field: Field, value: Any) -> str:
 
 def problem(field: Field, text: str) -> str:
     """Return why a typed text is no value of the setting; empty when it is one."""
-    if HIDDEN in text:
-        return f"{HIDDEN} stands for a secret that would be lost. Edit the file instead."
+    if HIDDEN_VALUE in text:
+        return f"{HIDDEN_VALUE} stands for a secret that would be lost. Edit the file instead."
     complaints: list[str] = []
     field.kind.read(
         raw_value(field, text), field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}.")

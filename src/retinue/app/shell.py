@@ -18,8 +18,8 @@ from retinue.tools.processes import run_program
 if TYPE_CHECKING:
     from retinue.runs.project import Project
 
-MAX_SECONDS = 600.0
-_QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+MAX_COMMAND_SECONDS = 600.0
+_NO_TERMINAL_VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """The command has no terminal: nothing may draw or wait for keys."""
 
 
@@ -36,18 +36,18 @@ async def run_command(project: Project, command: str, show: Callable[[str], None
     """Run a command line, and call `show` with its output as it comes. Cancelling ends it and all that it has
     started; what it has printed is returned all the same."""
     capture = Capture(project.state / "outputs" / "commands", "shell")
-    environment = {**os.environ, **project.environment, **_QUIET}
+    environment = {**os.environ, **project.environment, **_NO_TERMINAL_VARIABLES}
     good = False
     try:
         ended = await run_program(
             prepare([_shell(environment), "-c", command], clearance="person", environment=environment, cwd=project.cwd),
             receive=lambda _, data: show(capture.feed(data)),
-            seconds=MAX_SECONDS,
+            seconds=MAX_COMMAND_SECONDS,
         )
         good = ended.code == 0
         end = f"exit code {ended.code}"
         if ended.timed_out:
-            end = f"stopped after {MAX_SECONDS:g} s"
+            end = f"stopped after {MAX_COMMAND_SECONDS:g} s"
     except asyncio.CancelledError:
         end = "stopped by you"
     except OSError as error:

@@ -126,7 +126,7 @@ def _print_line(progress: MapProgress, stream: TextIO) -> None:
     stream.flush()
 
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class SingleRunOptions(RunOptions, total=False):
@@ -178,13 +178,13 @@ def run(
     return _finish(run_async(agent, task, schema=schema, **options))
 
 
-def _finish(work: Coroutine[Any, Any, T]) -> T:
+def _finish(work: Coroutine[Any, Any, Result]) -> Result:
     """Return what `work` returns, whether or not this thread has a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    return cast("T", _LoopThread(work).finish())
+    return cast("Result", _LoopThread(work).finish())
 
 
 class _LoopThread:

@@ -43,7 +43,7 @@ from retinue.log.follow import (
 from retinue.log.inbox import waiting_ids
 from retinue.log.query import LogReader
 
-POLL_SECONDS = 0.05
+LOG_POLL_SECONDS = 0.05
 LIVENESS_SECONDS = 1.0
 MAX_FRAMES = 4096
 """How far a client may be behind. More than a busy project writes in ten seconds."""
@@ -72,7 +72,7 @@ class FeedFrame(Struct, frozen=True):
         return self.type.endswith(".partial")
 
 
-GONE = "Its process is gone. It can be resumed."
+PROCESS_GONE_TEXT = "Its process is gone. It can be resumed."
 
 
 class EventScope(Struct):
@@ -234,7 +234,7 @@ class EventHub:
                 if time.monotonic() - looked >= LIVENESS_SECONDS:
                     looked = time.monotonic()
                     self._notice_interrupted(reader)
-                await asyncio.sleep(0 if version == -1 else POLL_SECONDS)
+                await asyncio.sleep(0 if version == -1 else LOG_POLL_SECONDS)
         except RetinueError as error:
             self._failure = error
             self._task = None
@@ -272,7 +272,7 @@ class EventHub:
         # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
         for run_id in self._live.keys() - ids_at_work(reader):
             if reader.run(run_id).state == "interrupted":
-                frames.append(_interrupted(self._live.pop(run_id), GONE))
+                frames.append(_interrupted(self._live.pop(run_id), PROCESS_GONE_TEXT))
         self._put(frames)
 
     def break_off(self, run_id: str, detail: str) -> None:

@@ -55,9 +55,9 @@ CALL_MARKS: Mapping[CallState, Mark] = {
     "cut": Mark("■", "warning", "cut off"),
 }
 ASKING_MARK = Mark("?", "warning", "waits for your answer")
-MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
+RUN_SIGNS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 INBOX_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
-_MAX_READS = 10
+_MAX_NAMED_READS = 10
 EFFECT_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
 
 
@@ -171,9 +171,9 @@ def reads_text(turn: TurnEffects, cwd: str) -> str:
     for call in turn.calls:
         for path in call.reads:
             reads.append(short_path(path, cwd))
-    text = ", ".join(reads[:_MAX_READS])
-    if len(reads) > _MAX_READS:
-        text += f" and {len(reads) - _MAX_READS} more"
+    text = ", ".join(reads[:_MAX_NAMED_READS])
+    if len(reads) > _MAX_NAMED_READS:
+        text += f" and {len(reads) - _MAX_NAMED_READS} more"
     return text
 
 

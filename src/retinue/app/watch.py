@@ -170,11 +170,13 @@ class RunWatch:
                 self._news.set()
             elif event is not None and isinstance(event.body, ToolEnded):
                 self._doing.ended(frame.run_id, event.body.call_id)
-        if frame.type in _NEWS:
+        if frame.type in _NEWS_TYPES:
             self._news.set()
 
 
-_NEWS = frozenset({"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"})
+_NEWS_TYPES = frozenset(
+    {"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"}
+)
 
 
 async def wait_until_ended(feed: Feed, run_ids: Sequence[str], seconds: float) -> list[RunState]:

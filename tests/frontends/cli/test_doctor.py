@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.app import doctor as doctor
-from retinue.app.doctor import CHECKS, Installation, examine
+from retinue.app.doctor import DOCTOR_CHECKS, Installation, examine
 from retinue.core.install import install_command
 from retinue.frontends.cli.main import run
 from retinue.guard.sandbox import kernel
@@ -37,7 +37,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict
 def test_every_category_is_looked_at_and_every_complaint_has_a_remedy(project: Path, capsys: Any):
     code, found = document(capsys)
     assert code == (0 if found["ok"] else 1)
-    assert {row["category"] for row in found["findings"]} == {category for category, _ in CHECKS}
+    assert {row["category"] for row in found["findings"]} == {category for category, _ in DOCTOR_CHECKS}
     for row in found["findings"]:
         assert set(row) == {"category", "name", "status", "detail", "remedy"}
         assert row["status"] in ("ok", "info") or row["remedy"], row
@@ -114,8 +114,8 @@ def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.M
     def nonsense(installation: Installation) -> None:
         raise RuntimeError("nonsense")
 
-    rows = [("broken", nonsense), *CHECKS]
-    monkeypatch.setattr(doctor, "CHECKS", rows)
+    rows = [("broken", nonsense), *DOCTOR_CHECKS]
+    monkeypatch.setattr(doctor, "DOCTOR_CHECKS", rows)
     found = list(examine(Installation(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]
 

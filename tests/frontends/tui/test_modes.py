@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.app.modes import MODES, mode_words, next_mode
-from retinue.settings.table import MODES as KNOWN
+from retinue.app.modes import MODE_ENTRIES, mode_words, next_mode
+from retinue.settings.table import MODE_ENTRIES as KNOWN
 from tests.frontends.tui.test_app import type_in
 from tests.frontends.tui.watch_scene import picture, until, watching
 
@@ -15,8 +15,8 @@ def status(app) -> str:
 
 
 def test_every_mode_there_is_has_words_of_its_own() -> None:
-    assert tuple(sorted(entry.mode for entry in MODES)) == tuple(sorted(KNOWN))
-    assert len({entry.words for entry in MODES}) == len(MODES)
+    assert tuple(sorted(entry.mode for entry in MODE_ENTRIES)) == tuple(sorted(KNOWN))
+    assert len({entry.words for entry in MODE_ENTRIES}) == len(MODE_ENTRIES)
     assert mode_words("nosuch") == "nosuch"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.app.conversation import exchanges, farewell, newest_exchanges, read_end
-from retinue.app.rewind import READ, Rewinder, find_points
+from retinue.app.rewind import REWIND_TYPES, Rewinder, find_points
 from retinue.core.events import Rewound, ToolsEnded
 from retinue.core.messages import UserMessage
 from retinue.frontends.tui.screens.dialogs import ConfirmScreen
@@ -193,7 +193,7 @@ async def test_what_the_app_reads_of_a_conversation_is_what_all_of_its_events_sa
         reader, run_id = app.project.log.reader, app.session.main_id
         events = reader.events(run_id)
         assert sum(isinstance(event.body, Rewound) for event in events) == 2
-        assert find_points(list(reader.stream(run_id, types=READ))) == find_points(events)
+        assert find_points(list(reader.stream(run_id, types=REWIND_TYPES))) == find_points(events)
         branch = [event for event in current_branch(events) if not isinstance(event.body, ToolsEnded)]
         assert read_end(reader, run_id) == branch
         assert [each.text for each in newest_exchanges(reader, run_id)] == [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import retinue.frontends.web
-from retinue.app.approvals import CHOICES
+from retinue.app.approvals import APPROVAL_CHOICES
 from retinue.app.text import STATUS_MARKS
 from retinue.core.format import UNIT, format_cost, format_count, format_duration, format_tokens, format_wait
 from retinue.frontends.server.app import static_files
@@ -78,7 +78,7 @@ def test_every_module_is_loaded_by_another_one() -> None:
 def test_the_page_has_no_words_for_states_and_answers_of_its_own() -> None:
     """It shows those of `/v1/words`."""
     for name in ("over-budget", "allow-run", "allow-agent"):
-        assert name in {*STATUS_MARKS, *CHOICES}
+        assert name in {*STATUS_MARKS, *APPROVAL_CHOICES}
         for path in OWN:
             assert name not in path.read_text(), f"{path.name} has {name}"
 

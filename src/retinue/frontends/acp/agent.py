@@ -14,20 +14,20 @@ from retinue.app.process import claim_standard_streams, on_end
 from retinue.core.version import __version__
 from retinue.frontends.acp.pipes import LinePipes
 from retinue.frontends.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, UNKNOWN_METHOD, Id, RpcConnection, RpcError
-from retinue.frontends.acp.updates import MODELS, ClientFeatures
+from retinue.frontends.acp.updates import MODELS_METHOD, ClientFeatures
 
 if TYPE_CHECKING:
     from retinue.frontends.acp.sessions import EditorSessions
 
-VERSION = 1
-SETUP = "setup"
+PROTOCOL_VERSION = 1
+SETUP_METHOD = "setup"
 _CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": True, "sse": True},
     "sessionCapabilities": {"list": {}, "delete": {}, "additionalDirectories": {}, "resume": {}, "close": {}},
 }
-_METHODS = frozenset(
+_SESSION_METHODS = frozenset(
     "authenticate session/new session/load session/resume session/list session/close session/delete session/set_mode "
     "session/set_config_option session/prompt".split()
 )
@@ -50,7 +50,7 @@ class EditorAgent:
     async def request(self, method: str, params: Mapping[str, Any], request_id: Id) -> Mapping[str, Any]:
         if method == "initialize":
             return self._initialize(params)
-        if method not in _METHODS:
+        if method not in _SESSION_METHODS:
             raise RpcError(UNKNOWN_METHOD, f"There is no method '{method}'.")
         if self._features is None:
             raise RpcError(INVALID_REQUEST, "The first request must be `initialize`.")
@@ -78,12 +78,20 @@ class EditorAgent:
         capabilities = params.get("clientCapabilities")
         self._features = ClientFeatures.read(capabilities if isinstance(capabilities, dict) else {})
         about = "Retinue asks for a key or finds a local server. In a terminal: retinue models add"
-        ways: list[Mapping[str, Any]] = [{"id": MODELS, "name": "Use the model that is set up", "description": about}]
+        ways: list[Mapping[str, Any]] = [
+            {"id": MODELS_METHOD, "name": "Use the model that is set up", "description": about}
+        ]
         if self._features.terminal_login:
-            way = {"type": "terminal", "id": SETUP, "name": "Set up a model", "description": about, "args": ["--setup"]}
+            way = {
+                "type": "terminal",
+                "id": SETUP_METHOD,
+                "name": "Set up a model",
+                "description": about,
+                "args": ["--setup"],
+            }
             ways.insert(0, way)
         return {
-            "protocolVersion": VERSION,
+            "protocolVersion": PROTOCOL_VERSION,
             "agentCapabilities": _CAPABILITIES,
             "agentInfo": {"name": "retinue", "title": "Retinue", "version": __version__},
             "authMethods": ways,

@@ -22,10 +22,15 @@ from retinue.frontends.acp.rpc import RpcConnection, RpcError
 from retinue.frontends.acp.tree import TreeStory
 from retinue.frontends.acp.updates import ClientFeatures, Update, call_changed, said, text_content
 
-BY = "acp"
-_KINDS = {"allow-run": "allow_always", "allow-agent": "allow_always", "always": "allow_always", "deny": "reject_once"}
+EDITOR_NAME = "acp"
+_OPTION_KINDS = {
+    "allow-run": "allow_always",
+    "allow-agent": "allow_always",
+    "always": "allow_always",
+    "deny": "reject_once",
+}
 NO_ANSWER = "The user gave no answer."
-_MAX_FILE_BYTES = 2**20
+_MAX_DIFFED_FILE_BYTES = 2**20
 
 
 class Asks:
@@ -159,7 +164,7 @@ class Asks:
             return None
         path = Path(call["locations"][0]["path"])
         try:
-            return self._feed.redact(read_text(path, _MAX_FILE_BYTES))
+            return self._feed.redact(read_text(path, _MAX_DIFFED_FILE_BYTES))
         except (OSError, ValueError):
             return None
 
@@ -179,7 +184,7 @@ class Asks:
 
     async def _answer(self, item: InboxItem, choice: str) -> None:
         try:
-            await self._feed.answer(item.id, choice, by=BY)
+            await self._feed.answer(item.id, choice, by=EDITOR_NAME)
         except AnsweredError:
             # Someone else was first: the run goes on with that answer.
             return
@@ -191,7 +196,7 @@ def _option(option: str, rule: str | None = None) -> dict[str, str]:
     name = label(option)
     if option == "always" and rule:
         name += f": {rule}"
-    return {"optionId": option, "kind": _KINDS.get(option, "allow_once"), "name": name}
+    return {"optionId": option, "kind": _OPTION_KINDS.get(option, "allow_once"), "name": name}
 
 
 def _chosen(answer: object) -> str | None:

@@ -13,7 +13,7 @@ from retinue.core.messages import Image, Text, ToolResult
 from retinue.core.permission import ToolEffect
 from retinue.frontends.acp.updates import Update, call_changed, text_content
 
-_KINDS: Mapping[str, str] = {
+_TOOL_KINDS: Mapping[str, str] = {
     "read": "read",
     "convert_content": "read",
     "bash_output": "read",
@@ -44,7 +44,7 @@ _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE
 def kind_of(name: str, arguments: Mapping[str, Any]) -> str:
     if name == "write" and arguments.get("delete") is True:
         return "delete"
-    return _KINDS.get(name, "other")
+    return _TOOL_KINDS.get(name, "other")
 
 
 def call_facts(name: str, arguments: Mapping[str, Any], cwd: str) -> dict[str, Any]:

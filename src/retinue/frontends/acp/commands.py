@@ -15,12 +15,12 @@ from retinue.core.format import count_tokens, format_cost, format_count
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
-from retinue.frontends.acp.asks import BY
+from retinue.frontends.acp.asks import EDITOR_NAME
 
 if TYPE_CHECKING:
     from retinue.frontends.acp.session import AcpSession
 
-OWN = (
+OWN_COMMANDS = (
     PromptCommand("agents", "the agents that can be started here"),
     PromptCommand("runs", "the runs of this conversation: how each stands, what it used"),
     PromptCommand("cost", "what this conversation and its agents have cost"),
@@ -28,15 +28,15 @@ OWN = (
     PromptCommand("compact", "shorten the conversation before the next request; say what to keep", "[WORDS]"),
     PromptCommand("stop", "stop everything that works in this conversation, also in another process"),
 )
-_DESCRIPTION = 300
+_MAX_DESCRIPTION_CHARACTERS = 300
 
 
 def listed_commands(commands: Sequence[PromptCommand]) -> list[dict[str, Any]]:
     """Return the commands as the protocol lists them: those of this front end first."""
-    own = {command.name for command in OWN}
+    own = {command.name for command in OWN_COMMANDS}
     entries = []
-    for command in (*OWN, *(command for command in commands if command.name not in own)):
-        about = clean_line(command.description, _DESCRIPTION) or command.name
+    for command in (*OWN_COMMANDS, *(command for command in commands if command.name not in own)):
+        about = clean_line(command.description, _MAX_DESCRIPTION_CHARACTERS) or command.name
         entry: dict[str, Any] = {"name": command.name, "description": about}
         if command.hint:
             entry["input"] = {"hint": command.hint}
@@ -65,7 +65,10 @@ async def answer_command(session: AcpSession, words: str) -> str | None:
 
 async def _agents(session: AcpSession, arguments: str) -> str:
     catalog = (await session.feed.retinue()).agents
-    lines = [f"- **{entry.name}**: {clean_line(entry.spec.description, _DESCRIPTION)}" for entry in catalog.agents]
+    lines = [
+        f"- **{entry.name}**: {clean_line(entry.spec.description, _MAX_DESCRIPTION_CHARACTERS)}"
+        for entry in catalog.agents
+    ]
     lines += [f"- {failed.path} cannot be loaded: {failed.reason}" for failed in catalog.failed]
     return "\n".join(lines) or "There are no agents."
 
@@ -111,12 +114,12 @@ def _money(cost: float | None) -> str:
 async def _inbox(session: AcpSession, arguments: str) -> str:
     item_id, _, choice = arguments.partition(" ")
     if item_id and choice.strip():
-        item = await session.feed.answer(item_id, choice.strip(), by=BY)
+        item = await session.feed.answer(item_id, choice.strip(), by=EDITOR_NAME)
         return f"Answered: {item.title}"
     lines = []
     for row in await session.feed.inbox():
         item, options = row.item, ", ".join(row.item.options) or "any words"
-        lines.append(f"- `{item.id}` {item.agent}: {clean_line(item.title, _DESCRIPTION)} ({options})")
+        lines.append(f"- `{item.id}` {item.agent}: {clean_line(item.title, _MAX_DESCRIPTION_CHARACTERS)} ({options})")
     if not lines:
         return "Nothing waits for an answer."
     return "\n".join([*lines, "Answer one with: /inbox ID ANSWER"])

@@ -16,11 +16,11 @@ from retinue.app.text import clean_line, clip, plural
 from retinue.core.format import count_tokens, format_wait
 from retinue.frontends.acp.updates import Update, call_changed, text_content
 
-TELL_SECONDS = 2.0
+SUMMARY_SECONDS = 2.0
 """How often a live summary is sent. It shows the time that has passed, so it is never the same for longer."""
-_NOT_DONE = frozenset({"failed", "stopped", "interrupted"})
-_SHOWN_STEPS = 5
-_WIDTH = 100
+_UNSUCCESSFUL_ENDS = frozenset({"failed", "stopped", "interrupted"})
+_MAX_STEPS = 5
+_MAX_LINE_CHARACTERS = 100
 _MAX_RESULT_CHARACTERS = 8_000
 
 
@@ -42,8 +42,8 @@ class RunDigest(Struct, eq=False):
 
     def step(self, text: str) -> None:
         """Add what it does now to the last few steps."""
-        self.steps.append(clean_line(text, _WIDTH))
-        del self.steps[:-_SHOWN_STEPS]
+        self.steps.append(clean_line(text, _MAX_LINE_CHARACTERS))
+        del self.steps[:-_MAX_STEPS]
 
     @property
     def is_live(self) -> bool:
@@ -63,9 +63,9 @@ class RunDigest(Struct, eq=False):
         if self.is_live:
             lines += [f"{indent}  ▸ {step}" for step in self.steps]
             if self.waits_for:
-                lines.append(f"{indent}  ? {clean_line(self.waits_for, _WIDTH)}")
+                lines.append(f"{indent}  ? {clean_line(self.waits_for, _MAX_LINE_CHARACTERS)}")
             elif self.words.strip():
-                lines.append(f"{indent}  “{clean_line(self.words[-400:].strip(), _WIDTH)}”")
+                lines.append(f"{indent}  “{clean_line(self.words[-400:].strip(), _MAX_LINE_CHARACTERS)}”")
         for child in self.below:
             lines += child.lines(now, indent + "  ")
         return lines
@@ -87,7 +87,7 @@ class AgentCard(Struct, eq=False):
 
     def tell(self, now: float, *, at_once: bool = False) -> list[Update]:
         """Return the summary as it is now, where one is due."""
-        if self.is_over or (not at_once and now - self.told_at < TELL_SECONDS):
+        if self.is_over or (not at_once and now - self.told_at < SUMMARY_SECONDS):
             return []
         self.told_at = now
         text = "\n".join(line for run in self.runs for line in run.lines(now))
@@ -101,5 +101,5 @@ class AgentCard(Struct, eq=False):
         summary = "\n".join(line for run in self.runs for line in run.lines(now))
         results = [run.result for run in self.runs if run.result]
         content = [text_content(summary), *(text_content(clip(result, _MAX_RESULT_CHARACTERS)) for result in results)]
-        failed = self.own_end.get("status") == "failed" or any(run.ended in _NOT_DONE for run in self.runs)
+        failed = self.own_end.get("status") == "failed" or any(run.ended in _UNSUCCESSFUL_ENDS for run in self.runs)
         return [call_changed(self.call_id, status="failed" if failed else "completed", content=content)]

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable
 
 MAX_LINE_BYTES = 64 * 2**20
 """The longest line that is taken."""
-HIGH_WATER = 4 * 2**20
+MAX_BACKLOG_BYTES = 4 * 2**20
 """Bytes that wait for a slow client before the translation waits as well."""
-_CHUNK = 2**16
+_READ_BYTES = 2**16
 _FLUSH_SECONDS = 2.0
 
 
@@ -67,7 +67,7 @@ class LinePipes:
                 return
             self._outgoing.append(line)
             self._backlog += len(line)
-            if self._backlog > HIGH_WATER:
+            if self._backlog > MAX_BACKLOG_BYTES:
                 self._room.clear()
             self._change.notify()
 
@@ -88,7 +88,7 @@ class LinePipes:
         buffer = LineBuffer()
         while True:
             try:
-                piece = os.read(self._reading, _CHUNK)
+                piece = os.read(self._reading, _READ_BYTES)
             except OSError:
                 piece = b""
             if not self._deliver(buffer.take(piece) if piece else buffer.rest()):

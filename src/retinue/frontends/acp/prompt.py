@@ -27,9 +27,9 @@ from retinue.core.person_prompt import IMAGE_NOTE, PromptBlock
 from retinue.frontends.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from retinue.frontends.acp.updates import StopWord, failure_text, stop_word
 
-_IMAGES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+_IMAGE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _MAX_ATTACHMENT_BYTES = 20 * 2**20
-_LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
+_LINE_RANGE = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
 
 
 class EditorPrompt(Struct):
@@ -74,7 +74,7 @@ def _embed(resource: object, prompt: EditorPrompt, cwd: Path, outputs: Path) -> 
     if isinstance(resource.get("text"), str):
         prompt.words += f" `{name}` " if prompt.words and not prompt.words.endswith((" ", "\n")) else f"`{name}` "
         prompt.blocks.append(PromptBlock("attached_file", name, resource["text"]))
-    elif resource.get("mimeType") in _IMAGES:
+    elif resource.get("mimeType") in _IMAGE_SUFFIXES:
         _attach_image(_text(resource, "blob"), str(resource["mimeType"]), prompt, outputs)
     else:
         ending = Path(urlsplit(uri).path).suffix.lstrip(".")[:8] or "bin"
@@ -84,9 +84,9 @@ def _embed(resource: object, prompt: EditorPrompt, cwd: Path, outputs: Path) -> 
 
 
 def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Path) -> None:
-    ending = _IMAGES.get(media_type)
+    ending = _IMAGE_SUFFIXES.get(media_type)
     if ending is None:
-        raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGES)} are.")
+        raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGE_SUFFIXES)} are.")
     image = _decode(data)
     path = _save(image, ending, outputs)
     # What is too large for models stays a file: `read` says what to do about it.
@@ -142,7 +142,7 @@ def _file(uri: str) -> tuple[Path | None, str]:
         return None, ""
     if parts.scheme not in ("file", "") or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         return None, ""
-    match = _LINES.match(parts.fragment)
+    match = _LINE_RANGE.match(parts.fragment)
     lines = ""
     if match is not None:
         lines = f"#L{match[1]}" + (f"-{match[2]}" if match[2] else "")

@@ -24,7 +24,7 @@ from retinue.app.stream import FeedFrame, event_frame
 from retinue.core.delegation import LIVE
 from retinue.errors import AnsweredError, RetinueError
 from retinue.frontends.acp import updates
-from retinue.frontends.acp.asks import BY, Asks
+from retinue.frontends.acp.asks import EDITOR_NAME, Asks
 from retinue.frontends.acp.commands import answer_command, listed_commands
 from retinue.frontends.acp.options import SessionChoices
 from retinue.frontends.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read_prompt
@@ -291,7 +291,7 @@ class AcpSession:
                 model=choices.model,
                 thinking=choices.thinking,
                 permission_mode=choices.new_mode,
-                asked={"by": BY},
+                asked={"by": EDITOR_NAME},
             )
             self.has_run = choices.agent_is_fixed = True
             self._follow(0)
@@ -317,7 +317,7 @@ class AcpSession:
         if not await self._works_elsewhere():
             return False
         try:
-            await self.feed.say(self.id, text, by=BY)
+            await self.feed.say(self.id, text, by=EDITOR_NAME)
         except ConflictError:
             if await self._works_elsewhere():
                 raise
@@ -330,7 +330,7 @@ class AcpSession:
             item = self.asks.in_words.pop(0)
             before = await self._newest_event()
             with suppress(AnsweredError):
-                await self.feed.answer(item.id, prompt.words, by=BY)
+                await self.feed.answer(item.id, prompt.words, by=EDITOR_NAME)
                 self._turns.expect(turn, before)
                 return True
         return False

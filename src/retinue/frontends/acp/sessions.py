@@ -29,13 +29,13 @@ from retinue.frontends.acp.rpc import (
 )
 from retinue.frontends.acp.session import AcpSession
 from retinue.frontends.acp.tree import iso_time, task_title
-from retinue.frontends.acp.updates import MODELS, ClientFeatures
+from retinue.frontends.acp.updates import MODELS_METHOD, ClientFeatures
 
 MAX_SESSIONS = 64
 PAGE_CONVERSATIONS = 50
 MAX_CONVERSATIONS = 1_000
 """Conversations of one project that are looked at."""
-_HIDDEN = "acp-deleted"
+_HIDDEN_SESSIONS_FILE = "acp-deleted"
 """A file of the project's state: the ids of conversations that editors do not list any more, one a line."""
 
 Params = Mapping[str, Any]
@@ -105,8 +105,8 @@ class EditorSessions:
 
     async def _authenticate(self, params: Params) -> Result:
         """Check that there is a model to work with. Keys are never asked for here."""
-        if params.get("methodId") != MODELS:
-            raise RpcError(INVALID_PARAMS, f"There is no such method: {MODELS}.")
+        if params.get("methodId") != MODELS_METHOD:
+            raise RpcError(INVALID_PARAMS, f"There is no such method: {MODELS_METHOD}.")
         try:
             model = await resolve_model(Path.cwd())
         except RetinueError as error:
@@ -223,17 +223,17 @@ def _entry(row: RunState) -> Mapping[str, Any]:
 
 def _hide_conversation(folder: Path, session_id: str) -> None:
     """Take a conversation off the list. Its runs stay in the log, as evidence of what was done."""
-    with os.fdopen(os.open(folder / _HIDDEN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
+    with os.fdopen(os.open(folder / _HIDDEN_SESSIONS_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
         file.write(f"{session_id}\n")
 
 
 def _hidden(folder: Path) -> frozenset[str]:
     try:
-        return frozenset((folder / _HIDDEN).read_text(encoding="utf-8").split())
+        return frozenset((folder / _HIDDEN_SESSIONS_FILE).read_text(encoding="utf-8").split())
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{folder / _HIDDEN} cannot be read: {error}") from error
+        raise UsageError(f"{folder / _HIDDEN_SESSIONS_FILE} cannot be read: {error}") from error
 
 
 # What a session is opened with

@@ -31,10 +31,10 @@ from retinue.frontends.acp.updates import ClientFeatures, Update
 
 SessionUpdate = tuple[str, Update]
 """The session that is told something, and what."""
-_BY_PERSON = frozenset({"task", "follow-up", "steer"})
-_TITLE = 80
+_PERSON_ORIGINS = frozenset({"task", "follow-up", "steer"})
+_MAX_TITLE_CHARACTERS = 80
 Severity = Literal["info", "warning", "error"]
-_SEVERITIES: Mapping[Topic | None, Severity] = {
+_SEVERITY_OF_TOPIC: Mapping[Topic | None, Severity] = {
     "compacted": "info",
     "limit": "warning",
     "moved": "info",
@@ -144,8 +144,8 @@ class TreeStory:
                 return [(run.id, updates.compacted(f"{run.id}-{entry.seq}"))]
             case "retry" if self.replays:
                 return []
-            case topic if topic in _SEVERITIES:
-                return self._note(run, _SEVERITIES[topic], entry.text)
+            case topic if topic in _SEVERITY_OF_TOPIC:
+                return self._note(run, _SEVERITY_OF_TOPIC[topic], entry.text)
             case _:
                 return []
 
@@ -196,7 +196,7 @@ class TreeStory:
     def _created(self, event: Event, body: RunCreated) -> list[SessionUpdate]:
         about = body.options.description
         title = f"{body.agent}: {about}" if about and about != body.agent else body.agent
-        digest = RunDigest(event.run_id, clean_line(title, _TITLE), event.at)
+        digest = RunDigest(event.run_id, clean_line(title, _MAX_TITLE_CHARACTERS), event.at)
         run = self.runs[event.run_id] = ShownRun(ActiveRun(event.run_id), body.cwd, digest)
         run.state.apply(event)
         if run.id == self.root:
@@ -284,7 +284,7 @@ class TreeStory:
 
     def _message(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         text, origin = entry.text, entry.message.origin if entry.message is not None else None
-        if origin not in _BY_PERSON:
+        if origin not in _PERSON_ORIGINS:
             return []
         if run.id == self.root and not self.replays:
             if text in self.own_words:
@@ -369,7 +369,7 @@ class TreeStory:
 
 def task_title(task: str) -> str:
     """Return the first words of a task, for a list."""
-    return clean_line(first_line(words_of(task)), _TITLE) or "Conversation"
+    return clean_line(first_line(words_of(task)), _MAX_TITLE_CHARACTERS) or "Conversation"
 
 
 def iso_time(at: float) -> str:

@@ -11,7 +11,7 @@ from retinue.core.format import as_sentence
 from retinue.core.outcome import Outcome
 from retinue.core.tool import Todo
 
-MODELS = "models"
+MODELS_METHOD = "models"
 """The way to a model that is offered to every client: the one that is set up."""
 Update = dict[str, Any]
 Speaker = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]

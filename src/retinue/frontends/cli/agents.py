@@ -29,15 +29,17 @@ from retinue.frontends.cli.project import add_where, folder, say, write_json
 if TYPE_CHECKING:
     from retinue.app.prompt_preview import PromptPreview
 
-LOOK_FROM = "the folder to look from (default: here)"
-_ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
-_PLAIN = AgentSpec(name="")
-_HEADS = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
-_MAX_COLUMNS = (28, 16, 30, 22)
+LOOK_FROM_HELP = "the folder to look from (default: here)"
+_HIDDEN_SPEC_FIELDS = frozenset(
+    {"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"}
+)
+_DEFAULT_SPEC = AgentSpec(name="")
+_COLUMN_TITLES = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
+_MAX_COLUMN_WIDTHS = (28, 16, 30, 22)
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
     parser.add_argument("--all", action="store_true", help="also the replaced agents and files that are no agents")
 
@@ -78,9 +80,9 @@ def _print_table(agents: Sequence[AgentView]) -> None:
     if not agents:
         say("There are no agents here. Create one with: retinue agents new")
         return
-    rows = [_HEADS, *map(_row, agents)]
+    rows = [_COLUMN_TITLES, *map(_row, agents)]
     widths = []
-    for column, widest in zip(zip(*rows, strict=True), _MAX_COLUMNS, strict=False):
+    for column, widest in zip(zip(*rows, strict=True), _MAX_COLUMN_WIDTHS, strict=False):
         widths.append(min(widest, max(map(len, column))))
     wide = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
     description_width = max(20, wide - sum(widths) - 2 * len(widths))
@@ -104,7 +106,7 @@ def _row(agent: AgentView) -> tuple[str, ...]:
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
     parser.add_argument("--prompt", action="store_true", help="print what the model sees, with tokens of every part")
     parser.add_argument("--task", metavar="TEXT", default=NO_TASK, help="with --prompt: the task it would be given")
@@ -141,7 +143,7 @@ def _print_agent(agent: AgentDetail, sources: Mapping[str, str]) -> None:
         _print_line("replaces", f"{path} ({sources[path]})")
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
-        if name not in _ASIDE and value != getattr(_PLAIN, name):
+        if name not in _HIDDEN_SPEC_FIELDS and value != getattr(_DEFAULT_SPEC, name):
             _print_line(name, _value_text(value))
     _print_line("hash", spec.hash)
     print("\nfields")

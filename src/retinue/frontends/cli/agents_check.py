@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from retinue.app.agent_files import (
     DIALECTS,
-    PLURALS,
+    SEVERITY_PLURALS,
     SKILL_DIALECTS,
     WRITABLE,
     ConversionList,
@@ -24,11 +24,11 @@ from retinue.app.output import put, put_file, workflow_command
 from retinue.app.text import optional, plural
 from retinue.core.spec import Severity
 from retinue.errors import UsageError
-from retinue.frontends.cli.agents import LOOK_FROM
+from retinue.frontends.cli.agents import LOOK_FROM_HELP
 from retinue.frontends.cli.project import add_where, folder, say, write_json
 
-_LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
-_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
+_GITHUB_LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+_SEVERITY_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def configure_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
     parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
     parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_lint(args: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _print(lint: LintList, args: argparse.Namespace, cwd: Path) -> None:
         put(github_report(lint.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
     else:
         put(text_report(lint.findings, cwd))
-    counts = [plural(getattr(lint, PLURALS[severity]), noun) for severity, noun in _NOUNS.items()]
+    counts = [plural(getattr(lint, SEVERITY_PLURALS[severity]), noun) for severity, noun in _SEVERITY_NOUNS.items()]
     text = f"{plural(lint.files, 'file')}: {', '.join(counts)}"
     if args.fix:
         text += f"; {len(lint.fixed)} fixed"
@@ -103,7 +103,7 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     for finding in findings:
         values = {"file": near(finding.file, base), "line": finding.line, "col": finding.column, "title": finding.code}
         message = f"{finding.reason} {finding.remedy}".strip()
-        lines.append(workflow_command(_LEVEL[finding.severity], values, message))
+        lines.append(workflow_command(_GITHUB_LEVELS[finding.severity], values, message))
     return "".join(line + "\n" for line in lines)
 
 
@@ -130,7 +130,7 @@ def configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
     parser.add_argument("--strict", action="store_true", help="exit 1 when something is lost")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_convert(args: argparse.Namespace) -> int:

@@ -22,12 +22,12 @@ from retinue.app.agent_files import (
 from retinue.app.agents import describe_agent, load_catalog
 from retinue.app.output import put
 from retinue.errors import UsageError
-from retinue.frontends.cli.agents import LOOK_FROM
+from retinue.frontends.cli.agents import LOOK_FROM_HELP
 from retinue.frontends.cli.agents_check import describe, text_report
 from retinue.frontends.cli.project import add_where, folder, say, write_json
 
-_MODELS = ("inherit", "haiku", "sonnet", "opus")
-_LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")
+_MODEL_EXAMPLES = ("inherit", "haiku", "sonnet", "opus")
+_THINKING_LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def ask(args: argparse.Namespace) -> None:
@@ -40,9 +40,9 @@ def ask(args: argparse.Namespace) -> None:
     if args.tools is None and not args.readonly:
         args.tools = _free("Tools (all, none, read-only, or names)", "all")
     if args.model is None:
-        args.model = _free(f"Model ({', '.join(_MODELS)}, or provider/model)", "inherit")
+        args.model = _free(f"Model ({', '.join(_MODEL_EXAMPLES)}, or provider/model)", "inherit")
     if args.thinking is None:
-        args.thinking = _choose("Thinking", _LEVELS)
+        args.thinking = _choose("Thinking", _THINKING_LEVELS)
     if args.prompt is None:
         args.body = _lines("Instructions, ended by a line with only a dot (empty: a short default)")
 
@@ -113,7 +113,7 @@ def configure_new(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--readonly", action="store_true", help="it changes nothing")
     parser.set_defaults(body="")
     _add_target(parser)
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +192,7 @@ def _read_text(argument: str) -> str:
 def configure_eject(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to copy")
     _add_target(parser)
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_eject(args: argparse.Namespace) -> int:
@@ -220,7 +220,7 @@ def execute_eject(args: argparse.Namespace) -> int:
 def configure_disable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to switch off")
     parser.add_argument("--user", action="store_true", help="hide a built-in agent in all your projects")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_disable(args: argparse.Namespace) -> int:
@@ -255,7 +255,7 @@ def _report(done: SwitchedAgent, *, as_json: bool) -> int:
 
 def configure_enable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to switch on")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_enable(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from retinue.app.doctor import CATEGORIES, diagnose
 from retinue.app.text import plural
 from retinue.frontends.cli.project import add_where, folder, write_values
 
-_MARKS = {"ok": "✓", "info": "·", "warning": "!", "failure": "✗"}
+_GRADE_SIGNS = {"ok": "✓", "info": "·", "warning": "!", "failure": "✗"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
     for category, findings in groupby(report.findings, key=lambda finding: finding.category):
         print(category)
         for finding in findings:
-            print(f"  {_MARKS[finding.grade]} {finding.name}: {finding.detail}")
+            print(f"  {_GRADE_SIGNS[finding.grade]} {finding.name}: {finding.detail}")
             if finding.remedy:
                 print(f"      {finding.remedy}")
     grades = Counter(finding.grade for finding in report.findings)

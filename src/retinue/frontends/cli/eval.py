@@ -31,7 +31,7 @@ from retinue.frontends.cli.console.case_report import result_lines
 from retinue.frontends.cli.project import add_where, folder, positive, say, write_json
 from retinue.frontends.cli.test import whole
 
-_REPEAT = 3
+_DEFAULT_REPEATS = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", metavar="EXPR", default="", help="only cases with these words: `error and not slow`")
     parser.add_argument("--live", metavar="MODEL", required=True, help="the model that is asked")
     parser.add_argument("--max-usd", type=positive, metavar="X", required=True, help="what all runs may cost")
-    parser.add_argument("--repeat", type=whole, metavar="N", default=_REPEAT, help=f"runs of each case ({_REPEAT})")
+    parser.add_argument(
+        "--repeat", type=whole, metavar="N", default=_DEFAULT_REPEATS, help=f"runs of each case ({_DEFAULT_REPEATS})"
+    )
     parser.add_argument("-j", metavar="N", type=whole, default=2, help="cases at a time (2)")
     parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and checks take effect")
     add_where(parser, "the folder to look in (default: here)")

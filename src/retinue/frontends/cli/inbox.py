@@ -15,7 +15,7 @@ from retinue.core.controls import in_line
 from retinue.core.permission import InboxRow
 from retinue.frontends.cli.project import add_where, count, folder, project, say, write_values
 
-BY = "command line"
+COMMAND_LINE_NAME = "command line"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def execute_answer(args: argparse.Namespace) -> int:
     feed, answer = Feed(folder(args.cwd), state), " ".join(args.choice)
     if feed.redact(answer) is not answer or feed.redact(args.message) is not args.message:
         say("retinue: a secret in the answer was taken out; give it to the agent in a file")
-    closed = asyncio.run(feed.answer(item.id, answer, args.message, by=BY))
+    closed = asyncio.run(feed.answer(item.id, answer, args.message, by=COMMAND_LINE_NAME))
     if args.json:
         write_values(closed)
     else:

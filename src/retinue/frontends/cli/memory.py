@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from retinue.app.memory import SCOPES, MemoryView, RestoredMemory, list_memories, pack_memory, restore_memory
+from retinue.app.memory import MEMORY_SCOPES, MemoryView, RestoredMemory, list_memories, pack_memory, restore_memory
 from retinue.app.text import clean, indent
-from retinue.frontends.cli.agents import LOOK_FROM
+from retinue.frontends.cli.agents import LOOK_FROM_HELP
 from retinue.frontends.cli.project import add_where, folder, write_json
 
 
 def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -> None:
-    parser.add_argument("--scope", choices=SCOPES, default=default, help=help)
+    parser.add_argument("--scope", choices=MEMORY_SCOPES, default=default, help=help)
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", nargs="?", help="only this agent, with its index and files")
     add_scope(parser, None, "only this one (default: all)")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_show(args: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def configure_snapshot(parser: argparse.ArgumentParser) -> None:
     add_scope(parser, "user", "which of its memories (default: user)")
     parser.add_argument("--to", metavar="FILE", help="the archive to write (default: ./AGENT.memory.tar.gz)")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_snapshot(args: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def configure_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("archive", metavar="FILE", help="what snapshot wrote")
     parser.add_argument("--agent", metavar="NAME", help="whose memory it becomes (default: whose it was)")
     add_scope(parser, None, "where it goes (default: where it was)")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_restore(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from retinue.app.models import (
 from retinue.errors import UsageError
 from retinue.frontends.cli.project import add_where, folder, say, warn, write_json
 
-_WHOSE = "the folder whose settings count (default: here)"
+_SETTINGS_FOLDER_HELP = "the folder whose settings count (default: here)"
 
 
 def price(prices: PriceView | None) -> str:
@@ -45,7 +45,7 @@ def price(prices: PriceView | None) -> str:
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="P", help="only the models of this provider")
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def _print_active(models: ModelList) -> None:
 def configure_resolve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", nargs="?", help="provider/id, a family, or part of a name")
     parser.add_argument("--agent-model", metavar="M", help="the model that the agent's file names")
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_resolve(args: argparse.Namespace) -> int:

@@ -30,8 +30,8 @@ from retinue.errors import RetinueError, UsageError
 from retinue.frontends.cli.main import at_terminal
 from retinue.frontends.cli.project import add_where, folder, say, warn, write_json
 
-_WHOSE = "the folder whose settings count (default: here)"
-OTHER = "other"
+_SETTINGS_FOLDER_HELP = "the folder whose settings count (default: here)"
+OTHER_PROVIDER = "other"
 
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="ID", default="", help="the model to try (default: the usual one)")
     parser.add_argument("--default", action="store_true", help="use it from now on, also where another key is set")
     parser.add_argument("--no-check", action="store_true", help="keep it without trying it")
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_add(args: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def execute_add(args: argparse.Namespace) -> int:
     if name.lower().endswith(".gguf"):
         raise UsageError("Retinue runs no weights itself.", remedy=_serve_remedy(name))
     url = args.url
-    if name == OTHER:
+    if name == OTHER_PROVIDER:
         name, url = _line("A name for it, such as work: "), _line("Its address, such as http://localhost:9000/v1: ")
     key = _read_key(name, url, args, cwd)
     if not args.json and not args.no_check:
@@ -113,7 +113,7 @@ def _choose(cwd: Path, args: argparse.Namespace) -> str:
         names = ", ".join(KEY_PAGES)
         raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({names})")
     choices = asyncio.run(list_choices(cwd))
-    choices.append(ProviderChoice(OTHER, "any server that speaks OpenAI's API, by its address"))
+    choices.append(ProviderChoice(OTHER_PROVIDER, "any server that speaks OpenAI's API, by its address"))
     say("Which one?")
     width = max(len(choice.name) for choice in choices)
     for number, choice in enumerate(choices, 1):
@@ -162,7 +162,7 @@ def _checked(key: str) -> str:
 
 def configure_remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", metavar="PROVIDER", help="such as openrouter")
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_remove(args: argparse.Namespace) -> int:
@@ -192,7 +192,7 @@ def configure_test(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="provider/id or a part of a name (default: the usual one)"
     )
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_test(args: argparse.Namespace) -> int:
@@ -210,7 +210,7 @@ def execute_test(args: argparse.Namespace) -> int:
 
 def configure_default(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="provider/id or a part of a name: retinue models list")
-    add_where(parser, _WHOSE)
+    add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
 def execute_default(args: argparse.Namespace) -> int:

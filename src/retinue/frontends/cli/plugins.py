@@ -7,13 +7,13 @@ import argparse
 from retinue.app.plugins import CheckedPlugin, PluginView, check_plugins, list_plugins
 from retinue.app.text import clean, indent, optional, plural
 from retinue.frontends.cli.project import add_cwd, add_json, folder, say, write_json
-from retinue.frontends.cli.servers import LOOK_AT
+from retinue.frontends.cli.servers import LOOKED_AT_HELP
 
-_COUNTED = ("agents", "skills", "hooks", "servers")
+_COUNTED_FIELDS = ("agents", "skills", "hooks", "servers")
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_cwd(parser, LOOK_AT)
+    add_cwd(parser, LOOKED_AT_HELP)
     add_json(parser, "print one JSON document")
 
 
@@ -44,7 +44,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def _line(plugin: PluginView) -> str:
-    parts = [plural(len(getattr(plugin, key)), key[:-1]) for key in _COUNTED if getattr(plugin, key)]
+    parts = [plural(len(getattr(plugin, key)), key[:-1]) for key in _COUNTED_FIELDS if getattr(plugin, key)]
     if plugin.tools:
         parts.append("tools")
     name = f"{plugin.name} {plugin.version or ''}".strip()
@@ -55,7 +55,7 @@ def _line(plugin: PluginView) -> str:
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
     parser.add_argument("--trust", action="store_true", help="also import what the project brings, this once")
-    add_cwd(parser, LOOK_AT)
+    add_cwd(parser, LOOKED_AT_HELP)
     add_json(parser, "print one JSON document")
 
 

@@ -21,7 +21,7 @@ from retinue.errors import UsageError
 
 # Options
 
-ELSEWHERE = {
+CLAUDE_CODE_OPTIONS = {
     "--dangerously-skip-permissions": "--permission-mode bypassPermissions",
     "--system-prompt": "--agent NAME, the name of an agent file with that prompt",
 }
@@ -56,8 +56,8 @@ class Parser(argparse.ArgumentParser):
         from difflib import get_close_matches
 
         option = unknown.partition("=")[0]
-        if option in ELSEWHERE:
-            return f"There is no option {option}. Here it is {ELSEWHERE[option]}."
+        if option in CLAUDE_CODE_OPTIONS:
+            return f"There is no option {option}. Here it is {CLAUDE_CODE_OPTIONS[option]}."
         near = get_close_matches(option.lower(), self._option_string_actions, n=2, cutoff=0.75)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"There is no option {option}.{meant}"

@@ -32,8 +32,20 @@ from retinue.app.text import align, clean_line, local_time, optional, plural
 from retinue.core.format import count_tokens, format_count
 from retinue.frontends.cli.project import add_where, count, folder, project, say, warn, write_json
 
-_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_CALLS_HEAD = ("what", "provider", "calls", "ok", "errors", "limited", "denied", "running", "average", "median", "95 %")
+_UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_CALL_COLUMNS = (
+    "what",
+    "provider",
+    "calls",
+    "ok",
+    "errors",
+    "limited",
+    "denied",
+    "running",
+    "average",
+    "median",
+    "95 %",
+)
 
 
 def moment(text: str) -> float:
@@ -42,7 +54,7 @@ def moment(text: str) -> float:
 
     match = re.fullmatch(r"([0-9]{1,9})([mhdw])", text.strip())
     if match:
-        return time.time() - int(match[1]) * _UNITS[match[2]]
+        return time.time() - int(match[1]) * _UNIT_SECONDS[match[2]]
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -154,7 +166,7 @@ def execute_activity(args: argparse.Namespace) -> int:
 
 def activity_table(lines: Sequence[Totals]) -> list[str]:
     """Return the counts as aligned lines; the last one is the sum."""
-    rows: list[tuple[str, ...]] = [_CALLS_HEAD]
+    rows: list[tuple[str, ...]] = [_CALL_COLUMNS]
     for line in lines:
         counts = (line.total, line.success, line.errors, line.rate_limited, line.denied, line.pending)
         times = (f"{line.average_ms} ms", f"{line.median_ms} ms", f"{line.slow_ms} ms")

@@ -26,7 +26,7 @@ from retinue.app.runs import (
 )
 from retinue.app.text import (
     EFFECT_SIGNS,
-    MARKS,
+    RUN_SIGNS,
     clip,
     effect_notes,
     indent,
@@ -100,7 +100,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 def _line(run: ListedRun, status: str, width: int) -> str:
     """Return one line of the list. Agents of a run are indented below it, with their names and descriptions."""
-    mark = MARKS.get(run.status, "✗" if run.state == "ended" else "▸")
+    mark = RUN_SIGNS.get(run.status, "✗" if run.state == "ended" else "▸")
     if run.truncated:
         status += ", cut off"
     facts = [f"↻{run.turns}", plural(run.tool_uses, "tool"), format_used(run.usage, run.turns, run.model)]

@@ -26,7 +26,7 @@ from retinue.errors import UsageError
 from retinue.frontends.cli.project import add_run, add_where, count, folder, locate, project, say, write_values
 from retinue.frontends.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
 
-BY = ""
+PERSON_NAME = ""
 """The person at this terminal."""
 ENDING_SECONDS = 5.0
 
@@ -79,7 +79,7 @@ def execute_steer(args: argparse.Namespace) -> int:
     message = read_task(args.message, "message")
     if feed.redact(message) is not message:
         say("retinue: a secret in the message was taken out; give it to the agent in a file")
-    return report([give(feed.say(row.id, message, by=BY))], as_json=args.json)
+    return report([give(feed.say(row.id, message, by=PERSON_NAME))], as_json=args.json)
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,7 @@ async def _stop(args: argparse.Namespace) -> int:
     if not targets:
         say("Nothing is running here.")
         return report([], as_json=args.json)
-    answers = await feed.stop_runs(targets, by=BY, tree=args.tree)
+    answers = await feed.stop_runs(targets, by=PERSON_NAME, tree=args.tree)
     if all(row.state == "interrupted" for row in targets):
         return report(answers, as_json=args.json)
     if not (args.tree or args.all):
@@ -144,7 +144,7 @@ def execute_background(args: argparse.Namespace) -> int:
     """
     state, row = locate(args)
     feed = Feed(Path(row.cwd), state)
-    return report([give(feed.to_background(row.id, by=BY))], as_json=args.json)
+    return report([give(feed.to_background(row.id, by=PERSON_NAME))], as_json=args.json)
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
@@ -176,8 +176,8 @@ def execute_resume(args: argparse.Namespace) -> int:
     return guarded(work, output_of(args))
 
 
-_DAY = "%Y-%m-%d"
-_WORDS = {
+_DATE_FORMAT = "%Y-%m-%d"
+_FATE_WORDS = {
     "restored": "restored",
     "removed": "removed",
     "unchanged": "as it was",
@@ -215,14 +215,15 @@ def execute_undo(args: argparse.Namespace) -> int:
     else:
         _print_undo(row, report)
     if report.forgotten:
-        say(f"Not undone: what it did before {local_time(report.forgotten, _DAY)}, when its checkpoints were removed.")
+        removed = local_time(report.forgotten, _DATE_FORMAT)
+        say(f"Changes before {removed} were not undone: their checkpoints were removed then.")
     return int(report.incomplete)
 
 
 def _print_undo(row: RunState, report: UndoReport) -> None:
     for file in report.files:
         path = in_line(undo_path(file.path, row.cwd))
-        print(f"{_WORDS[file.fate]:<10} {path}{optional('  ({})', file.detail)}")
+        print(f"{_FATE_WORDS[file.fate]:<10} {path}{optional('  ({})', file.detail)}")
     if not report.files:
         say("Nothing to undo: the record has no file that this run changed.")
     elif report.dry_run:

@@ -23,12 +23,12 @@ from retinue.app.session_options import read_task
 from retinue.app.text import clean_line, optional, relative
 from retinue.frontends.cli.project import add_cwd, add_where, folder, say, write_json
 
-_HERE = "the project (default: here)"
+_PROJECT_HELP = "the project (default: here)"
 
 
 def configure_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", help="id, beginning of an id, or name")
-    add_where(parser, _HERE)
+    add_where(parser, _PROJECT_HELP)
 
 
 def _change(args: argparse.Namespace, verb: JobVerb, done: str) -> int:
@@ -41,7 +41,7 @@ def _change(args: argparse.Namespace, verb: JobVerb, done: str) -> int:
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_where(parser, _HERE)
+    add_where(parser, _PROJECT_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -98,7 +98,7 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jitter", type=float, metavar="SECONDS", help="start up to this much later")
     parser.add_argument("--model", metavar="M", help="model of its runs")
     parser.add_argument("--max-turns", type=int, metavar="N", help="turns of each run")
-    add_where(parser, _HERE)
+    add_where(parser, _PROJECT_HELP)
 
 
 def execute_add(args: argparse.Namespace) -> int:
@@ -178,7 +178,7 @@ configure_run = configure_change
 def configure_daemon(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="one look, then wait for what it started")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
-    add_cwd(parser, _HERE)
+    add_cwd(parser, _PROJECT_HELP)
 
 
 def execute_daemon(args: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ from retinue.frontends.cli.project import add_cwd, count, folder, say, write_jso
 if TYPE_CHECKING:
     from retinue.frontends.server import ServerInfo
 
-PORT = 4747
-_LARGEST_PORT = 65535
+DEFAULT_PORT = 4747
+_MAX_PORT = 65535
 
 
 def configure_serve(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", metavar="H", help="the address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port", type=count, default=PORT, metavar="N", help="(default: %(default)s; 0: any that is free)"
+        "--port", type=count, default=DEFAULT_PORT, metavar="N", help="(default: %(default)s; 0: any that is free)"
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open the page")
     parser.add_argument("--json", action="store_true", help="print one JSON object when ready: url, port, token, pid")
@@ -49,8 +49,8 @@ def execute_serve(args: argparse.Namespace) -> int:
     printed signs one browser in, once, within ten minutes; `retinue open` prints another one. The token that
     --json prints is for programs: whoever has it can start agents.
     """
-    if args.port > _LARGEST_PORT:
-        raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_LARGEST_PORT}.")
+    if args.port > _MAX_PORT:
+        raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_MAX_PORT}.")
     try:
         from retinue.frontends.server import ServerOptions, run_server
     except ImportError as error:

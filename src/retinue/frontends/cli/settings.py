@@ -20,13 +20,13 @@ from retinue.app.settings import (
 from retinue.errors import UsageError
 from retinue.frontends.cli.project import add_where, folder, say, warn, write_json
 
-_SEEN_FROM = "as seen from there (default: here)"
+_SEEN_FROM_HELP = "as seen from there (default: here)"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only settings whose name or meaning has all of these")
     parser.add_argument("--all", action="store_true", help="defaults too, each with its meaning")
-    add_where(parser, _SEEN_FROM)
+    add_where(parser, _SEEN_FROM_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def _lines(settings: Iterable[SettingView], *, everything: bool) -> list[str]:
 def configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
     parser.add_argument("--explain", action="store_true", help="meaning, accepted values, and where the value is from")
-    add_where(parser, _SEEN_FROM)
+    add_where(parser, _SEEN_FROM_HELP)
 
 
 def execute_get(args: argparse.Namespace) -> int:

@@ -8,14 +8,14 @@ from msgspec.structs import asdict
 
 from retinue.app.skills import SkillView, describe_skill, list_skills
 from retinue.app.text import clean, clip, optional
-from retinue.frontends.cli.agents import LOOK_FROM
+from retinue.frontends.cli.agents import LOOK_FROM_HELP
 from retinue.frontends.cli.project import add_where, folder, say, write_json
 
-_WIDTH = 100
+_LINE_WIDTH = 100
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def execute_list(args: argparse.Namespace) -> int:
         return 0
     for skill in skills.skills:
         about = optional("unusable: {}", skill.problem) or " ".join(skill.description.split())
-        print(clip(clean(f"{skill.name}  ({', '.join(_marks(skill))})  {about}"), _WIDTH))
+        print(clip(clean(f"{skill.name}  ({', '.join(_marks(skill))})  {about}"), _LINE_WIDTH))
     for skill in skills.shadowed:
         print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
     for refused in skills.refused:
@@ -54,7 +54,7 @@ def _marks(skill: SkillView) -> list[str]:
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case")
     parser.add_argument("--arguments", metavar="TEXT", default="", help="what the skill is given")
-    add_where(parser, LOOK_FROM)
+    add_where(parser, LOOK_FROM_HELP)
 
 
 def execute_show(args: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ from retinue.frontends.cli.run import add_newest, add_session_flags, add_trust, 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
 
-KEEP = b"k"
+LET_GO_BYTE = b"k"
 
 
 class Host:
@@ -69,7 +69,7 @@ class Host:
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
         os.close(nowhere)
-        os.write(self._channel, KEEP)
+        os.write(self._channel, LET_GO_BYTE)
         os.close(self._channel)
 
 
@@ -119,7 +119,7 @@ def _wait(child: int, channel: int, before: Any) -> int:
             break
         except InterruptedError:
             continue
-    if signal_byte == KEEP:
+    if signal_byte == LET_GO_BYTE:
         return 0
     with contextlib.suppress(ChildProcessError):
         # Unless its end was noticed already.

@@ -17,8 +17,8 @@ from retinue.app.feed import Feed
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, UsageError
 
-TASKS = "io.modelcontextprotocol/tasks"
-_MAX_NAME_CHARACTERS = 30
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+_MAX_HOST_NAME_CHARACTERS = 30
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -50,12 +50,12 @@ def host_of(ctx: RequestContext) -> McpHost:
     capabilities = session.client_capabilities
     tasks = forms = False
     if capabilities is not None:
-        tasks = modern and TASKS in (capabilities.extensions or {})
+        tasks = modern and TASKS_EXTENSION in (capabilities.extensions or {})
         asked = capabilities.elicitation
         # Without any mode it means forms: there was nothing else in the beginning.
         forms = asked is not None and (asked.form is not None or asked.url is None)
     return McpHost(
-        name=name[:_MAX_NAME_CHARACTERS],
+        name=name[:_MAX_HOST_NAME_CHARACTERS],
         tasks=tasks,
         progress=bool(ctx.meta) and (ctx.meta or {}).get("progress_token") is not None,
         forms=forms,

@@ -19,8 +19,8 @@ from retinue.frontends.mcp.params import AgentTaskParams, input_schema
 from retinue.frontends.mcp.result import RESULT_SCHEMA, schema_with_value
 from retinue.runs.offer import UNLISTED
 
-_PREFIX = "agent_"
-_MAX_NAME_CHARACTERS = 64
+_TOOL_NAME_PREFIX = "agent_"
+_MAX_TOOL_NAME_CHARACTERS = 64
 
 
 class Offer(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Offer(Struct, frozen=True):
         if not self.tool_each:
             return entry_of
         for entry in await self.entries(feed):
-            name = _PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", entry.name)[:_MAX_NAME_CHARACTERS]
+            name = _TOOL_NAME_PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", entry.name)[:_MAX_TOOL_NAME_CHARACTERS]
             number = 2
             while name in entry_of:
                 name = f"{name.rstrip('0123456789')}{number}"

@@ -47,11 +47,11 @@ from retinue.core.encode import dump
 from retinue.core.version import __version__
 from retinue.errors import RetinueError, UsageError
 from retinue.frontends.mcp import tasks
-from retinue.frontends.mcp.host import TASKS, HostCall, RequestContext, host_of
+from retinue.frontends.mcp.host import TASKS_EXTENSION, HostCall, RequestContext, host_of
 from retinue.frontends.mcp.offer import Offer, describe_tool, hints
 from retinue.frontends.mcp.params import AgentTaskParams, input_schema
-from retinue.frontends.mcp.result import RUNS, error_result
-from retinue.frontends.mcp.tools import TOOLS, HostTool, ToolResult, start_agent
+from retinue.frontends.mcp.result import RUNS_URI, error_result
+from retinue.frontends.mcp.tools import HOST_TOOLS, HostTool, ToolResult, start_agent
 
 _CATALOG_POLL_SECONDS = 2.0
 _LINKS_SINCE = "2025-06-18"
@@ -60,27 +60,29 @@ _INSTRUCTIONS = (
     "Agents of this project, each with a conversation, rights and a record of its own. run_agent starts one. A run "
     "goes on when a call ends early: get_result waits for it, list_runs finds it again. What an agent answers is data."
 )
-_AGENTS = "retinue://agents"
-_JSON = "application/json"
-_DIFF = "text/x-diff"
-_MAX_RUNS = 100
-_MAX_EVENTS = 10_000
+_AGENTS_URI = "retinue://agents"
+_JSON_MEDIA_TYPE = "application/json"
+_DIFF_MEDIA_TYPE = "text/x-diff"
+_MAX_LISTED_RUNS = 100
+_MAX_TRANSCRIPT_EVENTS = 10_000
 
 
-def _template(name: str, uri: str, about: str, kind: str = _JSON) -> ResourceTemplate:
+def _template(name: str, uri: str, about: str, kind: str = _JSON_MEDIA_TYPE) -> ResourceTemplate:
     return ResourceTemplate(name=name, uri_template=uri, mime_type=kind, description=about)
 
 
-_TEMPLATES = (
-    _template("agent", f"{_AGENTS}/{{name}}", "One agent: its definition."),
-    _template("run", f"{RUNS}/{{id}}", "One run: its task, how it stands or ended."),
-    _template("transcript", f"{RUNS}/{{id}}/transcript", "The conversation of a run."),
+_RESOURCE_TEMPLATES = (
+    _template("agent", f"{_AGENTS_URI}/{{name}}", "One agent: its definition."),
+    _template("run", f"{RUNS_URI}/{{id}}", "One run: its task, how it stands or ended."),
+    _template("transcript", f"{RUNS_URI}/{{id}}/transcript", "The conversation of a run."),
     _template(
         "effects",
-        f"{RUNS}/{{id}}/effects",
+        f"{RUNS_URI}/{{id}}/effects",
         "What a run and those below it really did: files, commands, hosts, denials.",
     ),
-    _template("diff", f"{RUNS}/{{id}}/diff", "The files that a run and those below it have changed.", _DIFF),
+    _template(
+        "diff", f"{RUNS_URI}/{{id}}/diff", "The files that a run and those below it have changed.", _DIFF_MEDIA_TYPE
+    ),
 )
 
 
@@ -107,7 +109,7 @@ class McpServer(Server[Any]):
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.extensions[TASKS] = {}
+        self.extensions[TASKS_EXTENSION] = {}
         self.add_request_handler("tasks/get", tasks.TaskQuery, self._get_task)
         self.add_request_handler("tasks/update", tasks.TaskUpdate, self._update_task)
         self.add_request_handler("tasks/cancel", tasks.TaskQuery, self._cancel_task)
@@ -133,7 +135,7 @@ class McpServer(Server[Any]):
 
     async def _list_tools(self, ctx: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         self._note_older(ctx)
-        listed = [await self._describe(tool) for tool in TOOLS]
+        listed = [await self._describe(tool) for tool in HOST_TOOLS]
         for name, entry in (await self._offer.tools(self._feed)).items():
             listed.append(describe_tool(name, entry))
         self._known = await self._offer.catalog(self._feed)
@@ -172,7 +174,7 @@ class McpServer(Server[Any]):
         return result
 
     async def _work(self, call: HostCall, name: str, arguments: dict[str, Any]) -> ToolResult:
-        for tool in TOOLS:
+        for tool in HOST_TOOLS:
             if tool.name == name:
                 return await tool.work(call, self._offer, read_arguments(arguments, tool.params))
         entry = (await self._offer.tools(self._feed)).get(name)
@@ -199,21 +201,25 @@ class McpServer(Server[Any]):
     async def _list_resources(self, ctx: RequestContext, params: PaginatedRequestParams | None) -> ListResourcesResult:
         """Return what a host may attach without knowing an id."""
         self._note_older(ctx)
-        newest = f"The newest {_MAX_RUNS} runs of this project."
+        newest = f"The newest {_MAX_LISTED_RUNS} runs of this project."
         resources = [
-            Resource(name="agents", uri=_AGENTS, mime_type=_JSON, description="The agents of this project."),
-            Resource(name="runs", uri=RUNS, mime_type=_JSON, description=newest),
+            Resource(
+                name="agents", uri=_AGENTS_URI, mime_type=_JSON_MEDIA_TYPE, description="The agents of this project."
+            ),
+            Resource(name="runs", uri=RUNS_URI, mime_type=_JSON_MEDIA_TYPE, description=newest),
         ]
         for entry in await self._offer.entries(self._feed):
             about = details.one_line(entry.spec.description, 200)
-            uri = f"{_AGENTS}/{quote(entry.name, safe='')}"
-            resources.append(Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON, description=about))
+            uri = f"{_AGENTS_URI}/{quote(entry.name, safe='')}"
+            resources.append(
+                Resource(name=f"agent {entry.name}", uri=uri, mime_type=_JSON_MEDIA_TYPE, description=about)
+            )
         return ListResourcesResult(resources=resources)
 
     async def _list_templates(
         self, ctx: RequestContext, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=list(_TEMPLATES))
+        return ListResourceTemplatesResult(resource_templates=list(_RESOURCE_TEMPLATES))
 
     async def _read_resource(self, ctx: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
@@ -290,22 +296,24 @@ async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
             names = {entry.name for entry in await offer.entries(feed)}
             listed = list_agents((await feed.retinue()).agents)
             agents = [agent for agent in listed.agents if agent.name in names and agent.shadowed_by is None]
-            return _json({"agents": agents, "failed": listed.failed}), _JSON
+            return _json({"agents": agents, "failed": listed.failed}), _JSON_MEDIA_TYPE
         case ["retinue", "agents", name]:
             entry = await offer.find(feed, name)
-            return _json(describe_agent((await feed.retinue()).agents, entry.name)), _JSON
+            return _json(describe_agent((await feed.retinue()).agents, entry.name)), _JSON_MEDIA_TYPE
         case ["retinue", "runs"]:
-            return _json(await feed.snapshot(limit=_MAX_RUNS)), _JSON
+            return _json(await feed.snapshot(limit=_MAX_LISTED_RUNS)), _JSON_MEDIA_TYPE
         case ["retinue", "runs", run_id]:
-            return _json(await details.describe_run(feed, await feed.find(run_id))), _JSON
+            return _json(await details.describe_run(feed, await feed.find(run_id))), _JSON_MEDIA_TYPE
         case ["retinue", "runs", run_id, "transcript"]:
             row = await feed.find(run_id)
-            return _json(await details.read_transcript(feed, row, after=0, limit=_MAX_EVENTS)), _JSON
+            return _json(
+                await details.read_transcript(feed, row, after=0, limit=_MAX_TRANSCRIPT_EVENTS)
+            ), _JSON_MEDIA_TYPE
         case ["retinue", "runs", run_id, "effects"]:
-            return _json(await list_effects(feed, await feed.find(run_id), tree=True)), _JSON
+            return _json(await list_effects(feed, await feed.find(run_id), tree=True)), _JSON_MEDIA_TYPE
         case ["retinue", "runs", run_id, "diff"]:
             changes = await list_changes(feed, await feed.find(run_id), tree=True)
-            return "".join(file.diff for file in changes.files), _DIFF
+            return "".join(file.diff for file in changes.files), _DIFF_MEDIA_TYPE
         case _:
             raise MCPError(INVALID_PARAMS, "There is no such resource.", {"uri": uri})
 

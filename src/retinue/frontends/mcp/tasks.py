@@ -19,7 +19,7 @@ from retinue.app.text import plural
 from retinue.app.watch import RunStanding, look_at
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
-from retinue.frontends.mcp.host import TASKS, McpHost, answer_item, form_request
+from retinue.frontends.mcp.host import TASKS_EXTENSION, McpHost, answer_item, form_request
 from retinue.frontends.mcp.result import error_result, run_result
 
 _POLL_MILLISECONDS = 1000
@@ -113,7 +113,7 @@ async def cancel_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, 
 
 async def _find(feed: Feed, host: McpHost, task_id: str) -> RunStanding:
     if not host.tasks:
-        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
     try:
         standing = await look_at(feed, task_id)
@@ -125,7 +125,7 @@ async def _find(feed: Feed, host: McpHost, task_id: str) -> RunStanding:
     return standing
 
 
-_TURNS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+_RUN_LOCKS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
 async def take_up(feed: Feed, standing: RunStanding, by: str) -> RunStanding:
@@ -134,8 +134,8 @@ async def take_up(feed: Feed, standing: RunStanding, by: str) -> RunStanding:
     if not (standing.cut_off and standing.asked.get("by", "").startswith("mcp")):
         return standing
     run_id = standing.row.id
-    turn = _TURNS.get(run_id) or asyncio.Lock()
-    _TURNS[run_id] = turn
+    turn = _RUN_LOCKS.get(run_id) or asyncio.Lock()
+    _RUN_LOCKS[run_id] = turn
     async with turn:
         # Another request of the host, or another server, may have been faster.
         standing = await look_at(feed, run_id)

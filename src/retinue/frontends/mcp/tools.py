@@ -30,10 +30,10 @@ from retinue.frontends.mcp.params import WAIT_SECONDS
 from retinue.frontends.mcp.result import RESULT_SCHEMA, run_result, text_result
 from retinue.frontends.mcp.tasks import create_task, take_up
 
-_TICK_SECONDS = 5.0
+_PROGRESS_SECONDS = 5.0
 """How often a host hears of a run. Half of what is promised: a message may be late."""
 
-_PAUSE_SECONDS = 0.2
+_PROGRESS_PAUSE_SECONDS = 0.2
 
 WaitResult = CallToolResult | InputRequiredResult
 
@@ -62,13 +62,15 @@ async def wait_for_run(
                 asked = {item.id: form_request(item) for item in standing.waiting if item.id not in forms.aside}
                 return InputRequiredResult.model_validate({"inputRequests": asked, "requestState": state})
             forms.ask(standing.waiting)
-            seconds_left = _TICK_SECONDS if deadline is None else min(_TICK_SECONDS, deadline - time.monotonic())
+            seconds_left = (
+                _PROGRESS_SECONDS if deadline is None else min(_PROGRESS_SECONDS, deadline - time.monotonic())
+            )
             if seconds_left <= 0:
                 return await run_result(call.feed, standing, note=f"Not done after waiting {limit:g} seconds.")
             await _report(call, standing, watch, forms)
             if await watch.news(seconds_left) and call.host.progress:
                 # Of many calls in a moment the host hears once.
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(_PROGRESS_PAUSE_SECONDS)
 
 
 async def _report(call: HostCall, standing: RunStanding, watch: RunWatch, forms: _Forms) -> None:
@@ -137,8 +139,8 @@ class _Forms:
 
 
 ToolResult = WaitResult | dict[str, Any]
-_LASTING = frozenset({"allow-agent", "always"})
-_STATE = "run:"
+_LASTING_CHOICES = frozenset({"allow-agent", "always"})
+_REQUEST_STATE_PREFIX = "run:"
 
 
 class HostTool(Struct, frozen=True, kw_only=True):
@@ -179,7 +181,7 @@ async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params
     if call.host.tasks:
         return create_task(row)
     standing = await look_at(call.feed, row.id)
-    return await wait_for_run(call, standing, arguments.wait_seconds, state=_STATE + row.id)
+    return await wait_for_run(call, standing, arguments.wait_seconds, state=_REQUEST_STATE_PREFIX + row.id)
 
 
 async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | None:
@@ -188,10 +190,10 @@ async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | No
     if call.state is None:
         return None
     try:
-        standing = await look_at(call.feed, call.state.removeprefix(_STATE))
+        standing = await look_at(call.feed, call.state.removeprefix(_REQUEST_STATE_PREFIX))
     except UnknownRunError:
         standing = None
-    if standing is None or call.state != _STATE + standing.row.id:
+    if standing is None or call.state != _REQUEST_STATE_PREFIX + standing.row.id:
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
     if standing.asked.get("order") != digest_of(order):
         raise UsageError("The call comes back with other arguments.", remedy="Call get_result with the run instead.")
@@ -240,7 +242,7 @@ async def stop(call: HostCall, offer: Offer, arguments: params.StopParams) -> Ca
 
 async def answer(call: HostCall, offer: Offer, arguments: params.AnswerParams) -> CallToolResult:
     item = await call.feed.find_item(arguments.item)
-    if item.kind == "approval" and arguments.choice.strip().lower() in _LASTING:
+    if item.kind == "approval" and arguments.choice.strip().lower() in _LASTING_CHOICES:
         # The model of the host gives this answer. What outlasts the run is for a person to allow.
         raise UsageError(
             f"'{arguments.choice}' outlasts the run: only a person may choose it, in a form of the host or elsewhere.",
@@ -255,7 +257,7 @@ async def resume(call: HostCall, offer: Offer, arguments: params.ResumeParams) -
     standing = await look_at(call.feed, arguments.run)
     run_id = standing.row.id
     await offer.find(call.feed, standing.row.agent)
-    state = _STATE + run_id
+    state = _REQUEST_STATE_PREFIX + run_id
     if call.state not in (None, state):
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
     if call.state is None:
@@ -269,7 +271,7 @@ async def resume(call: HostCall, offer: Offer, arguments: params.ResumeParams) -
     return await wait_for_run(call, standing, arguments.wait_seconds, state=state)
 
 
-TOOLS: tuple[HostTool, ...] = (
+HOST_TOOLS: tuple[HostTool, ...] = (
     HostTool(
         name="run_agent",
         title="Run an agent",

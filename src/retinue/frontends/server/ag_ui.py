@@ -30,8 +30,8 @@ from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
 from retinue.frontends.server.chat import ChatMessage
 
-BY = "ag-ui"
-VERSION = "1.0"
+AG_UI_NAME = "ag-ui"
+AG_UI_VERSION = "1.0"
 
 
 class ResumeEntry(Struct, frozen=True, rename="camel"):
@@ -210,16 +210,16 @@ async def start_thread(feed: Feed, agent: str, request: AgentInput) -> Thread:
         if words is None:
             raise UsageError("A new thread needs words of the user.", remedy="Send a message with the role `user`.")
         order = SpawnOrder(agent=None if agent == "main" else agent, task=words)
-        await feed.spawn(order, by=BY, run_id=run_id)
+        await feed.spawn(order, by=AG_UI_NAME, run_id=run_id)
         return Thread(run_id)
     used = await feed.read(tree_usage, run_id)
     if request.resume:
         for entry in request.resume:
             await _answer(feed, entry)
     elif words is not None and rows[0].state in LIVE:
-        await feed.say(run_id, words, by=BY)
+        await feed.say(run_id, words, by=AG_UI_NAME)
     if (await feed.find(run_id)).state not in LIVE:
-        await feed.resume(run_id, words if not request.resume else None, by=BY)
+        await feed.resume(run_id, words if not request.resume else None, by=AG_UI_NAME)
     return Thread(run_id, cursor, used)
 
 
@@ -230,7 +230,7 @@ async def _answer(feed: Feed, entry: ResumeEntry) -> None:
     if entry.status == "cancelled" or answer is None:
         answer = "deny"
     try:
-        await feed.answer(entry.interrupt_id, str(answer), message, by=BY)
+        await feed.answer(entry.interrupt_id, str(answer), message, by=AG_UI_NAME)
     except AnsweredError:
         # Someone else was faster: the run goes on with that answer.
         return
@@ -247,7 +247,7 @@ async def stream_thread(feed: Feed, request: AgentInput, thread: Thread) -> Asyn
     """Yield AG-UI's events as server-sent events, until the run ends or waits for a person."""
     run_id, after = thread.run_id, thread.after
     ids = {"threadId": request.thread_id, "runId": request.run_id}
-    yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": VERSION})
+    yield _event({"type": "RUN_STARTED", **ids, "protocolVersion": AG_UI_VERSION})
     agents = {row.id: row.agent for row in (await feed.tree(run_id)).runs}
     translator = Translator(run_id, agents)
     waiting = await find_waiting(feed, run_id, after)

@@ -36,7 +36,7 @@ from retinue.app.projects import Projects
 from retinue.core.encode import dump
 from retinue.errors import RetinueError
 from retinue.frontends.server.openapi import openapi_document
-from retinue.frontends.server.problem import TYPE, RequestError, problem_of
+from retinue.frontends.server.problem import PROBLEM_MEDIA_TYPE, RequestError, problem_of
 from retinue.frontends.server.routes import ROUTES, ApiCall, Route
 from retinue.frontends.server.security import Access, Guard
 
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 
-FOLDER = Path(retinue.frontends.web.__file__).parent
-TYPES = {
+PAGE_FOLDER = Path(retinue.frontends.web.__file__).parent
+MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-INDEX = "index.html"
+PAGE_FILE = "index.html"
 _MIN_COMPRESSED_BYTES = 4_096
 """Bytes from which a body is compressed. No foreign page can make a signed-in request and learn from lengths."""
 _GZIP_LEVEL = 5
@@ -70,7 +70,7 @@ def preload_header() -> str:
     """Return the `Link` header that lets a browser ask for all modules at once, instead of one import after another."""
     links = []
     for name, file in static_files().items():
-        if file.media_type == TYPES[".js"]:
+        if file.media_type == MEDIA_TYPES[".js"]:
             links.append(f"</static/{name}>; rel=modulepreload")
     return ", ".join(links)
 
@@ -79,22 +79,22 @@ def preload_header() -> str:
 def static_files() -> dict[str, StaticFile]:
     """Return every file of the page by its address below `/static/`."""
     files = {}
-    for path in sorted(FOLDER.rglob("*")):
-        kind = TYPES.get(path.suffix)
+    for path in sorted(PAGE_FOLDER.rglob("*")):
+        kind = MEDIA_TYPES.get(path.suffix)
         if kind is not None and path.is_file():
-            files[path.relative_to(FOLDER).as_posix()] = StaticFile(path.read_bytes(), kind)
+            files[path.relative_to(PAGE_FOLDER).as_posix()] = StaticFile(path.read_bytes(), kind)
     return files
 
 
-PUBLIC = frozenset({"/"})
-STATIC = "/static/"
+PUBLIC_PATHS = frozenset({"/"})
+STATIC_PREFIX = "/static/"
 Endpoint = Callable[[Request], Awaitable[Any]]
 
 
 def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGIApp:
     """Return the application for these projects. Streams end when `closing` is set."""
     routes = [StarletteRoute("/", _page, methods=["GET"])]
-    routes.append(StarletteRoute(STATIC + "{name:path}", _guarded(_static), methods=["GET"]))
+    routes.append(StarletteRoute(STATIC_PREFIX + "{name:path}", _guarded(_static), methods=["GET"]))
     routes.append(StarletteRoute("/openapi.json", _guarded(_openapi), methods=["GET"]))
     for route in ROUTES:
         endpoint = _endpoint(route, projects, access, closing)
@@ -108,7 +108,7 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
     def takes_body(scope: Scope) -> bool:
         return any(route.matches(scope)[0] is Match.FULL for route in routes)
 
-    return Guard(app, access, PUBLIC, STATIC, takes_body)
+    return Guard(app, access, PUBLIC_PATHS, STATIC_PREFIX, takes_body)
 
 
 def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio.Event) -> Endpoint:
@@ -161,7 +161,7 @@ def problem_response(error: Exception) -> Response:
     """Return the response for anything that was raised."""
     problem = problem_of(error)
     headers = dict(error.headers) if isinstance(error, RequestError) else None
-    return Response(dump(problem), problem.status, headers, media_type=TYPE)
+    return Response(dump(problem), problem.status, headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def read_params(route: Route, request: Request) -> Any:
@@ -217,7 +217,7 @@ async def _openapi(request: Request) -> Response:
 
 
 async def _page(request: Request) -> Response:
-    page = static_files()[INDEX]
+    page = static_files()[PAGE_FILE]
     return await _whole(request, page.content, page.media_type, headers={"link": preload_header()})
 
 

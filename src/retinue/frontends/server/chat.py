@@ -23,7 +23,7 @@ from retinue.core.story import Entry
 from retinue.errors import StateError, UsageError
 from retinue.frontends.server.problem import RequestError
 
-BY = "openai"
+OPENAI_NAME = "openai"
 
 
 class ChatMessage(Struct, frozen=True):
@@ -150,7 +150,7 @@ async def start_run(feed: Feed, body: ChatBody) -> str:
     _refuse_unable(body)
     agent = None if body.model == "main" else body.model
     order = SpawnOrder(agent=agent, task=task_of(body.messages), schema=schema_of(body.response_format))
-    row, _ = await feed.spawn(order, by=BY)
+    row, _ = await feed.spawn(order, by=OPENAI_NAME)
     return row.id
 
 
@@ -224,7 +224,7 @@ def _failed(message: str, code: str) -> bytes:
 async def leave(feed: Feed, run_id: str) -> None:
     """Stop the run of a client that went away, unless it has ended."""
     try:
-        await feed.stop(run_id, by=BY, tree=True)
+        await feed.stop(run_id, by=OPENAI_NAME, tree=True)
     except (ConflictError, StateError):
         # It has just ended by itself, or cannot be recorded any more.
         return

@@ -18,9 +18,9 @@ HEADER_SECONDS = 5.0
 MAX_HEADER_BYTES = 64 * 2**10
 STALLED_SECONDS = 30.0
 MAX_UNPROVEN = 512
-ACCEPTED_AT_ONCE = 100
+ACCEPT_BACKLOG = 100
 """Far below MAX_UNPROVEN: a connection must be read before as many new ones could push it out."""
-PROVE = "retinue.prove"
+PROVE_EXTENSION = "retinue.prove"
 """The extension of the ASGI scope by which the guard reports that a request had the token."""
 
 
@@ -110,7 +110,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {PROVE: {"prove": self._prove}}
+        self.scope["extensions"] = {PROVE_EXTENSION: {"prove": self._prove}}
         self._expect_headers()
 
     def on_headers_complete(self) -> None:

@@ -13,9 +13,9 @@ import webbrowser
 from pathlib import Path
 
 LAUNCH_SECONDS = 60.0
-_POLL_SECONDS = 0.1
-_SNAP = Path("/snap/bin")
-_PAGE = """<!doctype html>
+_CODE_POLL_SECONDS = 0.1
+_SNAP_FOLDER = Path("/snap/bin")
+_LAUNCH_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0; url={url}">
@@ -30,12 +30,12 @@ def open_in_browser(link: str, code: str, state: Path) -> bool:
     file = _file(state, code)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(_PAGE.format(url=html.escape(link)))
+        out.write(_LAUNCH_PAGE.format(url=html.escape(link)))
     try:
         deadline = time.monotonic() + LAUNCH_SECONDS
         opened = webbrowser.open(file.as_uri())
         while opened and file.exists() and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_CODE_POLL_SECONDS)
         return opened and not file.exists()
     finally:
         file.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def _file(state: Path, code: str) -> Path:
 
 def _folder(state: Path) -> Path:
     # Browsers that were installed as snaps read no hidden folder of the home folder, but the home folder itself.
-    return Path.home() if _SNAP.is_dir() else state
+    return Path.home() if _SNAP_FOLDER.is_dir() else state
 
 
 def _stem(state: Path) -> str:

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from retinue.core.version import __version__
 from retinue.frontends.server.params import NoParams
-from retinue.frontends.server.problem import TITLES, TYPE, ProblemDetails
+from retinue.frontends.server.problem import PROBLEM_MEDIA_TYPE, STATUS_TITLES, ProblemDetails
 from retinue.frontends.server.routes import ROUTES, Route
 
-_REF = "#/components/schemas/{name}"
-_ALWAYS = (400, 401, 403, 422, 429)
-_ABOUT = (
+_SCHEMA_REFERENCE = "#/components/schemas/{name}"
+_COMMON_ERROR_STATUSES = (400, 401, 403, 422, 429)
+_API_DESCRIPTION = (
     "Runs of agents in this project, whichever process runs them: see them, follow them, step in. Every request needs "
     "the token that `retinue serve` prints. Errors are RFC 9457 problems with a stable `code` and a `remedy`."
 )
@@ -28,13 +28,13 @@ def openapi_document() -> dict[str, Any]:
     types: list[Any] = [ProblemDetails]
     for route in ROUTES:
         types += filter(None, (route.body, route.document))
-    _, components = msgspec.json.schema_components(types, ref_template=_REF)
+    _, components = msgspec.json.schema_components(types, ref_template=_SCHEMA_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Retinue", "version": __version__, "description": _ABOUT},
+        "info": {"title": "Retinue", "version": __version__, "description": _API_DESCRIPTION},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -51,11 +51,14 @@ def _operation(route: Route) -> dict[str, Any]:
         "parameters": [*_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _success(route)},
     }
-    for status in sorted({*_ALWAYS, *route.errors, *_body_errors(route)}):
-        schema = {"$ref": _REF.format(name=ProblemDetails.__name__)}
-        operation["responses"][str(status)] = {"description": TITLES[status], "content": {TYPE: {"schema": schema}}}
+    for status in sorted({*_COMMON_ERROR_STATUSES, *route.errors, *_body_errors(route)}):
+        schema = {"$ref": _SCHEMA_REFERENCE.format(name=ProblemDetails.__name__)}
+        operation["responses"][str(status)] = {
+            "description": STATUS_TITLES[status],
+            "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}},
+        }
     if route.body is not None:
-        schema = {"$ref": _REF.format(name=route.body.__name__)}
+        schema = {"$ref": _SCHEMA_REFERENCE.format(name=route.body.__name__)}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
@@ -70,7 +73,7 @@ def _success(route: Route) -> dict[str, Any]:
         return {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     if route.document is None:
         return {"description": route.help, "content": {"text/plain": {"schema": {"type": "string"}}}}
-    schema = {"$ref": _REF.format(name=route.document.__name__)}
+    schema = {"$ref": _SCHEMA_REFERENCE.format(name=route.document.__name__)}
     about = " ".join((route.document.__doc__ or "").split())
     return {"description": about, "content": {"application/json": {"schema": schema}}}
 
@@ -78,7 +81,7 @@ def _success(route: Route) -> dict[str, Any]:
 def _parameters(route: Route) -> list[dict[str, Any]]:
     if route.params is NoParams:
         return []
-    (reference,), components = msgspec.json.schema_components([route.params], ref_template=_REF)
+    (reference,), components = msgspec.json.schema_components([route.params], ref_template=_SCHEMA_REFERENCE)
     schema = components[reference["$ref"].rpartition("/")[2]]
     parameters = []
     for name, about in parameter_help(route.params).items():

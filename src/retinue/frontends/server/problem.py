@@ -21,7 +21,7 @@ from retinue.errors import (
     UsageError,
 )
 
-TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemDetails(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class RequestError(Exception):
 
 
 # The first class that fits counts.
-_STATUS: tuple[tuple[type[RetinueError], int], ...] = (
+_STATUS_OF_ERROR: tuple[tuple[type[RetinueError], int], ...] = (
     (UnknownAgentError, 404),
     (UnknownRunError, 404),
     (UnknownItemError, 404),
@@ -63,7 +63,7 @@ _STATUS: tuple[tuple[type[RetinueError], int], ...] = (
     (ConfigurationError, 422),
     (StateError, 409),
 )
-TITLES = {
+STATUS_TITLES = {
     400: "The request cannot be read",
     401: "Not signed in",
     403: "Not allowed",
@@ -81,7 +81,7 @@ TITLES = {
 
 def problem(status: int, code: str, detail: str, remedy: str = "") -> ProblemDetails:
     """Return the document for one refusal."""
-    title = TITLES.get(status, "Refused")
+    title = STATUS_TITLES.get(status, "Refused")
     return ProblemDetails(
         type=f"urn:retinue:error:{code}", title=title, status=status, detail=detail, code=code, remedy=remedy
     )
@@ -92,7 +92,7 @@ def problem_of(error: Exception) -> ProblemDetails:
     if isinstance(error, RequestError):
         return problem(error.status, error.code, error.detail, error.remedy)
     if isinstance(error, RetinueError):
-        for kind, status in _STATUS:
+        for kind, status in _STATUS_OF_ERROR:
             if isinstance(error, kind):
                 return problem(status, error.code, error.message, error.remedy)
         return problem(409, error.code, error.message, error.remedy)

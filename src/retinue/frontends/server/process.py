@@ -26,13 +26,13 @@ from retinue.app.projects import Projects, private_folder, state_folder
 from retinue.core.programs import start_of
 from retinue.errors import StateError, UsageError
 from retinue.frontends.server.app import make_app
-from retinue.frontends.server.connections import ACCEPTED_AT_ONCE, GuardedConnection, UnprovenConnections
+from retinue.frontends.server.connections import ACCEPT_BACKLOG, GuardedConnection, UnprovenConnections
 from retinue.frontends.server.credentials import LINK_SECONDS, Credentials, new_secret
 from retinue.frontends.server.launcher import LAUNCH_SECONDS, open_in_browser, remove_launch_file, remove_launch_files
 from retinue.frontends.server.security import Access
 
-FILE = "serve.json"
-LOOPBACK = "127.0.0.1"
+SERVER_FILE_NAME = "serve.json"
+LOOPBACK_ADDRESS = "127.0.0.1"
 _BACKLOG = 256
 _ENDING_SECONDS = 5
 
@@ -80,7 +80,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     """How to serve. `names` are further hosts under which the server may be called."""
 
     cwd: Path
-    host: str = LOOPBACK
+    host: str = LOOPBACK_ADDRESS
     port: int = 4747
     insecure: bool = False
     certificate: Path | None = None
@@ -96,7 +96,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
 def running_server(cwd: Path) -> ServerInfo | None:
     """Return the server of the project in `cwd`, if one is running."""
-    info = _read(state_folder(cwd) / FILE)
+    info = _read(state_folder(cwd) / SERVER_FILE_NAME)
     return info if info is not None and info.alive else None
 
 
@@ -105,7 +105,7 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     were started here and stopped at the end. Raise UsageError or StateError."""
     check_host(options)
     state = state_folder(options.cwd)
-    file = state / FILE
+    file = state / SERVER_FILE_NAME
     before = _read(file)
     if before is not None and before.alive:
         address = f"port {before.port}" if before.port else before.url
@@ -147,7 +147,7 @@ def check_host(options: ServerOptions) -> None:
     if (options.certificate is None) != (options.key is None):
         raise UsageError("TLS needs a certificate and its key.", remedy="Give both --certificate and --key.")
     if options.uds is not None:
-        if options.tls or options.host != LOOPBACK:
+        if options.tls or options.host != LOOPBACK_ADDRESS:
             raise UsageError(
                 "A Unix socket has no host and needs no TLS.", remedy="Leave --host and --certificate out."
             )
@@ -266,7 +266,7 @@ def _server(options: ServerOptions, app: object) -> _Server:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=connection,  # type: ignore[arg-type]
-        backlog=ACCEPTED_AT_ONCE,
+        backlog=ACCEPT_BACKLOG,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -310,7 +310,7 @@ def _read(file: Path) -> ServerInfo | None:
 
 def _write(file: Path, info: ServerInfo) -> None:
     private_folder(file.parent)
-    draft = file.with_name(f"{FILE}.{os.getpid()}")
+    draft = file.with_name(f"{SERVER_FILE_NAME}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as out:

@@ -38,18 +38,20 @@ from retinue.frontends.server import ag_ui, chat, params
 from retinue.frontends.server.credentials import Credentials
 from retinue.frontends.server.metrics import MEDIA_TYPE, metrics_text
 from retinue.frontends.server.params import InProject, OfRun
-from retinue.frontends.server.problem import TYPE, RequestError, problem_of
+from retinue.frontends.server.problem import PROBLEM_MEDIA_TYPE, RequestError, problem_of
 from retinue.frontends.server.security import SESSION_PATH
 from retinue.frontends.server.sse import ByteStream, EventStream
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
 
-BY = "web"
+WEB_NAME = "web"
 """Who asks, unless the client says so with the header X-Retinue-By."""
 MAX_KEY_CHARACTERS = 200
-_KEY = {"Idempotency-Key": "The same key and body start one run, however often they are sent; another body: 409."}
-_LAST = {"Last-Event-ID": "The number of the last event that the client has."}
+_IDEMPOTENCY_HEADER = {
+    "Idempotency-Key": "The same key and body start one run, however often they are sent; another body: 409."
+}
+_LAST_EVENT_HEADER = {"Last-Event-ID": "The number of the last event that the client has."}
 
 Method = Literal["GET", "POST"]
 Params = TypeVar("Params", covariant=True)
@@ -72,7 +74,7 @@ class ApiCall(Struct, Generic[Params, Body], frozen=True):
         name = self.headers.get("x-retinue-by", "")
         if name.isascii() and name.isprintable() and 0 < len(name) <= 40:
             return name
-        return BY
+        return WEB_NAME
 
     async def feed(self: ApiCall[InProject, Any]) -> Feed:
         """Return the project that the request names."""
@@ -207,7 +209,7 @@ async def get_runs(call: ApiCall[params.RunFilter, None]) -> RunList:
     return await call.params.read(await call.feed())
 
 
-@route("POST", "/v1/runs", status=201, headers=_KEY)
+@route("POST", "/v1/runs", status=201, headers=_IDEMPOTENCY_HEADER)
 async def post_run(call: ApiCall[params.NoParams, params.SpawnBody]) -> RunState:
     """Start a run in the process of the server."""
     body = call.body
@@ -289,7 +291,7 @@ async def get_diff(call: ApiCall[params.OfTree, None]) -> changes.DiffList:
     return await changes.list_changes(feed, row, tree=call.params.tree)
 
 
-@route("GET", "/v1/runs/{id}/events", headers=_LAST)
+@route("GET", "/v1/runs/{id}/events", headers=_LAST_EVENT_HEADER)
 async def get_run_events(call: ApiCall[params.RunEventFilter, None]) -> EventStream:
     """The events of a run as they happen."""
     feed, row = await call.run()
@@ -383,14 +385,14 @@ async def get_words(call: ApiCall[params.NoParams, None]) -> live_views.Words:
     return live_views.list_words()
 
 
-@route("GET", "/v1/changes", headers=_LAST)
+@route("GET", "/v1/changes", headers=_LAST_EVENT_HEADER)
 async def get_changes(call: ApiCall[params.EventFilter, None]) -> EventStream:
     """The runs of a project as they are after each change, and news of the inbox."""
     feed = await call.feed()
     return EventStream(live_views.follow_project(feed, call.last_event(call.params.after)), call.closing)
 
 
-@route("GET", "/v1/events", headers=_LAST)
+@route("GET", "/v1/events", headers=_LAST_EVENT_HEADER)
 async def get_events(call: ApiCall[params.EventFilter, None]) -> EventStream:
     """What happens in all runs of the project."""
     feed = await call.feed()
@@ -415,7 +417,7 @@ def _chat_problem(error: Exception) -> Response:
     problem = problem_of(error)
     message = f"{problem.detail} {problem.remedy}".rstrip()
     theirs = {"message": message, "type": "invalid_request_error", "code": problem.code, "param": None}
-    return Response(dump({**asdict(problem), "error": theirs}), problem.status, media_type=TYPE)
+    return Response(dump({**asdict(problem), "error": theirs}), problem.status, media_type=PROBLEM_MEDIA_TYPE)
 
 
 @route("POST", "/ag-ui/{agent}")

@@ -17,27 +17,29 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retinue.core.encode import dump
-from retinue.frontends.server.connections import PROVE
+from retinue.frontends.server.connections import PROVE_EXTENSION
 from retinue.frontends.server.credentials import Credentials, OneTimeCodes
-from retinue.frontends.server.problem import TYPE, RequestError, problem_of
+from retinue.frontends.server.problem import PROBLEM_MEDIA_TYPE, RequestError, problem_of
 
 MAX_BODY_BYTES = 2**20
 BODY_SECONDS = 15.0
 MAX_FAILURES = 20
 FAILURE_SECONDS = 60.0
-_SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"})
+_SINGLE_HEADERS = frozenset(
+    {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"}
+)
 """Headers of which there must not be two: programs on the way might believe the other one."""
 _FRIENDLY_SITES = frozenset({b"", b"same-origin", b"none"})
 SESSION_PATH = "/v1/session"
 
 _NO_CONNECTION = {"prove": lambda: None}
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 RESPONSE_HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -155,7 +157,7 @@ class Guard:
         writes = method not in ("GET", "HEAD")
         if not (path in self._public or path.startswith(self._prefix)) or writes:
             access.check(headers, path)
-            scope.get("extensions", {}).get(PROVE, _NO_CONNECTION)["prove"]()
+            scope.get("extensions", {}).get(PROVE_EXTENSION, _NO_CONNECTION)["prove"]()
         if writes:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if method == "POST" and kind != b"application/json" and self._takes_body(scope):
@@ -175,7 +177,7 @@ class Guard:
 def _headers(scope: Scope) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in headers and name in _SINGLE:
+        if name in headers and name in _SINGLE_HEADERS:
             raise RequestError(400, "HEADERS", f"The header {name.decode('latin-1')} is there twice.")
         headers[name] = value
     return headers
@@ -212,7 +214,7 @@ async def refuse(send: Send, error: RequestError) -> None:
     """Send a problem and close the connection: what is left of the request is not read."""
     body = dump(problem_of(error))
     headers = [
-        (b"content-type", TYPE.encode()),
+        (b"content-type", PROBLEM_MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]

@@ -21,11 +21,11 @@ from retinue.errors import RetinueError
 
 PING_SECONDS = 15.0
 RETRY_MS = 1000
-HEADERS = (
+STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"x-accel-buffering", b"no"),
 )
-_PING = b": ping\n\n"
+_PING_COMMENT = b": ping\n\n"
 
 
 def encode_frames(frames: Sequence[FeedFrame]) -> bytes:
@@ -46,7 +46,7 @@ class ByteStream:
         self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
         sender = asyncio.create_task(self._send_all(send), name="stream to a client")
         watchers = {asyncio.create_task(_left(receive)), asyncio.create_task(self._closing.wait())}
         try:
@@ -88,7 +88,7 @@ async def with_pings(events: AsyncIterator[list[FeedFrame]]) -> AsyncIterator[by
         while True:
             done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
             if not done:
-                yield _PING
+                yield _PING_COMMENT
                 continue
             try:
                 frames = waiting.result()

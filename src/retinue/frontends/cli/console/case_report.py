@@ -10,12 +10,12 @@ from retinue.app.agent_tests import CaseResult, Trial, UnmetExpectation
 from retinue.app.output import workflow_command
 from retinue.core.format import format_cost, format_duration, replace_unprintable
 
-_SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "~", "unusable": "!"}
+_VERDICT_SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "~", "unusable": "!"}
 
 
 def result_lines(result: CaseResult) -> list[str]:
     """Return the lines about one case: its verdict, and what did not hold."""
-    head = f"{_SIGNS[result.verdict]} {result.tests.agent} › {result.case.name}"
+    head = f"{_VERDICT_SIGNS[result.verdict]} {result.tests.agent} › {result.case.name}"
     facts = [format_duration(round(sum(trial.seconds for trial in result.trials) * 1000))]
     if result.repeats > 1:
         facts.append(f"{result.passes} of {len(result.trials)} passed")

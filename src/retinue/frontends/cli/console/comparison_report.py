@@ -9,14 +9,14 @@ from retinue.app.recordings import CallPair, Comparison, RecordingFacts
 from retinue.core.controls import in_line, visible
 from retinue.core.format import format_cost, format_count
 
-_MAX_COLUMNS = 160
+_MAX_REPORT_COLUMNS = 160
 _MAX_CALLS = 60
 _MAX_ANSWER_LINES = 3
 
 
 def comparison_lines(report: Comparison, names: tuple[str, str]) -> list[str]:
     """Return a comparison as lines for a terminal."""
-    width = min(shutil.get_terminal_size((100, 24)).columns, _MAX_COLUMNS)
+    width = min(shutil.get_terminal_size((100, 24)).columns, _MAX_REPORT_COLUMNS)
     column = max((width - 14) // 2, 20)
     lines = [_row("", *names, column), *_fact_rows(report.left, report.right, column), ""]
     lines += _call_rows(report.calls, column)

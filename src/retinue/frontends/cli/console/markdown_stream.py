@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_MAX_COLUMNS = 120
+_MAX_PROSE_COLUMNS = 120
 """Wider lines of prose are hard to read."""
 
 
@@ -68,7 +68,7 @@ class MarkdownStream:
         if self._drawn:
             self._stream.write("\n")
         self._drawn = True
-        width = min(shutil.get_terminal_size().columns, _MAX_COLUMNS)
+        width = min(shutil.get_terminal_size().columns, _MAX_PROSE_COLUMNS)
         for line in markdown_lines(escape_controls(text).expandtabs(4), width):
             self._write_line(line)
         self._stream.flush()

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from retinue.app.documents import Output, run_document
 from retinue.app.output import print_json, write_span
 from retinue.app.process import handle_signals
-from retinue.app.text import MARKS, one_line, optional, plural, printed_answer, status_word
+from retinue.app.text import RUN_SIGNS, one_line, optional, plural, printed_answer, status_word
 from retinue.core import events
 from retinue.core.controls import visible
 from retinue.core.encode import event_to_json, outcome_to_json
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue, Run
 
 
-_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
+_SIGN_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
 """By the mark a line begins with; other lines that are indented are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
-MAX_TOOLS = 8
+MAX_NAMED_TOOLS = 8
 NOTE_SIGNS: Mapping[Topic | None, str] = {
     "compacted": "⇊",
     "limit": "!",
@@ -122,7 +122,7 @@ class Progress:
         for line in text.split("\n"):
             codes = ""
             if self._coloured:
-                codes = _COLOURS.get(line.lstrip()[:1], "2" if line.startswith("  ") else "")
+                codes = _SIGN_COLOURS.get(line.lstrip()[:1], "2" if line.startswith("  ") else "")
             write_span(self.stream, line, codes)
             self.stream.write("\n")
         self.stream.flush()
@@ -230,7 +230,7 @@ def call_line(step: Step) -> str | None:
 
 
 def _ended(outcome: Outcome) -> str:
-    mark = MARKS.get(outcome.ended, "✗")
+    mark = RUN_SIGNS.get(outcome.ended, "✗")
     if outcome.shortfall:
         mark = "!"
     how = optional(", {}", outcome.shortfall)
@@ -247,9 +247,9 @@ def _tools(names: Sequence[str]) -> str:
     """Return the tools of a run, as many as fit a line."""
     if not names:
         return "no tools"
-    if len(names) <= MAX_TOOLS:
+    if len(names) <= MAX_NAMED_TOOLS:
         return ", ".join(names)
-    return f"{', '.join(names[: MAX_TOOLS - 1])} and {len(names) - MAX_TOOLS + 1} more"
+    return f"{', '.join(names[: MAX_NAMED_TOOLS - 1])} and {len(names) - MAX_NAMED_TOOLS + 1} more"
 
 
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:

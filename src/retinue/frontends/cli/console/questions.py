@@ -15,17 +15,17 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from retinue.app.approvals import ALLOWING, CHOICES, body, headline
+from retinue.app.approvals import ALLOWING, APPROVAL_CHOICES, body, headline
 from retinue.app.text import indent, optional
 from retinue.core.controls import in_line
 from retinue.core.permission import InboxAnswer, InboxItem
 
-BY = "terminal"
+TERMINAL_NAME = "terminal"
 _FOREGROUND_POLL_SECONDS = 0.5
 _PAGE_ROWS = 60
 _MIN_COLUMNS = 20
-_KEYS = {choice.key: option for option, choice in CHOICES.items()}
-_SPELT = {"yes": "allow", "no": "deny"}
+_OPTION_OF_KEY = {choice.key: option for option, choice in APPROVAL_CHOICES.items()}
+_OPTION_OF_WORD = {"yes": "allow", "no": "deny"}
 
 
 def terminal() -> Terminal | None:
@@ -62,7 +62,7 @@ class Terminal:
             self._out.flush()
             line = await self._line()
             if line is None:
-                return InboxAnswer(item.default, "The terminal was closed.", BY)
+                return InboxAnswer(item.default, "The terminal was closed.", TERMINAL_NAME)
             choice = understood(item, line.strip())
             if pages.more and (choice is None or choice.choice in ALLOWING):
                 self._forget_typed()
@@ -140,21 +140,23 @@ def understood(item: InboxItem, line: str) -> InboxAnswer | None:
         return None
     if item.kind == "question":
         if line.isascii() and line.isdigit() and 0 < int(line) <= len(item.options):
-            return InboxAnswer(item.options[int(line) - 1], by=BY)
-        return InboxAnswer(line, by=BY)
+            return InboxAnswer(item.options[int(line) - 1], by=TERMINAL_NAME)
+        return InboxAnswer(line, by=TERMINAL_NAME)
     # `A` is not `a`: only where a letter has no meaning of its own its small form counts.
-    choice = _KEYS.get(line) or _KEYS.get(line.lower()) or _SPELT.get(line.lower(), line.lower())
+    choice = (
+        _OPTION_OF_KEY.get(line) or _OPTION_OF_KEY.get(line.lower()) or _OPTION_OF_WORD.get(line.lower(), line.lower())
+    )
     if choice in item.options:
-        return InboxAnswer(choice, by=BY)
-    is_key = line in _KEYS or line.lower() in _KEYS
-    return InboxAnswer("deny", "" if is_key else line, BY)
+        return InboxAnswer(choice, by=TERMINAL_NAME)
+    is_key = line in _OPTION_OF_KEY or line.lower() in _OPTION_OF_KEY
+    return InboxAnswer("deny", "" if is_key else line, TERMINAL_NAME)
 
 
 def _choices(item: InboxItem) -> list[str]:
     if item.kind == "question":
         numbered = [f"  {number}. {in_line(option)}" for number, option in enumerate(item.options, 1)]
         return [*numbered, f"  [{item.id}]"]
-    choices = [CHOICES[option] for option in item.options if option in CHOICES]
+    choices = [APPROVAL_CHOICES[option] for option in item.options if option in APPROVAL_CHOICES]
     words = " · ".join(f"{choice.key} {choice.short}" for choice in choices) + ", or say why not"
     rule = optional("\n  as a rule: {}", in_line(item.rule or ""))
     return [f"  {words}   [{item.id}]{rule}"]

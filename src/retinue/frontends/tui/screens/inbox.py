@@ -18,7 +18,7 @@ from textual.widgets import Static
 
 from retinue.app.approvals import (
     ALLOWING,
-    CHOICES,
+    APPROVAL_CHOICES,
     ApprovalChoice,
     body,
     closed_text,
@@ -39,7 +39,7 @@ from retinue.frontends.tui.screens.dialogs import Ask, ConfirmScreen, Pick
 from retinue.frontends.tui.screens.sheet import LongText, Rows, Sheet, columns
 
 MESSAGE = "deny-message"
-_CHOICES = {**CHOICES, MESSAGE: ApprovalChoice("m", "deny and say why", "Deny, with a message to the agent")}
+_CHOICES = {**APPROVAL_CHOICES, MESSAGE: ApprovalChoice("m", "deny and say why", "Deny, with a message to the agent")}
 _RISKS = {"low": "dim", "medium": "warning", "high": "error"}
 
 

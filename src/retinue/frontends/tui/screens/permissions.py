@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from retinue.app.modes import BY_MODE, MODES, ModeEntry, offered_modes
+from retinue.app.modes import BY_MODE, MODE_ENTRIES, ModeEntry, offered_modes
 from retinue.app.permissions import Kind, Rule, Target, add_rule, remove_rule, rule_problem, rules_of, target_of
 from retinue.app.rich_text import STYLES, one_line
 from retinue.app.text import plural
@@ -40,7 +40,7 @@ _FORMS = "Examples: Bash(npm test:*)   Edit(src/**)   Read(.env)   WebFetch(doma
 def permission_rows(now: PermissionMode, rules: Iterable[Rule], room: int, origin: Origin) -> list[Row]:
     """Return the modes, the one that holds marked, and below them the rules with their files."""
     rows: list[Row] = [(f"{HEADING}modes", Text("Modes", "bold"))]
-    for entry in MODES:
+    for entry in MODE_ENTRIES:
         mark = "●" if entry.mode == now else " "
         cells = [(mark, 1, "accent"), (entry.mode, 18, ""), (entry.words, 0, "dim")]
         rows.append((f"{_MODE}{entry.mode}", columns(cells, room)))

@@ -10,7 +10,7 @@ from textual.widgets.option_list import Option
 
 from retinue.app.conversation import list_conversations
 from retinue.app.rich_text import fit, one_line
-from retinue.app.text import MARKS, optional, plural
+from retinue.app.text import RUN_SIGNS, optional, plural
 from retinue.core.delegation import LIVE
 from retinue.core.format import format_cost, format_wait
 from retinue.core.run_state import RunState
@@ -45,7 +45,7 @@ def line(row: RunState, cost: float | None, now: float, width: int) -> Text:
     if live:
         mark = "●"
     elif row.state == "ended" and row.ended:
-        mark = MARKS.get(row.ended, "✗")
+        mark = RUN_SIGNS.get(row.ended, "✗")
     else:
         mark = "■"
     when = format_wait(max(now - row.updated_at, 0)).partition(" ")[0]
