@@ -41,10 +41,10 @@ from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_
 from retinue.agents.write import check_name as check_name
 from retinue.agents.write import file_name as file_name
 from retinue.agents.write import write_agent
-from retinue.app.agents import load_catalog, plugin_folders
+from retinue.app.agents import FateView, load_catalog, plugin_folders, view_fates
 from retinue.capabilities.mcp.servers import ServerLint
 from retinue.cluster import open_project
-from retinue.core.spec import AgentSpec, DialectName, Fate, Problem, Severity
+from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class AgentFileView(Struct, frozen=True, kw_only=True):
     model: str | Sequence[str] | None
     prompt: str
     spec: AgentSpec | None
-    fates: Mapping[str, Fate]
+    fates: Mapping[str, FateView]
     problems: Sequence[Problem]
     error: Problem | None
 
@@ -211,7 +211,7 @@ def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
         model=parsed.model,
         prompt=parsed.prompt,
         spec=parsed.spec,
-        fates=parsed.fates,
+        fates=view_fates(parsed.fates),
         problems=parsed.problems,
         error=parsed.error,
     )

@@ -68,13 +68,17 @@ class AgentList(Struct, frozen=True):
     failed: list[RefusedAgentFile]
 
 
+class FateView(Fate, frozen=True, omit_defaults=True):
+    """How one field of a file is handled, without empty values."""
+
+
 class AgentDetail(AgentFacts, frozen=True, kw_only=True):
     """One agent with its definition and the handling of each field of its file."""
 
     reading: str
     shadows: list[str]
     spec: AgentSpec
-    fates: Mapping[str, Fate]
+    fates: Mapping[str, FateView]
 
 
 def plugin_folders(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
@@ -143,9 +147,14 @@ def describe_agent(catalog: Catalog, name: str) -> AgentDetail:
         shadowed_by=entry.shadowed_by,
         shadows=[shadow.path for shadow in shadows(catalog.entries, entry)],
         spec=entry.spec,
-        fates=entry.parsed.fates,
+        fates=view_fates(entry.parsed.fates),
         problems=entry.problems,
     )
+
+
+def view_fates(fates: Mapping[str, Fate]) -> dict[str, FateView]:
+    """Return the fields without empty values."""
+    return {key: FateView(fate.fate, fate.to, fate.why) for key, fate in fates.items()}
 
 
 def fate_text(key: str, fate: Fate) -> str:
