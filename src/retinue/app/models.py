@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from retinue.app.documents import FailureLine
 from retinue.app.text import optional
 from retinue.errors import RetinueError, UsageError
 from retinue.guard.trust import settings_in_effect

@@ -21,7 +21,6 @@ from retinue.settings.foreign import foreign_files
 from retinue.settings.load import RETIRED, SettingsProblem, load_settings, nearest_name, settings_files
 from retinue.settings.load import Explanation as Explanation
 from retinue.settings.load import Loaded as Loaded
-from retinue.settings.load import SettingsProblem as SettingsProblem
 from retinue.settings.load import raw_value as raw_value
 from retinue.settings.places import has_password
 from retinue.settings.table import Settings as Settings
