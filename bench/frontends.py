@@ -159,10 +159,10 @@ def measure_acp_text(home: Path, cwd: Path, deltas: int) -> None:
 
 def translate(deltas: int) -> None:
     """Measure the translation of one event into one line."""
-    from retinue.frontends.acp.tree import TreeStory
+    from retinue.frontends.acp.tree import TreeTranslator
     from retinue.frontends.acp.updates import ClientFeatures
 
-    story = TreeStory(TALK, ClientFeatures(), lambda model: None)
+    story = TreeTranslator(TALK, ClientFeatures(), lambda model: None)
     place = {"run_id": TALK, "parent_id": None, "root_id": TALK, "seq": 3, "at": 1.0}
     made = {"agent": "main", "task": "Talk", "model": "m", "cwd": "/", "options": {}}
     story.take("run.created", {"type": "run.created", **place, **made})

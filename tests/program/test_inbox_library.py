@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from retinue import Retinue, tool
-from retinue.app.approvals import body, headline
+from retinue.app.approvals import headline, item_lines
 from retinue.core.permission import APPROVALS, InboxAnswer, InboxItem
 from retinue.core.person_prompt import PromptBlock
 from retinue.errors import AnsweredError, UsageError
@@ -157,6 +157,6 @@ def test_a_question_takes_a_number_or_words():
 def test_what_a_terminal_would_hide_is_written_out():
     hidden = "rm -rf x\rls\x1b[2K\u202e\u200b"
     shown = item(title=f"bash: {hidden}", payload={"tool": "bash", "arguments": {"command": hidden}})
-    text = "\n".join([headline(shown), *body(shown)])
+    text = "\n".join([headline(shown), *item_lines(shown)])
     assert "rm -rf x\\rls\\x1b[2K\\u202e\\u200b" in text
     assert all(character.isprintable() or character == "\n" for character in text)

@@ -38,17 +38,17 @@ ALLOWING = frozenset(APPROVAL_CHOICES) - {"deny"}
 """Answers that nobody gives before all of an approval was shown."""
 
 
-def shown(text: str, most: int = 300) -> str:
+def exact_line(text: str, most: int = 300) -> str:
     """Return a text to the last character as it is, on one line."""
     return clip(visible(text.replace("\n", " ").strip()), most)
 
 
-def label(option: str) -> str:
+def choice_label(option: str) -> str:
     """Return the phrase for an answer; an option of a question is its own."""
     return APPROVAL_CHOICES[option].label if option in APPROVAL_CHOICES else option
 
 
-def who(item: InboxItem) -> str:
+def asking_agent(item: InboxItem) -> str:
     """Return the agent that asks, and what it works on."""
     if item.description == item.agent:
         return item.agent
@@ -64,15 +64,17 @@ def kind_text(item: InboxItem) -> str:
 
 def headline(item: InboxItem) -> str:
     """Return `edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
-    return f"{shown(item.title)} · {shown(who(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
+    return (
+        f"{exact_line(item.title)} · {exact_line(asking_agent(item), 130)} (run {item.run_id[:8]}) · {kind_text(item)}"
+    )
 
 
-def body(item: InboxItem, *, reason: bool = True) -> list[str]:
+def item_lines(item: InboxItem, *, reason: bool = True) -> list[str]:
     """Return why it is asked, and the exact call, whole: its command, its diff, or all of its arguments. What is left
     out would be approved unseen."""
     lines = []
     if item.reason and reason:
-        lines.append(shown(item.reason, 1_000))
+        lines.append(exact_line(item.reason, 1_000))
     exact = visible(_exact(item)).split("\n")
     return lines if exact == [""] else lines + exact
 
@@ -102,7 +104,7 @@ def when_text(item: InboxItem, now: float) -> str:
     """Return since when it is asked, and for something that waits, what happens when nobody answers."""
     text = f"asked {format_wait(max(now - item.created_at, 0.0))} ago"
     if item.expires_at is not None and item.state == "waiting":
-        default = shown(item.default) or "no answer"
+        default = exact_line(item.default) or "no answer"
         text += f" · '{default}' in {format_wait(max(item.expires_at - now, 0.0))}"
     return text
 

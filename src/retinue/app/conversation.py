@@ -25,7 +25,7 @@ from retinue.log.query import LogReader
 from retinue.log.replay import read_branch
 
 
-class Attached:
+class AttachedConversation:
     """A conversation whose main run works in another process: watched through the log, spoken to through the log's
     commands. Leaving it changes nothing for the run. Nothing is ever `waiting`: words go to the other process at once,
     which says them before the run's next request."""

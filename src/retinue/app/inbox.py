@@ -29,8 +29,8 @@ INBOX_POLL_SECONDS = 0.25
 
 # True allows once and False denies; a text is one of the item's options or, for a question, the answer; None leaves
 # it to others, such as `retinue inbox answer`.
-Said = bool | str | InboxAnswer | None
-Approve = Callable[[InboxItem], Said | Awaitable[Said]]
+ApprovalResult = bool | str | InboxAnswer | None
+Approve = Callable[[InboxItem], ApprovalResult | Awaitable[ApprovalResult]]
 
 
 def list_inbox(folder: Path | None, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
@@ -73,17 +73,17 @@ class Inbox:
 
     async def __aiter__(self) -> AsyncIterator[InboxItem]:
         """Yield what waits now, and every new item as it comes, each once. Ends with the task."""
-        inbox_service, seen, news = self._project.inbox_service, set[str](), asyncio.Event()
+        inbox_service, seen, changed = self._project.inbox_service, set[str](), asyncio.Event()
         inbox_service.attended += 1
-        leave = self.listen(news.set)
+        leave = self.listen(changed.set)
         try:
             while True:
-                news.clear()
+                changed.clear()
                 for item in self.items():
                     if item.id not in seen:
                         seen.add(item.id)
                         yield item
-                await news.wait()
+                await changed.wait()
         finally:
             leave()
             inbox_service.attended -= 1

@@ -41,7 +41,7 @@ _TOPIC_TONES: Mapping[Topic | None, Tone] = {
 _TODO_SIGNS = {"completed": "☑", "in_progress": "▶", "pending": "☐"}
 
 
-class Words(Struct, frozen=True):
+class Vocabulary(Struct, frozen=True):
     """The words and signs of the states of a run, the answers to an approval, and the unit of what models read and
     write, as every front end shows them."""
 
@@ -50,9 +50,9 @@ class Words(Struct, frozen=True):
     unit: str
 
 
-def list_words() -> Words:
+def list_vocabulary() -> Vocabulary:
     """Return what a page needs to show runs as the other front ends do."""
-    return Words(STATUS_MARKS, APPROVAL_CHOICES, UNIT)
+    return Vocabulary(STATUS_MARKS, APPROVAL_CHOICES, UNIT)
 
 
 class EntryView(Struct, frozen=True, omit_defaults=True):
@@ -267,7 +267,7 @@ def _read_runs(reader: LogReader, changed: Mapping[str, str], writing: Mapping[s
     return runs
 
 
-async def look_back(feed: Feed, row: RunState, at: int | None, run_id: str | None) -> MomentView:
+async def view_moment(feed: Feed, row: RunState, at: int | None, run_id: str | None) -> MomentView:
     """Return a tree as it was after its event number `at`; without it, after the last one."""
     return await feed.read(_read_moment, row.id, at, run_id or row.id)
 

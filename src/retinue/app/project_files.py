@@ -44,7 +44,7 @@ LISTING_SECONDS = 5.0
 _SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 
 
-class Files:
+class ProjectFiles:
     """Paths relative to `folder`, without what git ignores."""
 
     def __init__(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ MAX_ENTRY_CHARACTERS = 100_000
 MAX_HISTORY_BYTES = 4_000_000
 
 
-class History:
+class PromptHistory:
     """`redact` takes secrets out of what is written to the file."""
 
     def __init__(self, path: Path, redact: Callable[[str], str] = lambda text: text) -> None:

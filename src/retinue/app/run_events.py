@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PAGE_EVENTS = 200
 
 
-class Lost:
+class ProcessLost:
     """In place of an event: the process of the run is gone."""
 
     def __init__(self, at: float) -> None:
@@ -43,7 +43,7 @@ async def follow_tree(feed: Feed, root_id: str) -> AsyncGenerator[Event, None]:
 
 async def follow_run(
     feed: Feed, run_id: str, after: int = 0, *, until_end: bool = False
-) -> AsyncGenerator[Event | Lost, None]:
+) -> AsyncGenerator[Event | ProcessLost, None]:
     """Yield the events of a run above `after`, then what happens, in whichever process, with the text of answers as it
     is written. `until_end` ends it when the run has ended, or its process is gone."""
     cursor = await feed.newest_event()
@@ -58,12 +58,12 @@ async def follow_run(
         return
     is_lost = row.state == "interrupted"
     if is_lost:
-        yield Lost(row.updated_at)
+        yield ProcessLost(row.updated_at)
     async with aclosing(feed.follow(after=cursor, run_id=run_id)) as batches:
         async for frame in (frame async for frames in batches for frame in frames):
             if frame.type == "run.interrupted" and not is_lost:
                 is_lost = True
-                yield Lost((await feed.find(run_id)).updated_at)
+                yield ProcessLost((await feed.find(run_id)).updated_at)
             latest = event_of(frame)
             if latest is not None and (latest.seq > after or frame.piece is not None):
                 after = max(after, latest.seq)
@@ -102,7 +102,7 @@ class RunSource:
         """Return how it stands in the log. Raise UnknownRunError."""
         return await self._feed.find(self.run_id)
 
-    async def events(self) -> AsyncGenerator[Event | Lost, None]:
+    async def events(self) -> AsyncGenerator[Event | ProcessLost, None]:
         """Yield everything from its first event on, then what happens, also after it is taken up
         again. Ends only when it is closed, or with the log."""
         while True:
@@ -121,7 +121,7 @@ class RunSource:
         """Stop the run. Return what became of it."""
         return await command_text(self._feed.stop(self.run_id, by=""))
 
-    async def _here(self) -> AsyncGenerator[Event | Lost, None]:
+    async def _here(self) -> AsyncGenerator[Event | ProcessLost, None]:
         """Yield events as they happen until the run has ended; then wait for its next attempt."""
         async for event in _written_events(self._feed, self.run_id, self._after):
             self._after = event.seq
@@ -145,7 +145,7 @@ class RunSource:
         finally:
             subscription.close()
 
-    async def _elsewhere(self) -> AsyncGenerator[Event | Lost, None]:
+    async def _elsewhere(self) -> AsyncGenerator[Event | ProcessLost, None]:
         """Yield events while another process runs it, or none, until it is taken up here."""
         async with aclosing(follow_run(self._feed, self.run_id, self._after)) as events:
             async for event in events:
@@ -156,7 +156,7 @@ class RunSource:
                     return
 
 
-Take = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 MAX_BOARD_RUNS = 50
 BOARD_TYPES = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
 # Events taken in one go before the keyboard gets its turn again.
@@ -168,7 +168,7 @@ class ProcessEvents:
     called for every event and must be quick; what it raises goes to `failed`, since nobody would
     see a feed that stands still."""
 
-    def __init__(self, log: Log, take: Take, failed: Callable[[Exception], object] | None = None) -> None:
+    def __init__(self, log: Log, take: EventHandler, failed: Callable[[Exception], object] | None = None) -> None:
         self._log = log
         self._take = take
         self._failed = failed

@@ -28,7 +28,7 @@ from retinue.log.schedules import slots as slots
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
 
-JobVerb = Literal["remove", "enable", "disable"]
+JobChange = Literal["remove", "enable", "disable"]
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ async def add_job(cwd: Path, agent: str, task: str, when: str, **options: Any) -
         return view_job(await scheduler_of(supervisor).add(agent, task, when, **options))
 
 
-async def change_job(cwd: Path, name: str, verb: JobVerb) -> JobView:
+async def change_job(cwd: Path, name: str, verb: JobChange) -> JobView:
     """Remove a job or switch it: by its id, the beginning of one, or its name."""
     async with _opened(cwd) as supervisor:
         if verb == "remove":

@@ -39,7 +39,7 @@ class Delivery:
     agent: str = ""
 
 
-class Talk(Protocol):
+class Conversation(Protocol):
     """What the app needs of a conversation, here or in another process."""
 
     main_id: str | None

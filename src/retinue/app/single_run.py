@@ -63,7 +63,7 @@ async def map_tasks(
     for index, task in enumerate(tasks):
         if not isinstance(task, str) or not task.strip():
             raise UsageError(f"Task {index} is empty, or no text.", remedy="Say for each what the agent should do.")
-    work = _FanOut(tasks, start, limit, _listener(progress))
+    work = _TaskMap(tasks, start, limit, _listener(progress))
     try:
         async with asyncio.TaskGroup() as group:
             for index in range(len(tasks)):
@@ -74,7 +74,7 @@ async def map_tasks(
     return [outcome for outcome in work.outcomes if outcome is not None]
 
 
-class _FanOut:
+class _TaskMap:
     def __init__(self, tasks: Sequence[str], start: Start, limit: int, listen: Callable[[MapProgress], object]) -> None:
         self.tasks = tasks
         self.outcomes: list[Outcome[Any] | None] = [None] * len(tasks)

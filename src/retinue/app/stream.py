@@ -110,7 +110,7 @@ class EventHub:
         self._waiting: tuple[str, ...] = ()
         self._clients = 0
         self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._failure: RetinueError | None = None
 
     @property
@@ -174,7 +174,7 @@ class EventHub:
             if frames:
                 yield frames
             elif not new:
-                await self._news.wait()
+                await self._changed.wait()
 
     def _descendants(self, run_id: str) -> set[str]:
         run_ids = {run_id}
@@ -296,8 +296,8 @@ class EventHub:
         self._announce()
 
     def _announce(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def _page(folder: Path, after: int, until: int, scope: EventScope) -> list[NumberedEvent]:

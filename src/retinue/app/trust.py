@@ -78,7 +78,7 @@ def _is_below(subject: TrustSubject, paths: Sequence[str], project: Project) -> 
     return any(real == path or path in real.parents for path in chosen)
 
 
-class OpenConsent:
+class PendingConsent:
     """What a project brings that nobody has decided on yet, and the decision."""
 
     def __init__(self, cwd: Path) -> None:

@@ -25,7 +25,7 @@ from retinue.log.query import LogReader
 from retinue.log.replay import describe_call
 
 
-class RunStanding(Struct, frozen=True):
+class RunSnapshot(Struct, frozen=True):
     """A run at one moment. `waiting` is what it and the runs below it ask a person, oldest first. `asked` is what was
     recorded about who wanted the run: `by`, and for a run with a key the digest of its `order`."""
 
@@ -46,12 +46,12 @@ class RunStanding(Struct, frozen=True):
         return self.outcome is not None and self.outcome.stopped_by == "program"
 
 
-async def look_at(feed: Feed, run_id: str) -> RunStanding:
+async def snapshot_run(feed: Feed, run_id: str) -> RunSnapshot:
     """Return how a run stands: by its id, its beginning, or `@name`. Raise UnknownRunError."""
-    return await feed.read(_read_standing, run_id)
+    return await feed.read(_read_snapshot, run_id)
 
 
-def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
+def _read_snapshot(reader: LogReader, run_id: str) -> RunSnapshot:
     row = find_run(reader, run_id)
     waiting = []
     for item in (entry.item for entry in items(reader)):
@@ -60,7 +60,7 @@ def _read_standing(reader: LogReader, run_id: str) -> RunStanding:
     first = reader.created(row.id)
     asked = first.options.asked if first is not None else {}
     outcome = reader.outcome(row.id) if row.state == "ended" else None
-    return RunStanding(row, outcome, tuple(waiting), asked)
+    return RunSnapshot(row, outcome, tuple(waiting), asked)
 
 
 async def find_waiting(feed: Feed, root_id: str, newest_event: int) -> list[InboxItem]:
@@ -77,7 +77,7 @@ async def find_waiting(feed: Feed, root_id: str, newest_event: int) -> list[Inbo
     return await feed.read(read)
 
 
-class _Calls:
+class _CallTracker:
     """The calls of a run and of those below it: the one that works, or the one that ended last."""
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class _Calls:
         return f"after {self._last}" if self._last else ""
 
 
-def _read_place(reader: LogReader, run_id: str | None, calls: bool) -> tuple[int, _Calls]:
+def _read_position(reader: LogReader, run_id: str | None, calls: bool) -> tuple[int, _CallTracker]:
     """Return the number of the newest event and, with `calls`, the last call of the run."""
-    recent_calls, ended = _Calls(), set()
+    recent_calls, ended = _CallTracker(), set()
     with one_moment(reader):
         if calls and run_id is not None:
             for _, event in reader.ordered(run_id, ("tool.started", "tool.ended"), newest_first=True):
@@ -120,15 +120,15 @@ class RunWatch:
     def __init__(self, feed: Feed, run_id: str | None = None, *, calls: bool = False) -> None:
         self._feed = feed
         self._run_id = run_id
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._last = 0
         self._calls = calls
         self._task: asyncio.Task[None] | None = None
-        self._doing = _Calls()
+        self._doing = _CallTracker()
 
     async def __aenter__(self) -> RunWatch:
         # Whoever looks at the run after this hears of everything that happens after the look.
-        self._last, self._doing = await self._feed.read(_read_place, self._run_id, self._calls)
+        self._last, self._doing = await self._feed.read(_read_position, self._run_id, self._calls)
         self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
         return self
 
@@ -143,14 +143,14 @@ class RunWatch:
         """With `calls`: the call that it, or a run below it, makes now, or which one it has made last."""
         return str(self._doing)
 
-    async def news(self, seconds: float) -> bool:
+    async def wait_for_change(self, seconds: float) -> bool:
         """Wait until something has happened that may matter to who waits. Return False when nothing did in time."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
-        self._news.clear()
+        self._changed.clear()
         return True
 
     async def _follow(self) -> None:
@@ -160,21 +160,21 @@ class RunWatch:
                     self._take(frame)
         except RetinueError:
             # Who waits looks at the run and hears of it there.
-            self._news.set()
+            self._changed.set()
 
     def _take(self, frame: FeedFrame) -> None:
         if self._calls and frame.type in ("tool.started", "tool.ended"):
             event = event_of(frame)
             if event is not None and isinstance(event.body, ToolStarted):
                 self._doing.began(frame.run_id, event.body.call)
-                self._news.set()
+                self._changed.set()
             elif event is not None and isinstance(event.body, ToolEnded):
                 self._doing.ended(frame.run_id, event.body.call_id)
-        if frame.type in _NEWS_TYPES:
-            self._news.set()
+        if frame.type in _STATUS_TYPES:
+            self._changed.set()
 
 
-_NEWS_TYPES = frozenset(
+_STATUS_TYPES = frozenset(
     {"run.ended", "run.interrupted", "run.resumed", "inbox.waiting", "inbox.opened", "inbox.closed"}
 )
 
@@ -186,5 +186,5 @@ async def wait_until_ended(feed: Feed, run_ids: Sequence[str], seconds: float) -
     async with RunWatch(feed) as watch:
         while True:
             rows = await feed.read(lambda reader: [reader.run(run_id) for run_id in run_ids])
-            if all(row.state not in LIVE for row in rows) or not await watch.news(deadline - clock()):
+            if all(row.state not in LIVE for row in rows) or not await watch.wait_for_change(deadline - clock()):
                 return rows

@@ -8,7 +8,7 @@ from retinue.core.events import AssistantEnded, Event, Retrying, RunCreated, Tur
 from retinue.core.messages import AssistantMessage, Text
 from retinue.core.outcome import Failure
 from retinue.core.run_state import RunPlace
-from retinue.frontends.acp.tree import TreeStory
+from retinue.frontends.acp.tree import TreeTranslator
 from retinue.frontends.acp.updates import ClientFeatures
 from retinue.log.follow import TextPiece
 
@@ -18,7 +18,7 @@ WHOLE = AssistantEnded(1, AssistantMessage((Text("The answer."),)))
 
 
 def test_an_answer_that_is_asked_for_again_comes_once_after_a_blank_line() -> None:
-    story = TreeStory("r", ClientFeatures(), lambda model: None)
+    story = TreeTranslator("r", ClientFeatures(), lambda model: None)
     place = RunPlace("r")
     told = []
     for seq, body in enumerate((CREATED, TurnStarted(1), "half", DROPPED, "The an", WHOLE), 1):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from retinue.app.conversation import Attached
+from retinue.app.conversation import AttachedConversation
 from retinue.app.feed import CommandRefusedError, Feed
 from retinue.app.run_events import follow_tree
 from retinue.core.events import RunEnded
@@ -24,7 +24,7 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
         main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look", name="scout")
         project = t.retinue.supervisor.project
-        attached = Attached(Feed(project.cwd, project.state), main.id)
+        attached = AttachedConversation(Feed(project.cwd, project.state), main.id)
         assert (await attached.say(f"hurry, {TOKEN}")).how == "sent"
         assert (await attached.say("@agent-scout only src")).agent == "agent-scout"
         assert "shortens" in await attached.compact()

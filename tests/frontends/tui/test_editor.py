@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from textual import events
 from textual.app import App
 
-from retinue.app.project_files import Files, rank
-from retinue.app.prompt_history import MAX_HISTORY_BYTES, History
+from retinue.app.project_files import ProjectFiles, rank
+from retinue.app.prompt_history import MAX_HISTORY_BYTES, PromptHistory
 from retinue.core.person_prompt import parse_call
 from retinue.frontends.tui.editor.completion import Candidate, Choices, place_of
 from retinue.frontends.tui.editor.prompt import Pastes, Prompt
@@ -23,16 +23,16 @@ from retinue.frontends.tui.editor.prompt import Pastes, Prompt
 
 
 def test_history_is_kept_for_the_next_session(tmp_path: Path) -> None:
-    first = History(tmp_path / "state" / "history.jsonl")
+    first = PromptHistory(tmp_path / "state" / "history.jsonl")
     for text in ("one", "two\nlines", "two\nlines", "  "):
         first.add(text)
-    assert History(tmp_path / "state" / "history.jsonl").entries == ["one", "two\nlines"]
+    assert PromptHistory(tmp_path / "state" / "history.jsonl").entries == ["one", "two\nlines"]
     assert stat.S_IMODE((tmp_path / "state" / "history.jsonl").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
 def test_going_back_and_forth_ends_at_what_was_being_typed(tmp_path: Path) -> None:
-    history = History(tmp_path / "h")
+    history = PromptHistory(tmp_path / "h")
     history.add("one")
     history.add("two")
     assert [history.older("draft"), history.older("two"), history.older("one")] == ["two", "one", None]
@@ -40,27 +40,27 @@ def test_going_back_and_forth_ends_at_what_was_being_typed(tmp_path: Path) -> No
 
 
 def test_two_programs_share_a_history_and_secrets_stay_out_of_the_file(tmp_path: Path) -> None:
-    one = History(tmp_path / "h", lambda text: text.replace("hunter2", "…"))
-    two = History(tmp_path / "h")
+    one = PromptHistory(tmp_path / "h", lambda text: text.replace("hunter2", "…"))
+    two = PromptHistory(tmp_path / "h")
     one.add("the password is hunter2")
     two.add("other")
     assert one.entries[-1] == "the password is hunter2"
-    assert History(tmp_path / "h").entries == ["the password is …", "other"]
+    assert PromptHistory(tmp_path / "h").entries == ["the password is …", "other"]
 
 
 def test_a_history_that_cannot_be_written_holds_for_this_session(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    history = History(tmp_path / "file" / "below")
+    history = PromptHistory(tmp_path / "file" / "below")
     history.add("kept")
     assert history.entries == ["kept"]
 
 
 def test_a_long_history_is_shortened(tmp_path: Path) -> None:
-    history = History(tmp_path / "h")
+    history = PromptHistory(tmp_path / "h")
     for number in range(60):
         history.add(f"{number} " + "x" * 90_000)
     assert (tmp_path / "h").stat().st_size <= MAX_HISTORY_BYTES
-    assert History(tmp_path / "h").entries[-1].startswith("59 ")
+    assert PromptHistory(tmp_path / "h").entries[-1].startswith("59 ")
 
 
 @given(st.binary(max_size=300))
@@ -70,10 +70,10 @@ def test_no_file_of_any_content_breaks_the_history(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "h"
         path.write_bytes(data)
-        history = History(path)
+        history = PromptHistory(path)
         assert all(isinstance(entry, str) for entry in history.entries)
         history.add("next")
-        assert History(path).entries[-1:] == ["next"] or data[-1:] not in (b"", b"\n")
+        assert PromptHistory(path).entries[-1:] == ["next"] or data[-1:] not in (b"", b"\n")
 
 
 # Pastes
@@ -168,7 +168,7 @@ async def test_files_that_git_ignores_are_not_offered(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("secret.txt\n")
     for name in ("seen.txt", "secret.txt"):
         (tmp_path / name).write_text("x")
-    assert await Files(tmp_path).like("se", 8) == ["seen.txt"]
+    assert await ProjectFiles(tmp_path).like("se", 8) == ["seen.txt"]
 
 
 @pytest.mark.parametrize("text", ["/model gpt", "/clear", "/frontend:button\nin red", "/a1"])
@@ -210,7 +210,7 @@ async def none(_):
 
 
 async def test_enter_sends_and_ctrl_j_begins_a_line(tmp_path: Path) -> None:
-    app = Bench(Prompt(History(tmp_path / "h"), none))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), none))
     async with app.run_test() as pilot:
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c", "enter", "enter")
         await pilot.pause()
@@ -219,7 +219,7 @@ async def test_enter_sends_and_ctrl_j_begins_a_line(tmp_path: Path) -> None:
 
 
 async def test_up_and_down_walk_through_history_and_an_empty_prompt_leaves_downwards(tmp_path: Path) -> None:
-    history = History(tmp_path / "h")
+    history = PromptHistory(tmp_path / "h")
     history.add("first")
     history.add("se\ncond")
     app = Bench(Prompt(history, none))
@@ -236,7 +236,7 @@ async def test_up_and_down_walk_through_history_and_an_empty_prompt_leaves_downw
 
 
 async def test_a_long_paste_goes_with_one_backspace(tmp_path: Path) -> None:
-    app = Bench(Prompt(History(tmp_path / "h"), none))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), none))
     async with app.run_test() as pilot:
         app.prompt.post_message(events.Paste("x\n" * 30))
         await pilot.pause()
@@ -254,7 +254,7 @@ async def test_completion_opens_while_typing_and_tab_takes_it(tmp_path: Path) ->
     async def complete(place):
         return [Candidate("@src/app.py", "a file"), Candidate("@src/api.py")]
 
-    app = Bench(Prompt(History(tmp_path / "h"), complete))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), complete))
     async with app.run_test() as pilot:
         await pilot.press(*"see @ap")
         await pilot.pause()
@@ -273,7 +273,7 @@ async def test_enter_on_a_chosen_command_runs_it(tmp_path: Path) -> None:
     async def complete(place):
         return [Candidate("/help")] if place.kind == "command" else []
 
-    app = Bench(Prompt(History(tmp_path / "h"), complete))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), complete))
     async with app.run_test() as pilot:
         await pilot.press(*"/he")
         await pilot.pause()
@@ -286,7 +286,7 @@ async def test_enter_completes_what_several_commands_could_mean_and_runs_none_of
     async def complete(place):
         return [Candidate("/clear"), Candidate("/compact")] if place.kind == "command" else []
 
-    app = Bench(Prompt(History(tmp_path / "h"), complete))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), complete))
     async with app.run_test() as pilot:
         await pilot.press(*"/c")
         await pilot.pause()
@@ -308,7 +308,7 @@ async def test_what_comes_too_late_is_not_offered(tmp_path: Path) -> None:
         await slow.wait()
         return [Candidate("@late")]
 
-    app = Bench(Prompt(History(tmp_path / "h"), complete))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h"), complete))
     async with app.run_test() as pilot:
         await pilot.press("@", "x", "space")
         slow.set()
@@ -317,7 +317,7 @@ async def test_what_comes_too_late_is_not_offered(tmp_path: Path) -> None:
 
 
 async def test_enter_sends_what_was_typed_though_the_list_is_still_for_its_first_letter(tmp_path: Path) -> None:
-    app = Bench(Prompt(History(tmp_path / "h.jsonl"), none))
+    app = Bench(Prompt(PromptHistory(tmp_path / "h.jsonl"), none))
     async with app.run_test() as pilot:
         first = place_of("/", 1, first_line=True)
         assert first is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.app.conversation import code_blocks
-from retinue.app.prompt_history import History
+from retinue.app.prompt_history import PromptHistory
 from retinue.frontends.tui.chat.log import Said
 from tests.frontends.tui.test_app import type_in
 from tests.frontends.tui.watch_scene import picture, until, watching
@@ -106,7 +106,7 @@ def test_code_blocks_of_an_answer_in_order() -> None:
 
 
 def test_history_finds_all_words_newest_first_and_each_once(tmp_path) -> None:
-    history = History(tmp_path / "history.jsonl")
+    history = PromptHistory(tmp_path / "history.jsonl")
     for words in ("Fix a", "run b", "fix c", "Fix a"):
         history.add(words)
     assert history.find("FIX") == ["Fix a", "fix c"]

@@ -62,7 +62,7 @@ class EditorAgent:
         elif method == "$/cancel_request":
             request_id = params.get("requestId")
             if isinstance(request_id, (str, int)) and not await self._sessions.cancel_prompt(request_id):
-                self.connection.withdraw(request_id)
+                self.connection.cancel_request(request_id)
         elif not method.startswith("$/"):
             raise RpcError(UNKNOWN_METHOD, f"There is no notification '{method}'.")
 

@@ -15,7 +15,7 @@ from retinue.core.format import count_tokens, format_cost, format_count
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError
-from retinue.frontends.acp.asks import EDITOR_NAME
+from retinue.frontends.acp.questions import EDITOR_NAME
 
 if TYPE_CHECKING:
     from retinue.frontends.acp.session import AcpSession

@@ -78,18 +78,18 @@ class AgentCard(Struct, eq=False):
     call_id: str
     runs: list[RunDigest] = field(default_factory=list)
     own_end: Mapping[str, Any] | None = None
-    told_at: float = 0.0
+    sent_at: float = 0.0
     is_over: bool = False
 
     @property
     def is_live(self) -> bool:
         return any(digest.is_live for run in self.runs for digest in run.everyone())
 
-    def tell(self, now: float, *, at_once: bool = False) -> list[Update]:
+    def summarise(self, now: float, *, at_once: bool = False) -> list[Update]:
         """Return the summary as it is now, where one is due."""
-        if self.is_over or (not at_once and now - self.told_at < SUMMARY_SECONDS):
+        if self.is_over or (not at_once and now - self.sent_at < SUMMARY_SECONDS):
             return []
-        self.told_at = now
+        self.sent_at = now
         text = "\n".join(line for run in self.runs for line in run.lines(now))
         return [call_changed(self.call_id, status="in_progress", content=[text_content(text)])]
 

@@ -214,7 +214,7 @@ class PromptTurns(Struct, eq=False):
         for turn in self._take(turns):
             turn.done.set_exception(error)
 
-    def abandon(self) -> None:
+    def cancel_all(self) -> None:
         """Answer nobody any more: the session is over."""
         for turn in self._take(None):
             turn.done.cancel()

@@ -44,7 +44,7 @@ class RpcError(Exception):
         return document
 
 
-class Methods(Protocol):
+class RpcHandler(Protocol):
     """What the other side may ask for and tell."""
 
     async def request(self, method: str, params: Mapping[str, Any], request_id: Id) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ class Methods(Protocol):
 class RpcConnection:
     """One client. `serve` returns when it has closed the pipe."""
 
-    def __init__(self, pipes: LinePipes, methods: Methods) -> None:
+    def __init__(self, pipes: LinePipes, methods: RpcHandler) -> None:
         self._pipes = pipes
         self._methods = methods
         self._asked: dict[str | int, asyncio.Future[Any]] = {}
@@ -101,7 +101,7 @@ class RpcConnection:
         """Wait while too much waits for a slow client."""
         await self._pipes.drain()
 
-    def withdraw(self, request_id: Id) -> None:
+    def cancel_request(self, request_id: Id) -> None:
         """Cancel a request of the client that is being worked on."""
         task = self._working.get(request_id)
         if task is not None:
@@ -134,7 +134,7 @@ class RpcConnection:
         elif is_request:
             self._working[request_id] = asyncio.create_task(self._answer(method, params, request_id))
         else:
-            task = asyncio.create_task(self._hear(method, params))
+            task = asyncio.create_task(self._handle_notification(method, params))
             self._others.add(task)
             task.add_done_callback(self._others.discard)
 
@@ -163,7 +163,7 @@ class RpcConnection:
         finally:
             self._working.pop(request_id, None)
 
-    async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+    async def _handle_notification(self, method: str, params: Mapping[str, Any]) -> None:
         try:
             await _guarded(self._methods.notification(method, params))
         except RpcError as error:

@@ -24,12 +24,12 @@ from retinue.app.stream import FeedFrame, event_frame
 from retinue.core.delegation import LIVE
 from retinue.errors import AnsweredError, RetinueError
 from retinue.frontends.acp import updates
-from retinue.frontends.acp.asks import EDITOR_NAME, Asks
 from retinue.frontends.acp.commands import answer_command, listed_commands
 from retinue.frontends.acp.options import SessionChoices
 from retinue.frontends.acp.prompt import EditorPrompt, PromptTurn, PromptTurns, read_prompt
+from retinue.frontends.acp.questions import EDITOR_NAME, EditorQuestions
 from retinue.frontends.acp.rpc import INTERNAL_ERROR, RpcConnection, RpcError
-from retinue.frontends.acp.tree import SessionUpdate, TreeStory
+from retinue.frontends.acp.tree import SessionUpdate, TreeTranslator
 from retinue.frontends.acp.updates import ClientFeatures, StopWord, Update
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class AcpSession:
         self._connection = connection
         self._features = features
         self._windows = ModelWindows()
-        self.story = TreeStory(run_id, features, self._window)
-        self.asks = Asks(feed, connection, self.story, features, self.tell)
+        self.story = TreeTranslator(run_id, features, self._window)
+        self.questions = EditorQuestions(feed, connection, self.story, features, self.send_update)
         self._retinue: Retinue | None = None
         self._speaking = asyncio.Lock()
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -78,30 +78,30 @@ class AcpSession:
         self._tasks.append(listing)
         await asyncio.wait({listing}, timeout=MODELS_SECONDS)
         if not listing.done():
-            listing.add_done_callback(lambda done: self.tell_options())
+            listing.add_done_callback(lambda done: self.send_options())
         return {"modes": self.choices.modes(), "configOptions": self.choices.options()}
 
-    async def load(self, *, tells: bool) -> None:
-        """Take up the run of the log; with `tells` the client is told all of the past. Raise UnknownRunError."""
+    async def load(self, *, sends_history: bool) -> None:
+        """Take up the run of the log; `sends_history` sends the client its past as well. Raise UnknownRunError."""
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
-        self.asks.close()
-        self.story = TreeStory(self.id, self._features, self._window)
-        self.asks = Asks(self.feed, self._connection, self.story, self._features, self.tell)
+        self.questions.close()
+        self.story = TreeTranslator(self.id, self._features, self._window)
+        self.questions = EditorQuestions(self.feed, self._connection, self.story, self._features, self.send_update)
         snapshot = await self.feed.tree(self.id)
         self.story.replays = True
         async for page in past_events(self.feed.folder, self.id, snapshot.cursor):
             for event in page:
-                self._pass_on(self.story.take(event_frame(event)), tells=tells)
+                self._send_all(self.story.take(event_frame(event)), sends_history=sends_history)
             await self._connection.drain()
         self.story.replays = False
         live = {row.id for row in snapshot.runs if row.state in LIVE}
         for run_id in self.story.lost(live):
             # Told before its end, because a client may take nothing of a session that is over.
             for frame in await self.feed.partial_frames(run_id):
-                self._pass_on(self.story.take(frame), tells=tells)
-        self._pass_on(self.story.settle(live), tells=tells)
+                self._send_all(self.story.take(frame), sends_history=sends_history)
+        self._send_all(self.story.settle(live), sends_history=sends_history)
         self.has_run = self.choices.agent_is_fixed = True
         row = snapshot.runs[0]
         self.choices.agent = row.agent if row.agent != "main" else None
@@ -109,15 +109,15 @@ class AcpSession:
         mode = await self.feed.read(recorded_mode, self.id)
         self.choices.mode = mode or self.choices.mode
         self._follow(snapshot.cursor)
-        await self.asks.look()
+        await self.questions.look()
 
     async def close(self) -> None:
         """Stop what works here. Runs of other processes go on."""
         for task in (*self._tasks, *self._deliveries):
             task.cancel()
-        self.asks.close()
+        self.questions.close()
         await self.feed.close()
-        self._turns.abandon()
+        self._turns.cancel_all()
 
     # What the client asks for
 
@@ -135,7 +135,7 @@ class AcpSession:
         if delivery.cancelled():
             return "cancelled"
         delivery.result()
-        self.tell_commands()
+        self.send_commands()
         return await turn.done
 
     async def cancel(self) -> None:
@@ -147,7 +147,7 @@ class AcpSession:
         self._turns.cancel()
         if works_elsewhere:
             text = "It works in another process and goes on there. To stop it: /stop\n"
-            self.tell(self.id, updates.said("agent_message_chunk", text))
+            self.send_update(self.id, updates.message_chunk("agent_message_chunk", text))
             self._turns.end("cancelled")
         elif self._retinue is not None:
             await self._retinue.stop_all("Cancelled in the editor.")
@@ -163,8 +163,8 @@ class AcpSession:
         if node is not None and self._retinue is not None:
             await self._retinue.change_mode(node, chosen)
             self.choices.new_mode = None
-        self.tell(self.id, updates.mode_changed(chosen))
-        self.tell_options()
+        self.send_update(self.id, updates.mode_changed(chosen))
+        self.send_options()
 
     async def set_option(self, option: object, value: object) -> list[dict[str, Any]]:
         """Take another value of an option, and return all of them."""
@@ -186,26 +186,26 @@ class AcpSession:
 
     # What the client is told
 
-    def tell(self, session_id: str, update: Update) -> None:
+    def send_update(self, session_id: str, update: Update) -> None:
         """Send one update."""
         self._connection.notify("session/update", {"sessionId": session_id, "update": update})
 
-    def tell_commands(self) -> None:
+    def send_commands(self) -> None:
         """Send the commands that there are, where they have changed."""
         if self._retinue is None:
             return
         commands = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
         if commands != self._commands:
             self._commands = commands
-            self.tell(self.id, updates.commands_changed(commands))
+            self.send_update(self.id, updates.commands_changed(commands))
 
-    def tell_options(self) -> None:
-        self.tell(self.id, updates.options_changed(self.choices.options()))
+    def send_options(self) -> None:
+        self.send_update(self.id, updates.options_changed(self.choices.options()))
 
-    def _pass_on(self, session_updates: list[SessionUpdate], *, tells: bool = True) -> None:
-        if tells:
+    def _send_all(self, session_updates: list[SessionUpdate], *, sends_history: bool = True) -> None:
+        if sends_history:
             for session_id, update in session_updates:
-                self.tell(session_id, update)
+                self.send_update(session_id, update)
 
     def _follow(self, after: int) -> None:
         self._tasks.append(asyncio.create_task(self._listen(after), name=f"events of {self.id}"))
@@ -218,7 +218,7 @@ class AcpSession:
                 for frame in frames:
                     self._take(frame)
                 if any(frame.type.startswith("inbox.") for frame in frames):
-                    await self.asks.look()
+                    await self.questions.look()
                     self._end_for_words()
                 await self._connection.drain()
         except RetinueError as error:
@@ -228,13 +228,13 @@ class AcpSession:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             if self.story.has_live_cards():
-                self._pass_on(self.story.tick())
+                self._send_all(self.story.tick())
 
     def _take(self, frame: FeedFrame) -> None:
-        self._pass_on(self.story.take(frame))
+        self._send_all(self.story.take(frame))
         if self.story.mode is not None:
             self.choices.mode, self.story.mode = self.story.mode, None
-            self.tell_options()
+            self.send_options()
         if frame.type == "run.ended":
             all_over = not any(run.state.live for run in self.story.runs.values())
             run = self.story.runs.get(frame.run_id)
@@ -242,7 +242,7 @@ class AcpSession:
                 is_main = frame.run_id == self.id
                 self._turns.take_end(frame.number or 0, run.state.outcome, is_main=is_main, all_over=all_over)
         elif frame.type == "run.interrupted":
-            self._pass_on(self.story.interrupt(frame.run_id))
+            self._send_all(self.story.interrupt(frame.run_id))
             if frame.run_id == self.id:
                 detail = msgspec.json.decode(frame.data)["detail"]
                 message = f"The conversation was interrupted. {detail} Your next message takes it up again here."
@@ -256,7 +256,7 @@ class AcpSession:
         prompt = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
         answer = await answer_command(self, prompt.words)
         if answer is not None:
-            self.tell(self.id, updates.said("agent_message_chunk", f"{answer}\n"))
+            self.send_update(self.id, updates.message_chunk("agent_message_chunk", f"{answer}\n"))
             turn.done.set_result("end_turn")
             return
         async with self._speaking:
@@ -265,10 +265,12 @@ class AcpSession:
             retinue = await self.feed.retinue()
             words = await retinue.address(prompt.words, self.id, prompt.blocks) if self.has_run else prompt.words
             if not isinstance(words, str):
-                self.tell(self.id, updates.said("agent_message_chunk", f"→ @{words.handle} ({words.action})\n"))
+                self.send_update(
+                    self.id, updates.message_chunk("agent_message_chunk", f"→ @{words.handle} ({words.action})\n")
+                )
                 turn.done.set_result("end_turn")
                 return
-            meant = await retinue.expand(words, ask=self.asks.consent, permission_mode=self.choices.mode)
+            meant = await retinue.expand(words, ask=self.questions.consent, permission_mode=self.choices.mode)
             meant.blocks += prompt.blocks
             meant.images += prompt.images
             text = meant.render()
@@ -326,8 +328,8 @@ class AcpSession:
 
     async def _answers_question(self, prompt: EditorPrompt, turn: PromptTurn) -> bool:
         """Take the words as the answer to a question that this client can answer in no other way."""
-        while self.asks.in_words:
-            item = self.asks.in_words.pop(0)
+        while self.questions.in_words:
+            item = self.questions.in_words.pop(0)
             before = await self._newest_event()
             with suppress(AnsweredError):
                 await self.feed.answer(item.id, prompt.words, by=EDITOR_NAME)
@@ -345,7 +347,7 @@ class AcpSession:
 
     def _end_for_words(self) -> None:
         """End the turn for a question that only the next prompt can answer; the run waits meanwhile."""
-        if self.asks.in_words:
+        if self.questions.in_words:
             self._turns.end("end_turn")
 
     # The run

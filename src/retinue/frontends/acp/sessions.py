@@ -61,7 +61,7 @@ class EditorSessions:
                 session = await self._open(new_run_id(), read_cwd(params), None, params)
                 return {"sessionId": session.id, **await self._describe(session)}
             case "session/load" | "session/resume":
-                return await self._take_up(params, tells=method == "session/load")
+                return await self._take_up(params, sends_history=method == "session/load")
             case "session/list":
                 return await self._list(params)
             case "session/close":
@@ -115,7 +115,7 @@ class EditorSessions:
             raise RpcError(AUTHENTICATION_REQUIRED, "No model is set up. In a terminal: retinue models add")
         return {}
 
-    async def _take_up(self, params: Params, *, tells: bool) -> Result:
+    async def _take_up(self, params: Params, *, sends_history: bool) -> Result:
         session_id, cwd = _session_id(params), read_cwd(params)
         session = self._sessions.get(session_id)
         if session is None:
@@ -123,12 +123,12 @@ class EditorSessions:
             session = await self._open(row.id, Path(row.cwd), folder, params)
         elif not session.has_run:
             raise RpcError(NOT_FOUND, f"Nothing was said in the session '{session_id}' yet.")
-        await session.load(tells=tells)
+        await session.load(sends_history=sends_history)
         return await self._describe(session)
 
     async def _describe(self, session: AcpSession) -> Result:
         description = await session.describe()
-        asyncio.get_running_loop().call_soon(session.tell_commands)
+        asyncio.get_running_loop().call_soon(session.send_commands)
         return description
 
     async def _open(self, session_id: str, cwd: Path, folder: Path | None, params: Params) -> AcpSession:

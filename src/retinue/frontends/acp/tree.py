@@ -66,7 +66,7 @@ class ShownRun(Struct, eq=False):
         return call_id if number == 1 else f"{call_id}#{number}"
 
 
-class TreeStory:
+class TreeTranslator:
     """Translates events in the order of the log."""
 
     def __init__(self, root: str, features: ClientFeatures, window: Callable[[str], int | None]) -> None:
@@ -152,7 +152,7 @@ class TreeStory:
     def tick(self) -> list[SessionUpdate]:
         """Return the summaries that are due because time has passed."""
         now = time.time()
-        return [(self.root, update) for card in self.cards.values() if card.is_live for update in card.tell(now)]
+        return [(self.root, update) for card in self.cards.values() if card.is_live for update in card.summarise(now)]
 
     def has_live_cards(self) -> bool:
         return any(card.is_live for card in self.cards.values())
@@ -168,7 +168,7 @@ class TreeStory:
             sent += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
         for card in self.cards.values():
             if card.is_live:
-                sent += [(self.root, update) for update in card.tell(time.time(), at_once=True)]
+                sent += [(self.root, update) for update in card.summarise(time.time(), at_once=True)]
         return self._visible(sent)
 
     def call_id_of(self, run_id: str, call_id: str) -> str:
@@ -221,7 +221,7 @@ class TreeStory:
         card = self.cards.setdefault(shown, AgentCard(shown))
         card.runs.append(run.digest)
         self._card_of[run.id] = card
-        return [(self.root, update) for update in card.tell(run.digest.began_at, at_once=not self.replays)]
+        return [(self.root, update) for update in card.summarise(run.digest.began_at, at_once=not self.replays)]
 
     def _own_card(self, run: ShownRun) -> list[SessionUpdate]:
         """A run that no call of the main run has started, such as one that a person took up again."""
@@ -293,7 +293,7 @@ class TreeStory:
             if origin == "task":
                 return []
         shown = "\n".join([words_of(text), *(f"[{line}]" for line in describe_blocks(text))])
-        return [(run.id, updates.said("user_message_chunk", shown, f"{run.id}-{entry.seq}"))]
+        return [(run.id, updates.message_chunk("user_message_chunk", shown, f"{run.id}-{entry.seq}"))]
 
     def _speak(self, run: ShownRun, entry: Entry, text: str) -> list[SessionUpdate]:
         if not text:
@@ -305,10 +305,10 @@ class TreeStory:
                 # All of a turn is one message for the client, which keeps what it was given.
                 text = f"\n\n{text}"
         if entry.kind == "thinking":
-            return [(run.id, updates.said("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
+            return [(run.id, updates.message_chunk("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
         if run.id != self.root:
             run.digest.words += text
-        return [(run.id, updates.said("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
+        return [(run.id, updates.message_chunk("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
 
     # What it does
 
@@ -364,7 +364,7 @@ class TreeStory:
         run.digest.step(text)
         if self._features.notices:
             return [(run.id, updates.notice(severity, text))]
-        return [(run.id, updates.said("agent_thought_chunk", f"{text}\n", None))]
+        return [(run.id, updates.message_chunk("agent_thought_chunk", f"{text}\n", None))]
 
 
 def task_title(task: str) -> str:

@@ -54,7 +54,7 @@ def text_content(text: str) -> dict[str, Any]:
     return {"type": "content", "content": text_block(text)}
 
 
-def said(speaker: Speaker, text: str, message_id: str | None = None) -> Update:
+def message_chunk(speaker: Speaker, text: str, message_id: str | None = None) -> Update:
     update: Update = {"sessionUpdate": speaker, "content": text_block(text)}
     if message_id is not None:
         update["messageId"] = message_id

@@ -65,7 +65,7 @@ def execute_lint(args: argparse.Namespace) -> int:
 
 def _print(lint: LintList, args: argparse.Namespace, cwd: Path) -> None:
     for repair in lint.fixed:
-        file = near(repair.file, cwd)
+        file = relative_path(repair.file, cwd)
         say(f"{file}{optional(':{}', repair.line)}: fixed: {repair.what} [{repair.code}]")
     if args.format == "github":
         put(github_report(lint.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
@@ -86,9 +86,8 @@ def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     below `base` are named from there."""
     lines: list[str] = []
     for finding in findings:
-        position = ":".join(
-            str(value) for value in (near(finding.file, base), finding.line, finding.column) if value is not None
-        )
+        values = (relative_path(finding.file, base), finding.line, finding.column)
+        position = ":".join(str(value) for value in values if value is not None)
         mark = ", fixable" if finding.fixable else ""
         lines.append(f"{_one_line(position)}: {finding.severity}: {_one_line(finding.reason)} [{finding.code}{mark}]")
         if finding.remedy:
@@ -101,13 +100,18 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
     the workspace, from which GitHub wants its paths."""
     lines: list[str] = []
     for finding in findings:
-        values = {"file": near(finding.file, base), "line": finding.line, "col": finding.column, "title": finding.code}
+        values = {
+            "file": relative_path(finding.file, base),
+            "line": finding.line,
+            "col": finding.column,
+            "title": finding.code,
+        }
         message = f"{finding.reason} {finding.remedy}".strip()
         lines.append(workflow_command(_GITHUB_LEVELS[finding.severity], values, message))
     return "".join(line + "\n" for line in lines)
 
 
-def near(path: str, base: Path | None) -> str:
+def relative_path(path: str, base: Path | None) -> str:
     """Return `path` from `base` on, if it lies below."""
     pure = PurePath(path)
     if base is not None and pure.is_relative_to(base):

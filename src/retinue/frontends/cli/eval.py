@@ -29,7 +29,7 @@ from retinue.core.format import format_cost
 from retinue.errors import UsageError
 from retinue.frontends.cli.console.case_report import result_lines
 from retinue.frontends.cli.project import add_where, folder, positive, say, write_json
-from retinue.frontends.cli.test import whole
+from retinue.frontends.cli.test import positive_count
 
 _DEFAULT_REPEATS = 3
 
@@ -42,9 +42,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", metavar="MODEL", required=True, help="the model that is asked")
     parser.add_argument("--max-usd", type=positive, metavar="X", required=True, help="what all runs may cost")
     parser.add_argument(
-        "--repeat", type=whole, metavar="N", default=_DEFAULT_REPEATS, help=f"runs of each case ({_DEFAULT_REPEATS})"
+        "--repeat",
+        type=positive_count,
+        metavar="N",
+        default=_DEFAULT_REPEATS,
+        help="runs of each case (%(default)s)",
     )
-    parser.add_argument("-j", metavar="N", type=whole, default=2, help="cases at a time (2)")
+    parser.add_argument("-j", metavar="N", type=positive_count, default=2, help="cases at a time (2)")
     parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and checks take effect")
     add_where(parser, "the folder to look in (default: here)")
 

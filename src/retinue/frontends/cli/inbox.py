@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import time
 
-from retinue.app.approvals import body, closed_text, headline, interrupted_text, when_text
+from retinue.app.approvals import closed_text, headline, interrupted_text, item_lines, when_text
 from retinue.app.feed import Feed
 from retinue.app.inbox import list_inbox, locate_item
 from retinue.app.text import INBOX_MARKS, indent, optional
@@ -50,7 +50,7 @@ def _lines(row: InboxRow) -> list[str]:
     head = f"{INBOX_MARKS[item.state]} {item.id}  {headline(item)}"
     if item.state != "waiting":
         return [head, f"    {closed_text(item)}"]
-    lines = body(item)
+    lines = item_lines(item)
     if item.rule:
         lines.append(f"allow-run, allow-agent and always allow: {in_line(item.rule)}")
     lines.append(when_text(item, time.time()) + optional(" · answer: {}", " | ".join(item.options)))

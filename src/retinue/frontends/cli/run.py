@@ -19,7 +19,7 @@ from retinue.core.person_prompt import PersonPrompt, PromptBlock
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Budget
 from retinue.errors import RetinueError, StateError, UsageError
-from retinue.frontends.cli.console.progress import drive
+from retinue.frontends.cli.console.progress import show_run
 from retinue.frontends.cli.console.questions import ask_for_trust, terminal
 from retinue.frontends.cli.project import (
     Parser,
@@ -83,11 +83,11 @@ def add_continuation(parser: argparse.ArgumentParser) -> None:
     add_quiet(parser)
 
 
-async def go_on(retinue: Retinue, run_id: str, prompt: str | None, args: argparse.Namespace) -> int:
+async def resume_run(retinue: Retinue, run_id: str, prompt: str | None, args: argparse.Namespace) -> int:
     """Resume a run as `add_continuation` was given, show it, and return the exit code."""
     limits, budget = limits_of(args) or None, budget_of(args)
     run = await retinue.resume(run_id, prompt, model=args.model, limits=limits, budget=budget)
-    return await drive(retinue, run, output_of(args), quiet=args.quiet)
+    return await show_run(retinue, run, output_of(args), quiet=args.quiet)
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -229,7 +229,7 @@ class WaitLines:
         print(f"  … {what}, {round(seconds)} s", file=sys.stderr, flush=True)
 
 
-def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
+def run_guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
     """Run `work` on an event loop. With JSON on stdout even a refusal is a document of that kind."""
     try:
         return asyncio.run(work())
@@ -330,9 +330,9 @@ def execute_agent(args: argparse.Namespace) -> int:
                 background=False,
                 append_system_prompt=args.append_system_prompt,
             )
-            return await drive(retinue, run, output, quiet=args.quiet)
+            return await show_run(retinue, run, output, quiet=args.quiet)
 
-    return guarded(work, output)
+    return run_guarded(work, output)
 
 
 def _placement(args: argparse.Namespace) -> str | None:
@@ -416,9 +416,9 @@ def execute_prompt(args: argparse.Namespace) -> int:
                     schema=schema,
                     append_system_prompt=args.append_system_prompt,
                 )
-            return await drive(retinue, run, output, quiet=args.quiet)
+            return await show_run(retinue, run, output, quiet=args.quiet)
 
-    return guarded(work, output)
+    return run_guarded(work, output)
 
 
 def newest_conversation(retinue: Retinue) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from retinue.app.feed import Feed
 from retinue.app.output import print_json
 from retinue.app.places import find_outcome
-from retinue.app.run_events import Lost, follow_run
+from retinue.app.run_events import ProcessLost, follow_run
 from retinue.app.runs import (
     ListedRun,
     RunEnding,
@@ -319,7 +319,7 @@ def execute_tail(args: argparse.Namespace) -> int:
 async def _watch(folder: Path, row: RunState, args: argparse.Namespace) -> None:
     progress = Progress(row.agent)
     async for event in follow_run(Feed(Path(row.cwd), folder), row.id, args.after, until_end=True):
-        if isinstance(event, Lost):
+        if isinstance(event, ProcessLost):
             return
         if args.json:
             print_json(event_to_json(event))

@@ -24,14 +24,14 @@ from retinue.core.format import relative as undo_path
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.frontends.cli.project import add_run, add_where, count, folder, locate, project, say, write_values
-from retinue.frontends.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
+from retinue.frontends.cli.run import add_continuation, open_retinue, output_of, resume_run, run_guarded
 
 PERSON_NAME = ""
 """The person at this terminal."""
 ENDING_SECONDS = 5.0
 
 
-def give(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
+def send_command(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
     """Return what became of a command; a refusal is printed as an answer, not as an error."""
     try:
         return asyncio.run(verb)
@@ -45,7 +45,9 @@ async def until_ended(feed: Feed, run_ids: Sequence[str]) -> dict[str, Status]:
     return {row.id: row.status for row in rows}
 
 
-def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: Mapping[str, Status] | None = None) -> int:
+def print_results(
+    answers: Sequence[CommandAnswer], *, as_json: bool, statuses: Mapping[str, Status] | None = None
+) -> int:
     """Print the answer to each command. Return 1 unless all were accepted."""
     results = list_results(answers, statuses or {})
     if as_json:
@@ -79,7 +81,7 @@ def execute_steer(args: argparse.Namespace) -> int:
     message = read_task(args.message, "message")
     if feed.redact(message) is not message:
         say("retinue: a secret in the message was taken out; give it to the agent in a file")
-    return report([give(feed.say(row.id, message, by=PERSON_NAME))], as_json=args.json)
+    return print_results([send_command(feed.say(row.id, message, by=PERSON_NAME))], as_json=args.json)
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
@@ -106,19 +108,19 @@ async def _stop(args: argparse.Namespace) -> int:
     feed, targets = await _targets(args)
     if not targets:
         say("Nothing is running here.")
-        return report([], as_json=args.json)
+        return print_results([], as_json=args.json)
     answers = await feed.stop_runs(targets, by=PERSON_NAME, tree=args.tree)
     if all(row.state == "interrupted" for row in targets):
-        return report(answers, as_json=args.json)
+        return print_results(answers, as_json=args.json)
     if not (args.tree or args.all):
         accepted = [answer.run_id for answer in answers if answer.accepted]
-        return report(answers, as_json=args.json, statuses=await until_ended(feed, accepted))
+        return print_results(answers, as_json=args.json, statuses=await until_ended(feed, accepted))
     statuses = await until_ended(feed, [row.id for row in targets if row.state in LIVE])
     for number, answer in enumerate(answers):
         # A run that ended by itself, or with the one before it, is as stopped as was wanted.
         if statuses.get(answer.run_id, "running") not in LIVE:
             answers[number] = replace(answer, accepted=True)
-    return report(answers, as_json=args.json, statuses=statuses)
+    return print_results(answers, as_json=args.json, statuses=statuses)
 
 
 async def _targets(args: argparse.Namespace) -> tuple[Feed, list[RunState]]:
@@ -144,7 +146,7 @@ def execute_background(args: argparse.Namespace) -> int:
     """
     state, row = locate(args)
     feed = Feed(Path(row.cwd), state)
-    return report([give(feed.to_background(row.id, by=PERSON_NAME))], as_json=args.json)
+    return print_results([send_command(feed.to_background(row.id, by=PERSON_NAME))], as_json=args.json)
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
@@ -171,9 +173,9 @@ def execute_resume(args: argparse.Namespace) -> int:
         if args.prompt is not None:
             prompt = read_task(args.prompt, "prompt")
         async with open_retinue(args, project_of(state, row)) as retinue:
-            return await go_on(retinue, row.id, prompt, args)
+            return await resume_run(retinue, row.id, prompt, args)
 
-    return guarded(work, output_of(args))
+    return run_guarded(work, output_of(args))
 
 
 _DATE_FORMAT = "%Y-%m-%d"

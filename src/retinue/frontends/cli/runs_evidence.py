@@ -15,7 +15,7 @@ from retinue.core.run_state import RunState
 from retinue.errors import UsageError
 from retinue.frontends.cli.console.comparison_report import comparison_lines
 from retinue.frontends.cli.project import add_cwd, add_run, add_where, count, folder, locate, say, write_json
-from retinue.frontends.cli.run import add_continuation, go_on, guarded, open_retinue, output_of
+from retinue.frontends.cli.run import add_continuation, open_retinue, output_of, resume_run, run_guarded
 
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
@@ -120,6 +120,6 @@ def execute_fork(args: argparse.Namespace) -> int:
             say(f"Forked from {row.id[:8]} at event {fork.at} as {fork.run_id}.")
             for file in fork.files:
                 say(visible(f"  {file.fate}: {file.path}{optional(' ({})', file.detail)}"))
-            return await go_on(retinue, fork.run_id, fork.prompt, args)
+            return await resume_run(retinue, fork.run_id, fork.prompt, args)
 
-    return guarded(work, output_of(args))
+    return run_guarded(work, output_of(args))

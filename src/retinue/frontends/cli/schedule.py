@@ -9,7 +9,7 @@ import time
 
 from retinue.app.process import on_end
 from retinue.app.schedules import (
-    JobVerb,
+    JobChange,
     JobView,
     add_job,
     change_job,
@@ -31,7 +31,7 @@ def configure_change(parser: argparse.ArgumentParser) -> None:
     add_where(parser, _PROJECT_HELP)
 
 
-def _change(args: argparse.Namespace, verb: JobVerb, done: str) -> int:
+def _change(args: argparse.Namespace, verb: JobChange, done: str) -> int:
     job = asyncio.run(change_job(folder(args.cwd), args.job, verb))
     if args.json:
         write_json(job)

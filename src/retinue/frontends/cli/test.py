@@ -30,7 +30,7 @@ from retinue.frontends.cli.project import add_cwd, add_json, folder, locate, pos
 _MAX_JOBS = 32
 
 
-def whole(value: str) -> int:
+def positive_count(value: str) -> int:
     if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 10_000:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, not '{value}'")
     return int(value)
@@ -39,10 +39,12 @@ def whole(value: str) -> int:
 def configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="test files or folders (default: here)")
     parser.add_argument("-k", metavar="EXPR", default="", help="only cases with these words: `reviewer and not slow`")
-    parser.add_argument("-j", metavar="N", type=whole, default=min(os.cpu_count() or 1, 4), help="cases at a time")
+    parser.add_argument(
+        "-j", metavar="N", type=positive_count, default=min(os.cpu_count() or 1, 4), help="cases at a time"
+    )
     parser.add_argument("--live", metavar="MODEL", help="ask this model instead of playing recordings; costs money")
     parser.add_argument("--max-usd", type=positive, metavar="X", help="what all live runs may cost; needed for --live")
-    parser.add_argument("--repeat", type=whole, metavar="N", help="run each case so often (live only)")
+    parser.add_argument("--repeat", type=positive_count, metavar="N", help="run each case so often (live only)")
     parser.add_argument("--record", action="store_true", help="write the cassettes of what runs live")
     parser.add_argument("--update", action="store_true", help="write golden files and cassettes anew from this run")
     parser.add_argument("--junit", metavar="FILE", help="write a JUnit document to this file")

@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 
-from retinue.app.approvals import body, headline, label
+from retinue.app.approvals import choice_label, headline, item_lines
 from retinue.app.feed import Feed
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, UsageError
@@ -76,7 +76,7 @@ class HostCall(Struct, frozen=True):
 
 def describe_item(item: InboxItem) -> str:
     """Return who asks for what, and the exact call: its command, its diff, or its arguments."""
-    return "\n".join([headline(item), *body(item)])
+    return "\n".join([headline(item), *item_lines(item)])
 
 
 def form_of(item: InboxItem) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def form_of(item: InboxItem) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     required = []
     if item.options:
-        names = [label(option) for option in item.options]
+        names = [choice_label(option) for option in item.options]
         fields["choice"] = {"type": "string", "title": "Answer", "enum": list(item.options), "enumNames": names}
     if item.kind == "question":
         title = "Other words" if item.options else "Answer"

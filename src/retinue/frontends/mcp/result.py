@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from retinue.app.details import describe_result, framed, one_line
 from retinue.app.feed import Feed
 from retinue.app.text import plural
-from retinue.app.watch import RunStanding
+from retinue.app.watch import RunSnapshot
 from retinue.core.format import format_cost, format_count, format_duration, session_tokens
 from retinue.core.permission import InboxItem
 from retinue.core.run_state import RunState
@@ -37,14 +37,14 @@ def error_result(error: RetinueError) -> CallToolResult:
     return text_result(f"{error.message} {error.remedy}".strip(), details, failed=True)
 
 
-async def run_result(feed: Feed, standing: RunStanding, *, verbose: bool = False, note: str = "") -> CallToolResult:
+async def run_result(feed: Feed, snapshot: RunSnapshot, *, verbose: bool = False, note: str = "") -> CallToolResult:
     """Return a run as it stands. One that has not ended says what to call next; `note` says why it is returned."""
-    row = standing.row
+    row = snapshot.row
     if row.state != "ended":
-        return _unfinished(standing, note)
+        return _unfinished(snapshot, note)
     text, result = await describe_result(feed, row, verbose=verbose)
-    assert standing.outcome is not None
-    notes = [one_line(note, 1_000) for note in standing.outcome.notes]
+    assert snapshot.outcome is not None
+    notes = [one_line(note, 1_000) for note in snapshot.outcome.notes]
     words = [_headline(row), *notes, framed(text)]
     content: list[ContentBlock] = [TextContent(type="text", text="\n".join(words))]
     content.append(_link(row, "transcript"))
@@ -52,7 +52,7 @@ async def run_result(feed: Feed, standing: RunStanding, *, verbose: bool = False
     if result.record.files_written:
         content.append(_link(row, "diff"))
     details = {"advice": _DATA_ADVICE, **to_builtins(result, enc_hook=str)}
-    return CallToolResult(content=content, structured_content=details, is_error=not standing.outcome.ok)
+    return CallToolResult(content=content, structured_content=details, is_error=not snapshot.outcome.ok)
 
 
 def _headline(row: RunState) -> str:
@@ -67,14 +67,14 @@ def _headline(row: RunState) -> str:
     return " · ".join(text for text in parts if text)
 
 
-def _unfinished(standing: RunStanding, note: str) -> CallToolResult:
-    row = standing.row
+def _unfinished(snapshot: RunSnapshot, note: str) -> CallToolResult:
+    row = snapshot.row
     lines = [_headline(row)]
     if note:
         lines.append(note)
-    if standing.waiting:
+    if snapshot.waiting:
         lines.append("It waits for an answer of the user:")
-        lines += [_waiting_text(item) for item in standing.waiting]
+        lines += [_waiting_text(item) for item in snapshot.waiting]
         advice = "Ask the user, then call `answer` with the item and the choice."
     elif row.state == "interrupted":
         advice = f"Its process ended while it worked. Go on with it: resume(run='{row.id}')."
@@ -82,7 +82,7 @@ def _unfinished(standing: RunStanding, note: str) -> CallToolResult:
         advice = (
             f"It goes on by itself. Wait for it: get_result(run='{row.id}'). Tell it something: steer. End it: stop."
         )
-    waiting = [item_details(item) for item in standing.waiting]
+    waiting = [item_details(item) for item in snapshot.waiting]
     details = {"mode": "single", "runId": row.id, "status": row.state, "results": [], "waiting": waiting}
     result = text_result("\n".join([*lines, advice]), {"advice": advice, **details})
     result.content.append(_link(row, "transcript"))

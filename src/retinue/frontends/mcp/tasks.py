@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, Reques
 
 from retinue.app.feed import ConflictError, Feed
 from retinue.app.text import plural
-from retinue.app.watch import RunStanding, look_at
+from retinue.app.watch import RunSnapshot, snapshot_run
 from retinue.core.run_state import RunState
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.frontends.mcp.host import TASKS_EXTENSION, McpHost, answer_item, form_request
@@ -59,23 +59,23 @@ def _moment(at: float) -> str:
 
 async def get_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
     """Return a task as it stands, with its result or with what it needs."""
-    standing = await _find(feed, host, query.task_id)
+    snapshot = await _find(feed, host, query.task_id)
     try:
-        standing = await take_up(feed, standing, host.by)
+        snapshot = await resume_interrupted(feed, snapshot, host.by)
     except RetinueError as error:
         # The tool has failed, not the protocol: the task is complete, with an error.
         message = f"The run was cut off and could not be taken up again: {error.message}"
         result = error_result(StateError(message, remedy=error.remedy))
-        return {**_task(standing.row, "completed", message), "result": _wire(result)}
-    row, outcome = standing.row, standing.outcome
-    if standing.live:
-        if not standing.waiting:
+        return {**_task(snapshot.row, "completed", message), "result": _wire(result)}
+    row, outcome = snapshot.row, snapshot.outcome
+    if snapshot.live:
+        if not snapshot.waiting:
             return _task(row, "working")
-        asked = {item.id: form_request(item) for item in standing.waiting}
+        asked = {item.id: form_request(item) for item in snapshot.waiting}
         return {**_task(row, "input_required"), "inputRequests": asked}
     if outcome is not None and outcome.ended == "stopped":
         return _task(row, "cancelled", outcome.failure.message if outcome.failure is not None else "")
-    return {**_task(row, "completed"), "result": _wire(await run_result(feed, standing))}
+    return {**_task(row, "completed"), "result": _wire(await run_result(feed, snapshot))}
 
 
 def _wire(result: Any) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def _wire(result: Any) -> dict[str, Any]:
 
 async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str, Any]:
     """Give a run the answers of the host's user. Answers to what waits no more are dropped: the first one stands."""
-    standing = await _find(feed, host, update.task_id)
-    for item in standing.waiting:
+    snapshot = await _find(feed, host, update.task_id)
+    for item in snapshot.waiting:
         answer = update.input_responses.get(item.id)
         if answer is None:
             continue
@@ -102,50 +102,50 @@ async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str
 
 async def cancel_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
     """Stop the run of a task, and all below it."""
-    standing = await _find(feed, host, query.task_id)
+    snapshot = await _find(feed, host, query.task_id)
     try:
-        await feed.stop(standing.row.id, by=host.by, tree=True)
+        await feed.stop(snapshot.row.id, by=host.by, tree=True)
     except ConflictError:
         # It has ended meanwhile, and the task says so.
         return {}
     return {}
 
 
-async def _find(feed: Feed, host: McpHost, task_id: str) -> RunStanding:
+async def _find(feed: Feed, host: McpHost, task_id: str) -> RunSnapshot:
     if not host.tasks:
         needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
     try:
-        standing = await look_at(feed, task_id)
+        snapshot = await snapshot_run(feed, task_id)
     except UnknownRunError as error:
         raise MCPError(INVALID_PARAMS, f"Task not found: {error.message}") from None
-    if standing.row.id != task_id:
+    if snapshot.row.id != task_id:
         # An id is whole: its beginning would be easy to guess.
         raise MCPError(INVALID_PARAMS, f"Task not found: {task_id}")
-    return standing
+    return snapshot
 
 
 _RUN_LOCKS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
-async def take_up(feed: Feed, standing: RunStanding, by: str) -> RunStanding:
+async def resume_interrupted(feed: Feed, snapshot: RunSnapshot, by: str) -> RunSnapshot:
     """Go on, in this process, with a run that a host wanted and whose process ended before the run did. Return how it
     stands then. Raise what `Feed.resume` raises."""
-    if not (standing.cut_off and standing.asked.get("by", "").startswith("mcp")):
-        return standing
-    run_id = standing.row.id
+    if not (snapshot.cut_off and snapshot.asked.get("by", "").startswith("mcp")):
+        return snapshot
+    run_id = snapshot.row.id
     turn = _RUN_LOCKS.get(run_id) or asyncio.Lock()
     _RUN_LOCKS[run_id] = turn
     async with turn:
         # Another request of the host, or another server, may have been faster.
-        standing = await look_at(feed, run_id)
-        if not standing.cut_off:
-            return standing
+        snapshot = await snapshot_run(feed, run_id)
+        if not snapshot.cut_off:
+            return snapshot
         try:
             await asyncio.shield(asyncio.create_task(feed.resume(run_id, by=by)))
         except RetinueError:
-            standing = await look_at(feed, run_id)
-            if standing.cut_off:
+            snapshot = await snapshot_run(feed, run_id)
+            if snapshot.cut_off:
                 raise
-            return standing
-        return await look_at(feed, run_id)
+            return snapshot
+        return await snapshot_run(feed, run_id)

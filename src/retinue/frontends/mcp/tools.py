@@ -19,7 +19,7 @@ from msgspec import Struct, to_builtins
 from retinue.app.details import one_line
 from retinue.app.feed import ConflictError, SpawnOrder, digest_of
 from retinue.app.text import clean_line, plural
-from retinue.app.watch import RunStanding, RunWatch, look_at
+from retinue.app.watch import RunSnapshot, RunWatch, snapshot_run
 from retinue.core.delegation import LIVE
 from retinue.core.permission import InboxItem
 from retinue.errors import UnknownRunError, UsageError
@@ -28,7 +28,7 @@ from retinue.frontends.mcp.host import HostCall, answer_item, form_of, form_requ
 from retinue.frontends.mcp.offer import Offer
 from retinue.frontends.mcp.params import WAIT_SECONDS
 from retinue.frontends.mcp.result import RESULT_SCHEMA, run_result, text_result
-from retinue.frontends.mcp.tasks import create_task, take_up
+from retinue.frontends.mcp.tasks import create_task, resume_interrupted
 
 _PROGRESS_SECONDS = 5.0
 """How often a host hears of a run. Half of what is promised: a message may be late."""
@@ -39,53 +39,53 @@ WaitResult = CallToolResult | InputRequiredResult
 
 
 async def wait_for_run(
-    call: HostCall, standing: RunStanding, seconds: float | None, *, verbose: bool = False, state: str | None = None
+    call: HostCall, snapshot: RunSnapshot, seconds: float | None, *, verbose: bool = False, state: str | None = None
 ) -> WaitResult:
     """Return a run when it has ended, needs a person, or `seconds` are over. Without `seconds` a host that hears of
     progress waits to the end, and others as long as most of them can. `state` comes back with the user's answers."""
-    aside = await take_answers(call, standing.waiting)
-    if not standing.live:
-        return await run_result(call.feed, standing, verbose=verbose)
-    run_id, limit = standing.row.id, seconds
+    aside = await take_answers(call, snapshot.waiting)
+    if not snapshot.live:
+        return await run_result(call.feed, snapshot, verbose=verbose)
+    run_id, limit = snapshot.row.id, seconds
     if limit is None and not call.host.progress:
         limit = WAIT_SECONDS
     deadline = None if limit is None else time.monotonic() + limit
-    async with RunWatch(call.feed, run_id, calls=call.host.progress) as watch, _Forms(call) as forms:
+    async with RunWatch(call.feed, run_id, calls=call.host.progress) as watch, _OpenForms(call) as forms:
         forms.aside |= aside
         while True:
-            standing = await look_at(call.feed, run_id)
-            if not standing.live:
-                return await run_result(call.feed, standing, verbose=verbose)
-            if standing.waiting and not forms.can_ask(standing.waiting):
-                return await run_result(call.feed, standing)
-            if standing.waiting and call.host.again:
-                asked = {item.id: form_request(item) for item in standing.waiting if item.id not in forms.aside}
+            snapshot = await snapshot_run(call.feed, run_id)
+            if not snapshot.live:
+                return await run_result(call.feed, snapshot, verbose=verbose)
+            if snapshot.waiting and not forms.can_ask(snapshot.waiting):
+                return await run_result(call.feed, snapshot)
+            if snapshot.waiting and call.host.again:
+                asked = {item.id: form_request(item) for item in snapshot.waiting if item.id not in forms.aside}
                 return InputRequiredResult.model_validate({"inputRequests": asked, "requestState": state})
-            forms.ask(standing.waiting)
+            forms.ask(snapshot.waiting)
             seconds_left = (
                 _PROGRESS_SECONDS if deadline is None else min(_PROGRESS_SECONDS, deadline - time.monotonic())
             )
             if seconds_left <= 0:
-                return await run_result(call.feed, standing, note=f"Not done after waiting {limit:g} seconds.")
-            await _report(call, standing, watch, forms)
-            if await watch.news(seconds_left) and call.host.progress:
+                return await run_result(call.feed, snapshot, note=f"Not done after waiting {limit:g} seconds.")
+            await _report(call, snapshot, watch, forms)
+            if await watch.wait_for_change(seconds_left) and call.host.progress:
                 # Of many calls in a moment the host hears once.
                 await asyncio.sleep(_PROGRESS_PAUSE_SECONDS)
 
 
-async def _report(call: HostCall, standing: RunStanding, watch: RunWatch, forms: _Forms) -> None:
+async def _report(call: HostCall, snapshot: RunSnapshot, watch: RunWatch, forms: _OpenForms) -> None:
     """Tell a host that wants to hear of it what the run does now."""
-    row = standing.row
+    row = snapshot.row
     forms.reports += 1
     doing = f": {one_line(watch.doing, 160)}" if watch.doing else ""
-    if standing.waiting:
-        doing = f": waits for an answer to '{one_line(standing.waiting[0].title, 120)}'"
+    if snapshot.waiting:
+        doing = f": waits for an answer to '{one_line(snapshot.waiting[0].title, 120)}'"
     done = f"{plural(row.turns, 'turn')}, {plural(row.tool_uses, 'tool use')}"
     message = f"{one_line(row.agent, 60)} ({row.id[:8]}, {row.state}, {done}){doing}"
     await call.ctx.session.report_progress(float(forms.reports), None, message)
 
 
-class _Forms:
+class _OpenForms:
     """What is asked of the user of an older host while a call waits. Each item is asked once; when it is answered
     elsewhere first, the form is called off."""
 
@@ -96,7 +96,7 @@ class _Forms:
         """What the user has put aside: it is not asked again in this call."""
         self.reports = 0
 
-    async def __aenter__(self) -> _Forms:
+    async def __aenter__(self) -> _OpenForms:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -173,31 +173,31 @@ async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params
     )
     earlier = await _started_before(call, order)
     if earlier is not None:
-        earlier = await take_up(call.feed, earlier, call.host.by)
+        earlier = await resume_interrupted(call.feed, earlier, call.host.by)
         return await wait_for_run(call, earlier, arguments.wait_seconds, state=call.state)
     # A host that gives up in this moment must not leave half a run behind.
     starting = asyncio.create_task(call.feed.spawn(order, by=call.host.by, key=secrets.token_hex(16)))
     row, _ = await asyncio.shield(starting)
     if call.host.tasks:
         return create_task(row)
-    standing = await look_at(call.feed, row.id)
-    return await wait_for_run(call, standing, arguments.wait_seconds, state=_REQUEST_STATE_PREFIX + row.id)
+    snapshot = await snapshot_run(call.feed, row.id)
+    return await wait_for_run(call, snapshot, arguments.wait_seconds, state=_REQUEST_STATE_PREFIX + row.id)
 
 
-async def _started_before(call: HostCall, order: SpawnOrder) -> RunStanding | None:
+async def _started_before(call: HostCall, order: SpawnOrder) -> RunSnapshot | None:
     """Return the run that a call has started which now comes again with answers. What the host sends back is believed
     only as far as the log agrees: the run must have been started by the same order."""
     if call.state is None:
         return None
     try:
-        standing = await look_at(call.feed, call.state.removeprefix(_REQUEST_STATE_PREFIX))
+        snapshot = await snapshot_run(call.feed, call.state.removeprefix(_REQUEST_STATE_PREFIX))
     except UnknownRunError:
-        standing = None
-    if standing is None or call.state != _REQUEST_STATE_PREFIX + standing.row.id:
+        snapshot = None
+    if snapshot is None or call.state != _REQUEST_STATE_PREFIX + snapshot.row.id:
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
-    if standing.asked.get("order") != digest_of(order):
+    if snapshot.asked.get("order") != digest_of(order):
         raise UsageError("The call comes back with other arguments.", remedy="Call get_result with the run instead.")
-    return standing
+    return snapshot
 
 
 async def list_agents(call: HostCall, offer: Offer, arguments: params.ListAgentsParams) -> CallToolResult:
@@ -226,8 +226,8 @@ async def list_runs(call: HostCall, offer: Offer, arguments: params.ListRunsPara
 
 
 async def get_result(call: HostCall, offer: Offer, arguments: params.GetResultParams) -> ToolResult:
-    standing = await look_at(call.feed, arguments.run)
-    return await wait_for_run(call, standing, arguments.wait_seconds, verbose=arguments.verbose)
+    snapshot = await snapshot_run(call.feed, arguments.run)
+    return await wait_for_run(call, snapshot, arguments.wait_seconds, verbose=arguments.verbose)
 
 
 async def steer(call: HostCall, offer: Offer, arguments: params.SteerParams) -> CallToolResult:
@@ -254,21 +254,21 @@ async def answer(call: HostCall, offer: Offer, arguments: params.AnswerParams) -
 
 
 async def resume(call: HostCall, offer: Offer, arguments: params.ResumeParams) -> ToolResult:
-    standing = await look_at(call.feed, arguments.run)
-    run_id = standing.row.id
-    await offer.find(call.feed, standing.row.agent)
+    snapshot = await snapshot_run(call.feed, arguments.run)
+    run_id = snapshot.row.id
+    await offer.find(call.feed, snapshot.row.agent)
     state = _REQUEST_STATE_PREFIX + run_id
     if call.state not in (None, state):
         raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
     if call.state is None:
-        if standing.row.state in LIVE:
+        if snapshot.row.state in LIVE:
             raise ConflictError(f"Run {run_id} is running.", remedy="Steer it instead, or wait for it: get_result.")
         again = call.feed.resume(run_id, arguments.prompt, by=call.host.by, model=arguments.model)
         await asyncio.shield(asyncio.create_task(again))
-        standing = await look_at(call.feed, run_id)
+        snapshot = await snapshot_run(call.feed, run_id)
     if call.host.tasks:
-        return create_task(standing.row)
-    return await wait_for_run(call, standing, arguments.wait_seconds, state=state)
+        return create_task(snapshot.row)
+    return await wait_for_run(call, snapshot, arguments.wait_seconds, state=state)
 
 
 HOST_TOOLS: tuple[HostTool, ...] = (

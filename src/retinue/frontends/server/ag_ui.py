@@ -59,7 +59,7 @@ class Thread(Struct, frozen=True):
     used: Usage = NOTHING
 
 
-class _Speaker:
+class _RunMessages:
     """One run of the tree: the id by which clients know it, and the message that is open."""
 
     def __init__(self, subagent: str | None) -> None:
@@ -75,7 +75,7 @@ class Translator:
         self._root = root
         self._agents = agents
         self._stories = FrameStories()
-        self._speakers: dict[str, _Speaker] = {root: _Speaker(None)}
+        self._speakers: dict[str, _RunMessages] = {root: _RunMessages(None)}
 
     def take(self, frame: FeedFrame) -> list[dict[str, Any]]:
         """Return what clients are told of one frame of the event stream."""
@@ -86,7 +86,7 @@ class Translator:
         run_id = event.run_id
         speaker = self._speakers.get(run_id)
         if speaker is None:
-            speaker = self._speakers[run_id] = _Speaker(run_id)
+            speaker = self._speakers[run_id] = _RunMessages(run_id)
             if isinstance(event.body, RunCreated):
                 return [self._started(event, event.body)]
             # It began before this response, and was suspended with the one before.
@@ -99,7 +99,7 @@ class Translator:
             translated.append(_finished(run_id, event.body.outcome))
         return translated
 
-    def _told(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
+    def _told(self, run_id: str, speaker: _RunMessages, step: Step) -> list[dict[str, Any]]:
         entry = step.entry
         if entry.kind == "answer":
             return self._said(run_id, speaker, step)
@@ -132,7 +132,7 @@ class Translator:
             started["parentToolCallId"] = body.options.call_id
         return started
 
-    def _said(self, run_id: str, speaker: _Speaker, step: Step) -> list[dict[str, Any]]:
+    def _said(self, run_id: str, speaker: _RunMessages, step: Step) -> list[dict[str, Any]]:
         translated = []
         if step.piece:
             if speaker.message is None:
@@ -145,20 +145,20 @@ class Translator:
             translated += self._close(speaker)
         return translated
 
-    def _close(self, speaker: _Speaker) -> list[dict[str, Any]]:
+    def _close(self, speaker: _RunMessages) -> list[dict[str, Any]]:
         if speaker.message is None:
             return []
         message, speaker.message = speaker.message, None
         return [_of(speaker, {"type": "TEXT_MESSAGE_END", "messageId": message})]
 
 
-def _of(speaker: _Speaker, event: dict[str, Any]) -> dict[str, Any]:
+def _of(speaker: _RunMessages, event: dict[str, Any]) -> dict[str, Any]:
     if speaker.subagent is None:
         return event
     return {**event, "subagentRunId": speaker.subagent}
 
 
-def _call(speaker: _Speaker, call: ToolCall) -> list[dict[str, Any]]:
+def _call(speaker: _RunMessages, call: ToolCall) -> list[dict[str, Any]]:
     ids = {"toolCallId": call.id}
     return [
         _of(speaker, {"type": "TOOL_CALL_START", **ids, "toolCallName": call.name}),

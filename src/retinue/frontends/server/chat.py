@@ -160,7 +160,7 @@ async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
     try:
         outcome = await _ended(feed, run_id)
     except BaseException:
-        await leave(feed, run_id)
+        await stop_run(feed, run_id)
         raise
     if not outcome.ok:
         failure = outcome.failure
@@ -214,14 +214,14 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         yield b"data: [DONE]\n\n"
     finally:
         if outcome is None:
-            await leave(feed, run_id)
+            await stop_run(feed, run_id)
 
 
 def _failed(message: str, code: str) -> bytes:
     return b"data: %b\n\n" % dump({"error": {"message": message, "type": "run_failed", "code": code}})
 
 
-async def leave(feed: Feed, run_id: str) -> None:
+async def stop_run(feed: Feed, run_id: str) -> None:
     """Stop the run of a client that went away, unless it has ended."""
     try:
         await feed.stop(run_id, by=OPENAI_NAME, tree=True)

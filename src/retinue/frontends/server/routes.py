@@ -267,7 +267,7 @@ async def get_story(call: ApiCall[params.StoryFilter, None]) -> EventStream:
 async def get_moment(call: ApiCall[params.MomentFilter, None]) -> live_views.MomentView:
     """A run and all below it as they were after one of their events."""
     feed, row = await call.run()
-    return await live_views.look_back(feed, row, call.params.place, call.params.run)
+    return await live_views.view_moment(feed, row, call.params.place, call.params.run)
 
 
 @route("GET", "/v1/runs/{id}/timeline")
@@ -380,9 +380,9 @@ async def get_metrics(call: ApiCall[params.InProject, None]) -> Response:
 
 
 @route("GET", "/v1/words", errors=())
-async def get_words(call: ApiCall[params.NoParams, None]) -> live_views.Words:
+async def get_words(call: ApiCall[params.NoParams, None]) -> live_views.Vocabulary:
     """The words and signs with which every front end shows states and answers."""
-    return live_views.list_words()
+    return live_views.list_vocabulary()
 
 
 @route("GET", "/v1/changes", headers=_LAST_EVENT_HEADER)

@@ -48,7 +48,7 @@ class ByteStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
         sender = asyncio.create_task(self._send_all(send), name="stream to a client")
-        watchers = {asyncio.create_task(_left(receive)), asyncio.create_task(self._closing.wait())}
+        watchers = {asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(self._closing.wait())}
         try:
             await asyncio.wait({sender, *watchers}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -111,6 +111,6 @@ async def with_pings(events: AsyncIterator[list[FeedFrame]]) -> AsyncIterator[by
             await close()
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -11,14 +11,14 @@ from textual import work
 from textual.app import ComposeResult
 
 import retinue.frontends.tui.report_commands  # noqa: F401 - it registers its commands
-from retinue.app.conversation import Attached, read_end
+from retinue.app.conversation import AttachedConversation, read_end
 from retinue.app.model_choice import is_without_model
 from retinue.app.modes import next_mode
 from retinue.app.progress import WorkProgress
-from retinue.app.prompt_history import History
+from retinue.app.prompt_history import PromptHistory
 from retinue.app.retinue import Retinue
 from retinue.app.run_events import ProcessEvents, read_conversation
-from retinue.app.session import Session, Talk
+from retinue.app.session import Conversation, Session
 from retinue.app.text import optional
 from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
@@ -71,7 +71,7 @@ class RetinueApp(Frame):
         self.session = Session(retinue, changed=self._talk_changed, **options)
         self.session.ask = partial(ask_to_run, self)
         self.shell = PersonShell(self)
-        self.talk: Talk = self.session
+        self.talk: Conversation = self.session
         self.first_mode = self.session.mode
         self.board_feed = ProcessEvents(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)
@@ -89,7 +89,7 @@ class RetinueApp(Frame):
         self.project.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
         self._waiting = Waiting()
         self._inbox: InboxWatch | None = None
-        history = History(self.project.state / "history.jsonl", self.project.redactor)
+        history = PromptHistory(self.project.state / "history.jsonl", self.project.redactor)
         editor = partial(edit_draft, self)
         self._prompt = Prompt(history, Completer(retinue, self.board), editor)
 
@@ -147,7 +147,7 @@ class RetinueApp(Frame):
         self.board.main_id = row.id
         self._working.progress = WorkProgress()
         if row.state in LIVE and row.id not in self.retinue.supervisor.members:
-            self.talk = Attached(self.feed, row.id, changed=self._talk_changed)
+            self.talk = AttachedConversation(self.feed, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
             self.board_feed.watch(self.feed, row.root_id)
@@ -233,7 +233,7 @@ class RetinueApp(Frame):
             waiting = self.talk.unqueue()
             if waiting:
                 self.put_words(waiting)
-        elif isinstance(self.talk, Attached):
+        elif isinstance(self.talk, AttachedConversation):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
         elif self.talk.main_id is not None and not self._prompt.text:
             self._go_back_at_second_press()
@@ -293,7 +293,7 @@ class RetinueApp(Frame):
 
     @work
     async def say(self, text: str) -> None:
-        if isinstance(self.talk, Attached) and self.talk.over:
+        if isinstance(self.talk, AttachedConversation) and self.talk.over:
             # It goes on here.
             await self._guarded(self.open_session(self.talk.main_id or ""))
         delivery = await self._guarded(self.talk.say(text), back=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from retinue.app.conversation import Attached, answers, code_blocks
+from retinue.app.conversation import AttachedConversation, answers, code_blocks
 from retinue.app.model_choice import choose_model
 from retinue.app.settings import save_setting
 from retinue.app.text import plural
@@ -32,7 +32,7 @@ async def model(app: Frame, words: str) -> None:
 async def use_model(app: Frame, name: str, *, always: bool = False) -> bool:
     """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
     return False where it cannot be done."""
-    if isinstance(app.talk, Attached):
+    if isinstance(app.talk, AttachedConversation):
         app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
         return False
     try:
@@ -75,7 +75,7 @@ async def choose_theme(app: Frame, words: str) -> None:
 
 @command("stop", "stop a run of this conversation, by its @name; without one all agents", "[@NAME]")
 async def stop(app: Frame, words: str) -> None:
-    if isinstance(app.talk, Attached):
+    if isinstance(app.talk, AttachedConversation):
         app.tell(await app.talk.stop())
         return
     supervisor = app.retinue.supervisor

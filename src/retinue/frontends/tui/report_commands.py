@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.app.context import conversation_markdown, measure_context
-from retinue.app.conversation import Attached
+from retinue.app.conversation import AttachedConversation
 from retinue.app.rich_text import one_line
 from retinue.app.servers import list_servers, server_line
 from retinue.app.text import optional, plural
@@ -209,7 +209,7 @@ async def doctor(app: Frame, words: str) -> None:
 
 @command("init", "let the main agent write AGENTS.md for this project", "[WORDS]")
 async def init(app: Frame, words: str) -> None:
-    if isinstance(app.talk, Attached):
+    if isinstance(app.talk, AttachedConversation):
         app.tell("This conversation belongs to another process: begin one of your own with /new.", "warning")
         return
     # The text is a command's file that is shipped, so that `retinue -p /init` does the same.

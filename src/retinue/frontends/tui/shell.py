@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from retinue.app.conversation import Attached
+from retinue.app.conversation import AttachedConversation
 from retinue.app.rich_text import STYLES, clean, one_line
 from retinue.app.shell import run_command
 from retinue.app.text import optional
@@ -66,7 +66,7 @@ class PersonShell:
 
     def start(self, command: str) -> None:
         """Run a command without waiting for it."""
-        if isinstance(self._app.talk, Attached):
+        if isinstance(self._app.talk, AttachedConversation):
             self._app.tell("This conversation belongs to another process: !commands do not reach it.", "warning")
             return
         task = asyncio.create_task(self._run(command), name=f"!{command}")

@@ -258,7 +258,7 @@ def summary(arguments: Mapping[str, Any], width: int = 100) -> str:
     return one_line(" ".join(values), width)
 
 
-async def drive(retinue: Retinue, run: Run[Any], output: Output, *, quiet: bool = False) -> int:
+async def show_run(retinue: Retinue, run: Run[Any], output: Output, *, quiet: bool = False) -> int:
     """Show the run until it ends, print what was asked for, and return the exit code.
 
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
@@ -302,7 +302,7 @@ def _print_answer(text: str) -> None:
 async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
     """Show the events of the run as they come, and how it ended itself as the last of them."""
     last: Event | None = None
-    async for event in _whole(retinue, run):
+    async for event in _all_events(retinue, run):
         if not run.is_new(event):
             progress.learn(event)
         elif event.run_id == run.id and isinstance(event.body, RunEnded):
@@ -318,7 +318,7 @@ async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
 async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
     last: Event | None = None
-    async for event in _whole(retinue, run):
+    async for event in _all_events(retinue, run):
         # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
         print_json(event_to_json(event), flush=not isinstance(event.body, TextDelta))
         if event.run_id == run.id:
@@ -330,7 +330,7 @@ async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     return outcome
 
 
-async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
+async def _all_events(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
     """Yield every event of the run and of all runs below it.
 
     What still works there when the run has ended cannot outlive this program: it is stopped, and how it ended is

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from retinue.app.approvals import ALLOWING, APPROVAL_CHOICES, body, headline
+from retinue.app.approvals import ALLOWING, APPROVAL_CHOICES, headline, item_lines
 from retinue.app.text import indent, optional
 from retinue.core.controls import in_line
 from retinue.core.permission import InboxAnswer, InboxItem
@@ -48,7 +48,7 @@ class Terminal:
         async with self._free:
             await self._in_foreground()
             self._forget_typed()
-            pages = Pages([f"? {headline(item)}", *indent(body(item), "  ")], _choices(item))
+            pages = Pages([f"? {headline(item)}", *indent(item_lines(item), "  ")], _choices(item))
             self._say(f"\n{pages.turn()}")
             try:
                 return await self._answer(item, pages)
@@ -169,9 +169,9 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     source, out = source or sys.stdin, out or sys.stderr
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
-    from retinue.app.trust import OpenConsent
+    from retinue.app.trust import PendingConsent
 
-    consent = OpenConsent(cwd)
+    consent = PendingConsent(cwd)
     if not consent.files:
         return False
     lines = ["", "The files of this project bring these along:"]

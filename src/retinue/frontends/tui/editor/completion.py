@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from retinue.app.model_choice import find_models
-from retinue.app.project_files import FRESH_SECONDS, MAX_MATCHES, Files, rank
+from retinue.app.project_files import FRESH_SECONDS, MAX_MATCHES, ProjectFiles, rank
 from retinue.app.text import optional, status_word
 from retinue.frontends.tui.frame import COMMANDS
 
@@ -99,7 +99,7 @@ class Completer:
     def __init__(self, retinue: Retinue, board: Board) -> None:
         self._retinue = retinue
         self._board = board
-        self._files = Files(retinue.supervisor.project.cwd)
+        self._files = ProjectFiles(retinue.supervisor.project.cwd)
         self._commands: dict[str, PromptCommand] = {}
         self._commands_at = -FRESH_SECONDS
         self._model_names: dict[str, str] | None = None

@@ -22,7 +22,7 @@ from textual.widgets import Static, TextArea
 from textual.widgets.text_area import Selection
 
 from retinue.app.project_files import is_image_file
-from retinue.app.prompt_history import History
+from retinue.app.prompt_history import PromptHistory
 from retinue.app.rich_text import STYLES, fit, one_line
 from retinue.frontends.tui.editor.completion import Candidate, Choices, CompletionPlace, place_of
 
@@ -167,7 +167,9 @@ class Prompt(TextArea):
     class TakingBack(Message):
         """Up in an empty prompt: what waits to be said is wanted back."""
 
-    def __init__(self, past: History | None = None, complete: Complete | None = None, edit: Edit | None = None) -> None:
+    def __init__(
+        self, past: PromptHistory | None = None, complete: Complete | None = None, edit: Edit | None = None
+    ) -> None:
         super().__init__(id="prompt", soft_wrap=True, show_line_numbers=False, placeholder="Say what to do. /help")
         self.past = past
         self.choices = Choices()

@@ -20,13 +20,13 @@ from retinue.app.approvals import (
     ALLOWING,
     APPROVAL_CHOICES,
     ApprovalChoice,
-    body,
+    asking_agent,
     closed_text,
+    exact_line,
     interrupted_text,
+    item_lines,
     kind_text,
-    shown,
     when_text,
-    who,
 )
 from retinue.app.markdown import plain_text
 from retinue.app.rich_text import DIFF_STYLES, STYLES, clean
@@ -94,8 +94,8 @@ def row(entry: InboxRow, now: float, room: int) -> Text:
 def _title(item: InboxItem, most: int = 300) -> str:
     """Return what is asked. A call is shown to the last character, a question without the signs of Markdown."""
     if item.kind != "question":
-        return shown(item.title, most)
-    return shown(plain_text(clean(item.title)), most)
+        return exact_line(item.title, most)
+    return exact_line(plain_text(clean(item.title)), most)
 
 
 def about(entry: InboxRow, now: float) -> Text:
@@ -104,21 +104,21 @@ def about(entry: InboxRow, now: float) -> Text:
     text = Text()
     text.append(_title(item, 1_000), "bold")
     run = f"run {item.run_id[:8]} · {kind_text(item)} · {when_text(item, now)}"
-    text.append(f"\n{shown(who(item), 130)} · {run}", STYLES["dim"])
+    text.append(f"\n{exact_line(asking_agent(item), 130)} · {run}", STYLES["dim"])
     if item.state != "waiting":
         text.append(f"\n{closed_text(item)}", STYLES["dim"])
     elif entry.interrupted:
         note = interrupted_text(item)
         text.append(f"\n{note[0].upper()}{note[1:]}", STYLES["warning"])
     if item.reason:
-        text.append(f"\n{shown(item.reason, 1_000)}", STYLES["warning"])
+        text.append(f"\n{exact_line(item.reason, 1_000)}", STYLES["warning"])
     return text
 
 
 def detail(item: InboxItem, marked: Collection[str] = ()) -> list[Text]:
     """Return the exact call with its diff, the options of a question, and what an answer beyond this
     call would allow."""
-    lines = _color_diff(body(item, reason=False))
+    lines = _color_diff(item_lines(item, reason=False))
     if item.kind == "question":
         lines += _option_lines(item, marked)
     if item.rule:
@@ -135,9 +135,9 @@ def _option_lines(item: InboxItem, marked: Collection[str]) -> list[Text]:
         line = Text(f"{number}. ")
         if takes_several(item):
             line.append("☑ " if option in marked else "☐ ", STYLES["accent"])
-        line.append(shown(option), "bold")
+        line.append(exact_line(option), "bold")
         if number <= len(notes) and notes[number - 1]:
-            line.append(f"  {shown(str(notes[number - 1]))}", STYLES["dim"])
+            line.append(f"  {exact_line(str(notes[number - 1]))}", STYLES["dim"])
         lines.append(line)
     return lines
 

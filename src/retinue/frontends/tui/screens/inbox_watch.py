@@ -13,7 +13,7 @@ import time
 
 from textual.css.query import NoMatches
 
-from retinue.app.approvals import shown
+from retinue.app.approvals import exact_line
 from retinue.app.text import optional
 from retinue.core.events import Event, InboxClosed, InboxOpened
 from retinue.core.permission import InboxItem
@@ -99,4 +99,4 @@ def banner(waiting: list[InboxItem]) -> str:
         return ""
     first = waiting[0]
     others = optional(", and {} more", len(waiting) - 1)
-    return f"? F2 to answer · {shown(first.agent, 30)}: {shown(first.title, 120)}{others}"
+    return f"? F2 to answer · {exact_line(first.agent, 30)}: {exact_line(first.title, 120)}{others}"

@@ -16,7 +16,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widgets.option_list import Option
 
-from retinue.app.conversation import Attached
+from retinue.app.conversation import AttachedConversation
 from retinue.app.rewind import Fork, Rewinder, RewindPoint, fork_run, name_files, read_moments, report_files
 from retinue.app.rich_text import STYLES, fit, one_line
 from retinue.app.text import optional, plural
@@ -86,7 +86,7 @@ def draw(point: RewindPoint, now: float, width: int) -> Text:
 
 def why_not(app: Frame) -> str:
     """Return why one cannot go back just now; empty when one can."""
-    if isinstance(app.talk, Attached):
+    if isinstance(app.talk, AttachedConversation):
         return "This conversation belongs to another process: go back there."
     if app.talk.main_id is None:
         return "Nothing was said yet."

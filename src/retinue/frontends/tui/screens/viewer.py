@@ -18,7 +18,7 @@ from textual.widgets import Input
 
 from retinue.app.model_choice import known_windows
 from retinue.app.rich_text import Row
-from retinue.app.run_events import Lost, RunSource
+from retinue.app.run_events import ProcessLost, RunSource
 from retinue.errors import RetinueError
 from retinue.frontends.tui.board.cards import RunCard
 from retinue.frontends.tui.board.marks import FRAME_SECONDS
@@ -218,7 +218,7 @@ class ViewerScreen(ModalScreen[None]):
             card.parent_id, card.root_id = row.parent_id, row.root_id
             async with aclosing(self._source.events()) as stream:
                 async for event in stream:
-                    if isinstance(event, Lost):
+                    if isinstance(event, ProcessLost):
                         self.story.mark_lost(event.at)
                     else:
                         self.story.take(event)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.app.approvals import label
+from retinue.app.approvals import choice_label
 from retinue.app.feed import Feed
 from retinue.core.files import read_text
 from retinue.core.permission import InboxItem
 from retinue.errors import AnsweredError, RetinueError
 from retinue.frontends.acp.calls import call_facts, change_content
 from retinue.frontends.acp.rpc import RpcConnection, RpcError
-from retinue.frontends.acp.tree import TreeStory
-from retinue.frontends.acp.updates import ClientFeatures, Update, call_changed, said, text_content
+from retinue.frontends.acp.tree import TreeTranslator
+from retinue.frontends.acp.updates import ClientFeatures, Update, call_changed, message_chunk, text_content
 
 EDITOR_NAME = "acp"
 _OPTION_KINDS = {
@@ -33,23 +33,23 @@ NO_ANSWER = "The user gave no answer."
 _MAX_DIFFED_FILE_BYTES = 2**20
 
 
-class Asks:
+class EditorQuestions:
     """The open requests of one session."""
 
     def __init__(
         self,
         feed: Feed,
         connection: RpcConnection,
-        story: TreeStory,
+        story: TreeTranslator,
         features: ClientFeatures,
-        tell: Callable[[str, Update], None],
+        send: Callable[[str, Update], None],
     ) -> None:
-        """`tell` sends an update to a session of the client."""
+        """`send` sends an update to a session of the client."""
         self._feed = feed
         self._connection = connection
         self._story = story
         self._features = features
-        self._tell = tell
+        self._send_update = send
         self._open: dict[str, asyncio.Task[None]] = {}
         self._told: set[str] = set()
         self.in_words: list[InboxItem] = []
@@ -70,7 +70,7 @@ class Asks:
             if item.kind == "question" and not item.options and not self._features.forms:
                 self._told.add(item.id)
                 self.in_words.append(item)
-                self._tell(self._story.root, said("agent_message_chunk", _question_text(item)))
+                self._send_update(self._story.root, message_chunk("agent_message_chunk", _question_text(item)))
             else:
                 self._open[item.id] = asyncio.create_task(self._ask(item), name=f"ask {item.id}")
 
@@ -104,7 +104,7 @@ class Asks:
         except RpcError as error:
             # It stays in the inbox, where every other front end can answer it.
             text = f"This editor cannot ask you ({error.message}). Answer with: /inbox {item.id} ANSWER\n"
-            self._tell(self._story.root, said("agent_message_chunk", text))
+            self._send_update(self._story.root, message_chunk("agent_message_chunk", text))
 
     async def _ask_permission(self, item: InboxItem) -> None:
         options = [_option(option, item.rule) for option in item.options]
@@ -129,7 +129,7 @@ class Asks:
         shown = f"ask-{item.id}" if is_own else self._story.call_id_of(item.run_id, str(call_id))
         if is_own:
             call = {**call, "title": f"{item.agent}: {call['title']}"}
-            self._tell(session, {"sessionUpdate": "tool_call", "toolCallId": shown, "status": "pending", **call})
+            self._send_update(session, {"sessionUpdate": "tool_call", "toolCallId": shown, "status": "pending", **call})
         params = {"sessionId": session, "toolCall": {"toolCallId": shown, "status": "pending", **call}}
         chosen: str | None = None
         try:
@@ -138,7 +138,7 @@ class Asks:
         finally:
             if is_own:
                 status = "failed" if chosen in (None, "deny") else "completed"
-                self._tell(session, call_changed(shown, status=status))
+                self._send_update(session, call_changed(shown, status=status))
         return chosen
 
     def _call_of(self, item: InboxItem) -> Update:
@@ -189,11 +189,11 @@ class Asks:
             # Someone else was first: the run goes on with that answer.
             return
         except RetinueError as error:
-            self._tell(self._story.root, said("agent_message_chunk", f"{error}\n"))
+            self._send_update(self._story.root, message_chunk("agent_message_chunk", f"{error}\n"))
 
 
 def _option(option: str, rule: str | None = None) -> dict[str, str]:
-    name = label(option)
+    name = choice_label(option)
     if option == "always" and rule:
         name += f": {rule}"
     return {"optionId": option, "kind": _OPTION_KINDS.get(option, "allow_once"), "name": name}
