@@ -1,4 +1,4 @@
-"""What a person does with agent files: check, convert, read, create, copy, switch off and on."""
+"""Commands on agent files: check, convert, read, create, copy, enable and disable."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ SEVERITY_PLURALS: Mapping[Severity, str] = {"error": "errors", "warning": "warni
 
 
 class LintList(Struct, frozen=True, kw_only=True):
-    """What is wrong with agent files, by file and line; `fixed` are the repairs that were made, and `files` were
-    looked at."""
+    """The problems in agent files, by file and line. `fixed` lists the repairs that were made, `files` counts the files
+    that were checked."""
 
     findings: Sequence[Finding]
     fixed: Sequence[AppliedRepair] = ()
@@ -76,8 +76,8 @@ class LintList(Struct, frozen=True, kw_only=True):
 def lint_agents(
     cwd: Path, *, paths: Sequence[str] = (), fix: bool = False, project: Callable[[], Project] | None = None
 ) -> LintList:
-    """Check agent files: `paths`, or without them all of the project, the user and the project's plugins. With `fix`
-    repair what can be repaired without adding rights. `project` returns the one that is open already."""
+    """Check agent files: those in `paths`, or by default those of the project, the user and the project's plugins.
+    `fix` makes every repair that adds no rights. `project` returns a project that is already open."""
     check = ServerLint(project or (lambda: open_project(cwd)))
     if paths:
         report = lint_paths(paths, fix=fix, check=check)
@@ -98,7 +98,7 @@ def _lint_list(findings: Sequence[Finding], changes: Sequence[AppliedRepair], fi
 
 
 class ConvertedAgent(Struct, frozen=True, kw_only=True):
-    """An agent in another dialect. `path` is the file that was written, None where none was; `losses` are what the
+    """An agent in another dialect. `path` is the file that was written, if any. `losses` are the fields that the
     dialect cannot express."""
 
     name: str
@@ -120,15 +120,15 @@ class FailedConversion(Struct, frozen=True):
 
 
 class ConversionList(Struct, frozen=True):
-    """What became of each agent that was to be converted."""
+    """The agents that were converted, and those that could not be."""
 
     converted: list[ConvertedAgent]
     failed: list[FailedConversion]
 
 
 def convert_agents(names: Sequence[str], to: str, cwd: Path, output: str, *, force: bool = False) -> ConversionList:
-    """Write agents, named or as files, in the dialect `to`: `output` is a folder, a file, or `-` for none. One that
-    cannot be converted does not stop the others; a single one raises."""
+    """Write agents in the dialect `to`. Each name is an agent or a file; `output` is a folder, a file, or `-` to write
+    nothing. With several names a failure is listed and the others are still converted; with one name it is raised."""
     result = ConversionList([], [])
     for name in names:
         try:
@@ -174,7 +174,7 @@ def _find_file(name: str, cwd: Path) -> Parsed:
 
 
 class AgentFileView(Struct, frozen=True, kw_only=True):
-    """One file as it is read, without discovery. `error` says why it is no agent."""
+    """One file as the parser reads it, without discovery. `error` is the reason why it defines no agent."""
 
     file: str
     dialect: str
@@ -191,7 +191,7 @@ class AgentFileView(Struct, frozen=True, kw_only=True):
 
 
 def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
-    """Return what a file of an agent or a skill means. Without `dialect` it is guessed from path and keys."""
+    """Parse a file of an agent or a skill. Without `dialect` it is guessed from the path and the keys."""
     skill = dialect in SKILL_DIALECTS or (dialect is None and is_skill(path))
     chosen = cast("DialectName | None", dialect if dialect in DIALECTS else None)
     data = read_bytes(path)
@@ -237,7 +237,8 @@ class NewAgent(SavedAgentFile, frozen=True, kw_only=True):
 
 
 def create_agent(draft: AgentDraft, cwd: Path, *, user: bool = False, force: bool = False) -> NewAgent:
-    """Write the file of a new agent. Raise UsageError for a draft that is no agent, and for a file that exists."""
+    """Write the file of a new agent. Raise UsageError for a draft that is not a valid agent, and for a file that
+    exists."""
     spec = spec_of(draft)
     path = agents_folder(draft.dialect, cwd, user=user) / file_name(spec.name, draft.dialect)
     replaced = write_new(path, write_agent(spec, draft.dialect), force=force)
@@ -258,6 +259,6 @@ def eject_agent(name: str, cwd: Path, *, dialect: DialectName, user: bool, force
 
 
 def switch_agent(name: str, cwd: Path, *, on: bool, user: bool = False) -> SwitchedAgent:
-    """Switch an agent off, or on again: its file is then what it was before."""
+    """Disable an agent, or enable it again, which restores its file."""
     folders = plugin_folders(cwd)
     return manage.enable(name, cwd, plugins=folders) if on else manage.disable(name, cwd, user=user, plugins=folders)

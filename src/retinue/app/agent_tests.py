@@ -1,4 +1,4 @@
-"""Tests of agents by what they did: run offline or live, compared on the same cases, drafted from past runs."""
+"""Tests of agents, judged by their actions: run offline or live, compared on the same cases, drafted from past runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
 
 
 class TestReport(Struct, frozen=True):
-    """What became of cases; `problems` are test files that cannot be used."""
+    """The results of cases. `problems` are test files that cannot be used."""
 
     counts: Mapping[str, int]
     problems: Sequence[str]
@@ -61,8 +61,8 @@ class TestReport(Struct, frozen=True):
 
 
 def find_tests(paths: Sequence[Path], expression: str) -> tuple[ChosenCases, list[str], int]:
-    """Return the cases of the test files below `paths` that match `expression`, what is wrong with files that cannot be
-    used, and the number of the others."""
+    """Find the cases below `paths` that match `expression`. Return them, the problems of files that cannot be used, and
+    the number of files that can."""
     files, problems = [], []
     for path in find_test_files(list(paths)):
         try:
@@ -73,17 +73,17 @@ def find_tests(paths: Sequence[Path], expression: str) -> tuple[ChosenCases, lis
 
 
 async def quote_tests(chosen: ChosenCases, options: SuiteOptions) -> SuiteQuote:
-    """Return what live runs of these cases would cost. Raise UsageError for a model whose price is not known."""
+    """Estimate the cost of live runs of these cases. Raise UsageError for a model whose price is unknown."""
     return await quote_suite(chosen, options, environment())
 
 
 async def run_tests(chosen: ChosenCases, options: SuiteOptions, show: Callable[[CaseResult], None]) -> list[CaseResult]:
-    """Run the cases; `show` gets each as soon as it is decided."""
+    """Run the cases. `show` is called with each result as soon as it is known."""
     return await Suite(options, environment(), show).run(chosen)
 
 
 def report_tests(results: Sequence[CaseResult], problems: Sequence[str]) -> TestReport:
-    """Return what became of the cases."""
+    """Return the results as one document."""
     counts: dict[str, int] = {}
     for result in results:
         counts[result.verdict] = counts.get(result.verdict, 0) + 1
@@ -118,12 +118,12 @@ def _trial(trial: Trial) -> TrialView:
 
 
 def draft_test(state: Path, row: RunState, agent: str, cwd: Path, target: Path | None) -> tuple[Path, Path]:
-    """Write a test of an agent whose expectations are what a past run did. Return its file and its cassette."""
+    """Write a test of an agent that expects what a past run did. Return its file and its cassette."""
     return draft(state, row, agent, cwd, target, environment())
 
 
 def find_agent_tests(agent: str, cwd: Path, file: str | None) -> AgentTests:
-    """Return the tests of an agent: those of `file`, or those found below `cwd`. Raise UsageError for none."""
+    """Return the tests of an agent: those in `file`, or those found below `cwd`. Raise UsageError if there are none."""
     if file:
         return read_test_file(Path(file).expanduser())
     for path in find_test_files([cwd]):
@@ -142,8 +142,8 @@ async def compare_agents(
     quoted: Callable[[SuiteQuote], None],
     show: Callable[[str, CaseResult], None],
 ) -> Evaluation:
-    """Run the cases that match `expression` with the agent of `tests` and with each of `others`; `quoted` gets the
-    expected cost. Raise UsageError where no case matches."""
+    """Run the cases that match `expression` with the agent of `tests` and with each of `others`. `quoted` is called
+    with the expected cost. Raise UsageError if no case matches."""
     chosen = choose_cases([tests], expression)
     if not chosen:
         raise UsageError(f"No case matches '{expression}'.", remedy=f"See {tests.path}.")

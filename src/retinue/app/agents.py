@@ -1,4 +1,4 @@
-"""Which agents there are, and what became of each field of their files."""
+"""The agents of a project, and how each field of their files is handled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 NO_TASK = "(the task)"
-"""The task in a preview of a prompt."""
+"""The task that a preview of a prompt shows if none is given."""
 
 
 class AgentFacts(Struct, frozen=True, kw_only=True):
@@ -82,19 +82,20 @@ class AgentDetail(AgentFacts, frozen=True, kw_only=True):
 
 
 def plugin_folders(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
-    """Return the folders of agents that plugins bring, without running any of them; without `own` only those of
-    the project."""
+    """Return the agent folders of plugins, without running any plugin. With `own` False, return only those of the
+    project's plugins."""
     plugins = visible_plugins(cwd, environment(), load_settings(cwd))
     return (plugins if own else plugins.brought).agents
 
 
 def load_catalog(cwd: Path, agents_json: str | None = None) -> Catalog:
-    """Return the agents visible from `cwd`, with those of plugins and those given as JSON."""
+    """Load the agents visible from `cwd`, including those of plugins and those given as JSON."""
     return Catalog.load(cwd, agents_json=agents_json, plugin_folders=plugin_folders(cwd))
 
 
 def list_agents(catalog: Catalog) -> AgentList:
-    """Return every agent visible from the project: those that count first, each group by name."""
+    """List every agent visible from the project: first those in effect, then those replaced by others, each group by
+    name."""
     entries = sorted(
         catalog.entries, key=lambda entry: (entry.shadowed_by is not None, entry.name.casefold(), entry.path)
     )
@@ -120,21 +121,21 @@ def _view(entry: LoadedAgent) -> AgentView:
 
 
 def named_tools(entry: LoadedAgent) -> Sequence[str] | None:
-    """Return the tools that a file names, as it names them; nothing where it leaves none."""
+    """Return the tools that a file names, by the names it uses; empty if it allows none."""
     if entry.spec.tools.allow == ():
         return ()
     return entry.parsed.tools
 
 
 def tools_text(tools: Sequence[str] | None) -> str:
-    """Return the tools that an agent's file names, `all` where it limits none, or `none`."""
+    """Return the tools of an agent's file as text: `all` if it does not limit them, `none` if it allows none."""
     if tools is None:
         return "all"
     return ", ".join(tools) or "none"
 
 
 def describe_agent(catalog: Catalog, name: str) -> AgentDetail:
-    """Return one agent whole. Raise UnknownAgentError."""
+    """Describe one agent. Raise UnknownAgentError."""
     entry = catalog.find(name)
     return AgentDetail(
         name=entry.name,
@@ -158,6 +159,6 @@ def view_fates(fates: Mapping[str, Fate]) -> dict[str, FateView]:
 
 
 def fate_text(key: str, fate: Fate) -> str:
-    """Return what became of a field, such as `kept → max_turns (why)`."""
+    """Describe how a field is handled, such as `kept → max_turns (why)`."""
     to = optional(" → {}", fate.to) if fate.to != key else ""
     return f"{fate.fate}{to}{optional(' ({})', fate.why)}"

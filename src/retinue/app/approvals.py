@@ -1,7 +1,7 @@
-"""What waits for a person, in words, and the answers that it takes: the same keys and words in every front end.
+"""Inbox items in words, and the answers that they accept: the same keys and words in every front end.
 
-What an agent chose is shown as it is, to the last character: one that a terminal would obey, hide or turn around is
-written out instead, so that what people see is what would run.
+A person must see exactly what would run. So text from an agent is shown in full, with every character that a terminal
+would obey, hide or reorder written as an escape.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from retinue.log.inbox import describe_closing
 
 
 class ApprovalChoice(Struct, frozen=True):
-    """An answer to an approval: the key that gives it (the page has the same keys in `web/parts/item.js`), a word or
-    two, and a phrase."""
+    """An answer to an approval: its key, a short name, and a phrase. The page has the same keys in
+    `web/parts/item.js`."""
 
     key: str
     short: str
@@ -35,28 +35,28 @@ APPROVAL_CHOICES = {
     "deny": ApprovalChoice("n", "deny", "Deny"),
 }
 ALLOWING = frozenset(APPROVAL_CHOICES) - {"deny"}
-"""Answers that nobody gives before all of an approval was shown."""
+"""The answers that are offered only after all of an approval was shown."""
 
 
 def exact_line(text: str, most: int = 300) -> str:
-    """Return a text to the last character as it is, on one line."""
+    """Return a text on one line, with every character visible."""
     return clip(visible(text.replace("\n", " ").strip()), most)
 
 
 def choice_label(option: str) -> str:
-    """Return the phrase for an answer; an option of a question is its own."""
+    """Return the phrase for an answer. The option of a question is its own phrase."""
     return APPROVAL_CHOICES[option].label if option in APPROVAL_CHOICES else option
 
 
 def asking_agent(item: InboxItem) -> str:
-    """Return the agent that asks, and what it works on."""
+    """Return the name of the agent that asks, and its description if that differs."""
     if item.description == item.agent:
         return item.agent
     return item.agent + optional(", {}", item.description)
 
 
 def kind_text(item: InboxItem) -> str:
-    """Return what is asked: the risk of a call, or that it is a question."""
+    """Return the risk of a call, or the kind of any other item."""
     if item.kind == "approval":
         return f"{item.risk} risk"
     return item.kind
@@ -70,8 +70,8 @@ def headline(item: InboxItem) -> str:
 
 
 def item_lines(item: InboxItem, *, reason: bool = True) -> list[str]:
-    """Return why it is asked, and the exact call, whole: its command, its diff, or all of its arguments. What is left
-    out would be approved unseen."""
+    """Return the reason for the question, and the complete call: its command, its diff, or all of its arguments.
+    Anything left out would be approved unseen."""
     lines = []
     if item.reason and reason:
         lines.append(exact_line(item.reason, 1_000))
@@ -101,7 +101,7 @@ def _json(value: Any) -> str:
 
 
 def when_text(item: InboxItem, now: float) -> str:
-    """Return since when it is asked, and for something that waits, what happens when nobody answers."""
+    """Return the age of an item and, while it waits, the default answer and the time until it takes effect."""
     text = f"asked {format_wait(max(now - item.created_at, 0.0))} ago"
     if item.expires_at is not None and item.state == "waiting":
         default = exact_line(item.default) or "no answer"
@@ -110,7 +110,7 @@ def when_text(item: InboxItem, now: float) -> str:
 
 
 def closed_text(item: InboxItem) -> str:
-    """Return how an item was closed, and what was said with it."""
+    """Return how an item was closed, with the message of the answer."""
     if item.answer is None or not item.answer.message:
         return describe_closing(item)
     return f"{describe_closing(item)}: {shown(item.answer.message)}"

@@ -1,4 +1,4 @@
-"""Tool calls in words for people: the tool, and what a call of it is about."""
+"""Tool calls in words for people: the tool and the subject of the call."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _TOOL_PHRASES = {
 
 
 def tool_of(call: ToolCall) -> str:
-    """Return the name under which this module knows a tool, whatever the model called it."""
+    """Return our name of a tool, whichever name the model used."""
     if call.name in SPAWNING:
         return "Agent"
     names = canonical(call.name)
@@ -70,7 +70,8 @@ def tool_of(call: ToolCall) -> str:
 
 
 def heading(call: ToolCall) -> str:
-    """Return `grep login in src`: the tool and what the call is about. The text may hold control characters."""
+    """Return the tool and the subject of the call, such as `grep login in src`. The text may contain control
+    characters."""
     tool = tool_of(call)
     if tool == "Agent":
         return _agent_heading(call.arguments)
@@ -78,7 +79,7 @@ def heading(call: ToolCall) -> str:
 
 
 def subject(call: ToolCall) -> str:
-    """Return what the call is about on one line: the file and its lines, the command, the pattern and where."""
+    """Return the subject of a call on one line: the file and its lines, the command, or the pattern and the folder."""
     tool, arguments = tool_of(call), call.arguments
     key = subject_key(tool, arguments)
     about = "" if key is None else _short(arguments[key])
@@ -108,7 +109,7 @@ def _short(value: Any) -> str:
 
 
 def subject_key(tool: str, arguments: Mapping[str, Any]) -> str | None:
-    """Return the argument that says what a call is about."""
+    """Return the name of the argument that states the subject of a call."""
     for key in _SUBJECT_ARGUMENTS.get(tool, _COMMON_SUBJECT_ARGUMENTS):
         if arguments.get(key):
             return key

@@ -1,4 +1,4 @@
-"""What runs really did, and taking it back: effects, changed files, undo, and removing what old runs have left."""
+"""The effects of runs and undoing them: effects, changed files, undo, and pruning of old runs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _DATE_FORMAT = "%Y-%m-%d"
 
 
 class EffectList(Struct, frozen=True):
-    """What runs really did, call by call: files, commands with exit codes, hosts, denials."""
+    """The recorded effects of runs, call by call: files, commands with exit codes, hosts, denials."""
 
     runs: list[RunEffects]
 
 
 class DiffList(Struct, frozen=True):
-    """The files that a run has changed. `branch` has its commits, where it worked in a worktree."""
+    """The files that a run has changed. If it worked in a worktree, `branch` contains its commits."""
 
     run_id: str
     branch: str | None
@@ -52,7 +52,8 @@ class DiffList(Struct, frozen=True):
 
 
 class UndoReport(Struct, frozen=True, kw_only=True, rename={"dry_run": "dryRun"}):
-    """What became of each file. The checkpoints of changes before `forgotten` are gone."""
+    """The result of an undo, file by file. Changes before `forgotten` cannot be undone, because their checkpoints were
+    removed."""
 
     run: str
     turn: int | None
@@ -67,7 +68,7 @@ class UndoReport(Struct, frozen=True, kw_only=True, rename={"dry_run": "dryRun"}
 
 
 class PruneReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What old runs had left and was removed. The last four are there where events were removed as well."""
+    """The data of old runs that was removed. The last four fields are present only if events were removed."""
 
     runs: int
     checkpoints_of: int
@@ -84,13 +85,13 @@ class PruneReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def run_effects(reader: LogReader, folder: Path, row: RunState) -> RunEffects:
-    """Return what one run really did. `folder` is the state folder that its log is in."""
+    """Return the recorded effects of one run. `folder` is the state folder that contains its log."""
     meanwhile = _meanwhile(folder, row.id)
     return effects_of(reader.events(row.id), row.id, row.agent, live=row.state in LIVE, meanwhile=meanwhile)
 
 
 def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
-    """Return what the ledger knows of calls that never reported: they were cut off, or cancelled."""
+    """Return the files changed by calls that were cut off or cancelled, from the ledger."""
     if not _has_ledger(folder):
         return {}
     with closing(Undo(folder)) as undo:
@@ -116,8 +117,8 @@ def _has_ledger(folder: Path) -> bool:
 
 
 def read_effects(folder: Path, row: RunState, *, tree: bool) -> tuple[EffectList, list[RunState], list[str]]:
-    """Return what a run really did, with `tree` also those below it; these runs, and the ids of those whose events were
-    removed, so that not all is known."""
+    """Return the effects of a run, or with `tree` also of the runs below it; then these runs, and the ids of those
+    whose events were removed and whose effects are therefore incomplete."""
     with LogReader.open(folder) as reader:
         rows = reader.tree(row) if tree else [row]
         pruned = [run.id for run in rows if any(reader.ordered(run.id, ("run.pruned",)))]
@@ -125,7 +126,7 @@ def read_effects(folder: Path, row: RunState, *, tree: bool) -> tuple[EffectList
 
 
 async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
-    """Return what a run really did; with `tree` also those below it."""
+    """Return the recorded effects of a run, or with `tree` also of the runs below it."""
 
     def read(reader: LogReader) -> EffectList:
         rows = reader.tree(row) if tree else [row]
@@ -135,7 +136,7 @@ async def list_effects(feed: Feed, row: RunState, *, tree: bool) -> EffectList:
 
 
 async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
-    """Return the files that a run has changed, with secrets taken out."""
+    """Return the files that a run has changed, with secrets redacted."""
 
     def read(reader: LogReader) -> DiffList:
         rows = reader.tree(row) if tree else [row]
@@ -165,9 +166,9 @@ def undo_run(
     force: bool = False,
     dry_run: bool = False,
 ) -> UndoReport:
-    """Put back the files that a run has changed: from `turn` on, and with `tree` those of the runs below it. Files that
-    others have changed since are left alone without `force`. Raise StateError for a run at work, and for one whose
-    checkpoints are gone; UsageError for a turn that there is not."""
+    """Restore the files that a run has changed, from `turn` on; with `tree` also those of the runs below it. Without
+    `force`, files that others have changed since are kept. Raise StateError for a running run and for one whose
+    checkpoints are gone, UsageError for a turn that does not exist."""
     if turn is not None and turn < 1:
         raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
     with LogReader.open(folder) as reader:
@@ -209,7 +210,7 @@ def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | 
 
 
 def _explain_worktree(folder: Path, file: UndoneFile) -> UndoneFile:
-    """Say of a file that was kept because Retinue has removed its worktree where the work is."""
+    """For a file that was kept because its worktree was removed, add where the work is now."""
     worktrees = (folder / "worktrees").resolve()
     path = Path(file.path)
     if file.fate != "kept" or not path.is_relative_to(worktrees):
@@ -240,8 +241,8 @@ def _record(folder: Path, row: RunState, files: list[UndoneFile], turn: int | No
 
 
 def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = False) -> PruneReport:
-    """Remove what trees of runs have left in which nothing has happened for so many days: checkpoints, long outputs of
-    tools, transcript files, and with `events` what they said and read. Runs with a worktree are left alone."""
+    """Remove the data of run trees without activity for `days`: checkpoints, long tool outputs, transcript files, and
+    with `events` the events. Runs with a worktree are kept."""
     before, checkpoints = time.time() - days * DAY, state / "checkpoints"
     size = _size(checkpoints)
     open_runs = {record.run for record in load_records(state)}

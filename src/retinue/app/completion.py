@@ -1,7 +1,7 @@
-"""The agents, models, runs, settings and skills that a command line may name, quickly.
+"""Fast shell completion of agents, models, runs, settings and skills.
 
-Finding agents and models takes longer than a person should wait for a Tab. What was found is kept in a file of the
-state folder, with the times of all files that it depends on, and found again when one of them has changed.
+Finding agents and models is too slow for a Tab. The result is cached in the state folder, with the modification times
+of all files that it depends on, and computed again when one of them changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_DESCRIPTION_CHARACTERS = 70
 
 
 def values_of(kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of one kind with their descriptions. Nothing is an error here: a Tab is no command."""
+    """Yield the values of one kind with their descriptions. Errors are ignored: a Tab must not print one."""
     with contextlib.suppress(Exception):
         if kind == "run":
             yield from _runs()

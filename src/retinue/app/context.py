@@ -1,4 +1,4 @@
-"""A conversation as its model gets it, by size and as Markdown."""
+"""A conversation by size, and as Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_RESULT_CHARACTERS = 2_000
 
 
 async def measure_context(retinue: Retinue, main_id: str | None, messages: Sequence[Message]) -> dict[str, int]:
-    """Return how many tokens each part of the next request of the main agent takes, as an estimate."""
+    """Estimate the tokens of each part of the main agent's next request."""
     project = retinue.supervisor.project
     node = retinue.supervisor.members.get(main_id or "")
     request = await preview(RunRequest(spec=main_agent(), task="context", cwd=project.cwd), project)
@@ -45,7 +45,7 @@ async def measure_context(retinue: Retinue, main_id: str | None, messages: Seque
 
 
 def conversation_markdown(title: str, messages: Iterable[Message]) -> str:
-    """Return a conversation as Markdown: what was said, and a line for each call with the beginning of its result."""
+    """Return a conversation as Markdown: the messages, and a line for each call with the beginning of its result."""
     parts = [f"# {one_line(title)}"]
     results: dict[str, str] = {}
     listed = list(messages)

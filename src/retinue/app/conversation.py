@@ -1,8 +1,6 @@
-"""The conversation with a main agent that another process runs.
+"""Conversations with a main agent: one that another process runs, and past ones in the log.
 
-A conversation of the log as its person remembers it: what they said, and what was answered.
-
-`/copy` takes text from here, leaving shows the last exchange on the ordinary screen.
+`/copy` takes its text from here. When the app exits, it prints the last exchange.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from retinue.log.replay import read_branch
 
 
 class AttachedConversation:
-    """A conversation whose main run works in another process: watched through the log, spoken to through the log's
-    commands. Leaving it changes nothing for the run. Nothing is ever `waiting`: words go to the other process at once,
-    which says them before the run's next request."""
+    """A conversation whose main run works in another process. Events come from the log; messages are sent as commands
+    through the log. Closing it does not affect the run. `waiting` is always empty, because the other process queues the
+    messages."""
 
     def __init__(self, feed: Feed, run_id: str, *, changed: Callable[[], None] = lambda: None) -> None:
         self._feed = feed
@@ -41,14 +39,14 @@ class AttachedConversation:
         self.waiting: tuple[str, ...] = ()
 
     async def say(self, text: str) -> Delivery:
-        """Say something to the run, or to an agent of it. Raise CommandRefusedError when it cannot take it."""
+        """Send a message to the run or to one of its agents. Raise CommandRefusedError if it cannot be delivered."""
         answer = await self._feed.say(self.main_id or "", text, by="")
         if answer.run_id == self.main_id:
             return Delivery("sent")
         return Delivery("steered", text.split()[0].removeprefix("@"))
 
     def interrupt(self) -> bool:
-        """Return False: Esc of someone who watches stops nothing in another process."""
+        """Return False: a person who only watches cannot interrupt another process with Esc."""
         return False
 
     async def resend(self) -> bool:
@@ -61,7 +59,7 @@ class AttachedConversation:
         return await command_text(self._feed.compact(self.main_id or "", wish, by=""))
 
     async def stop(self) -> str:
-        """End the run and everything below it, in its process. Return what became of it."""
+        """Stop the run and everything below it in its process. Return the answer."""
         return await command_text(self._feed.stop(self.main_id or "", by="", tree=True))
 
     def observe(self, event: Event) -> None:
@@ -82,7 +80,7 @@ class AttachedConversation:
 PERSON_ORIGINS = frozenset({"task", "follow-up", "steer"})
 FAREWELL_LINES = 12
 MAX_REPLAYED_EVENTS = 900
-"""Of an earlier conversation that is shown again."""
+"""Events of an earlier conversation that are shown again."""
 MAX_REPLAYED_CHARACTERS = 8_000_000
 _SPOKEN_TYPES = ("message.added", "turn.started", "assistant.ended")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -90,8 +88,8 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)^ {0,3}\1[`~]*[ \t]*$", r
 
 @dataclass(slots=True)
 class Exchange:
-    """Something a person said, without what was attached to it, and what the main agent answered. `seq` is the place
-    of the words in the run's log; `turn` the first turn after them, 0 where there was none."""
+    """A message of a person, without its attachments, and the answers of the main agent. `seq` is the number of the
+    message in the run's log. `turn` is the first turn after it, or 0."""
 
     seq: int
     at: float
@@ -117,14 +115,14 @@ def exchanges(events: Iterable[Event]) -> list[Exchange]:
 
 
 def list_conversations(reader: LogReader, words: list[str], most: int) -> list[tuple[RunState, float | None]]:
-    """Return the main runs that have all the words, newest first, each with its cost and that of its agents."""
+    """Return the main runs that match all words, newest first, each with the cost of its tree."""
     runs = reader.conversations(words, limit=most)
     costs = tree_costs(reader, [run.id for run in runs])
     return [(run, costs.get(run.id, run.usage.cost_usd)) for run in runs]
 
 
 def read_end(reader: LogReader, run_id: str) -> list[Event]:
-    """Return the newest events of a conversation, oldest first: as many as are shown."""
+    """Return the newest events of a conversation, oldest first, up to the limits of the display."""
     newest: list[Event] = []
     room = MAX_CHARACTERS
     for event in read_branch(reader, run_id, limit=MAX_EVENTS):
@@ -145,7 +143,7 @@ def _length(event: Event) -> int:
 
 
 def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
-    """Yield the exchanges of a conversation of the log, newest first. Only as much is read as is taken."""
+    """Yield the exchanges of a conversation in the log, newest first. Reads only as far as the caller iterates."""
     back: list[Event] = []
     for event in read_branch(reader, run_id, _SPOKEN_TYPES):
         back.append(event)
@@ -155,18 +153,18 @@ def newest_exchanges(reader: LogReader, run_id: str) -> Iterator[Exchange]:
 
 
 def answers(reader: LogReader, run_id: str, most: int) -> list[str]:
-    """Return what the main agent said last before each time the person spoke again, newest first."""
+    """Return the last answer of each exchange, newest first."""
     texts = (exchange.answers[-1] for exchange in newest_exchanges(reader, run_id) if exchange.answers)
     return list(islice(texts, most))
 
 
 def code_blocks(text: str) -> list[str]:
-    """Return the content of the fenced blocks of a Markdown text, in order."""
+    """Return the contents of the fenced code blocks of a Markdown text, in order."""
     return [match[2].rstrip("\n") for match in _FENCE.finditer(text)]
 
 
 def farewell(reader: LogReader, run_id: str, width: int) -> list[str]:
-    """Return the last exchange as lines for the ordinary screen; of a long answer its end."""
+    """Return the last exchange as lines for the ordinary screen. A long answer is reduced to its end."""
     last = next(newest_exchanges(reader, run_id), None)
     if last is None:
         return []

@@ -1,4 +1,4 @@
-"""One run for remote front ends: the run whole, its result, its conversation; and the search of the log."""
+"""One run for remote front ends: its description, its result, its conversation; and the search of the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from retinue.tools.delegation.frame import one_line as one_line
 
 
 async def describe_run(feed: Feed, row: RunState) -> RunDetail:
-    """Return one run whole."""
+    """Return the full description of one run."""
 
     def read(reader: LogReader) -> RunDetail:
         first = reader.created(row.id)
@@ -55,14 +55,15 @@ async def describe_run(feed: Feed, row: RunState) -> RunDetail:
 
 
 class RecordedCommand(Struct, frozen=True, rename="camel"):
-    """A command that a run has run to its end."""
+    """A command that a run has completed."""
 
     command: str
     exit_code: int | None
 
 
 class RunRecord(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What runs really touched, counted from effects and not from their words, each thing once."""
+    """The files, commands and hosts that runs touched, each once. It is computed from recorded effects, not from the
+    agents' text."""
 
     files_read: Sequence[str]
     files_written: Sequence[str]
@@ -73,15 +74,15 @@ class RunRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RecordedResult(ResultDetails, frozen=True, kw_only=True, rename="camel"):
-    """The details of `retinue run --json`, with how the run ended, and what it and the runs below it really did."""
+    """The details of `retinue run --json`, with the status of the run and the record of its tree."""
 
     status: Ended
     record: RunRecord
 
 
 async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -> tuple[str, RecordedResult]:
-    """Return what programs read of a run, its text and its details, as `retinue run --json` prints them. Without
-    `verbose` the single words and calls are left out. Raise StateError for a run that has not ended."""
+    """Return the text and the details of a run, as `retinue run --json` prints them. Without `verbose`, single messages
+    and calls are left out. Raise StateError for a run that has not ended."""
 
     def read(reader: LogReader) -> tuple[str, RecordedResult]:
         outcome = reader.outcome(row.id)
@@ -134,7 +135,7 @@ def _record(runs: Iterable[RunEffects], cwd: str) -> RunRecord:
 
 
 async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) -> TranscriptView:
-    """Return the conversation from the event `after` on, of at most `limit` events."""
+    """Return at most `limit` events of the conversation, starting after event `after`."""
 
     def read(reader: LogReader) -> TranscriptView:
         events = reader.events(row.id, after, limit)
@@ -149,7 +150,7 @@ async def read_transcript(feed: Feed, row: RunState, *, after: int, limit: int) 
 
 
 async def search_log(feed: Feed, words: str, limit: int) -> SearchList:
-    """Return the newest events that hold `words`."""
+    """Return the newest events that contain `words`."""
     if not words.strip():
         raise UsageError("There is nothing to search for.", remedy="Say what, with `q`.")
     return SearchList(await feed.read(search, words, limit=limit))

@@ -1,4 +1,4 @@
-"""What a person says to the main agent of a project, and to the agents that it started."""
+"""Messages of a person to the main agent of a project and to the agents that it started."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 class MessageReceipt(Struct, frozen=True):
-    """Which agent has a message, and how it got it. `run` is None when another process runs that agent."""
+    """The agent that received a message, and the action taken. `run` is None if another process runs that agent."""
 
     action: Literal["prompted", "steered", "resumed", "started"]
     run_id: str
     agent: str
     run: Run[Any] | None
     handle: str = ""
-    """What the agent is called with `@`, where it was addressed."""
+    """The `@` name of the agent, if the message was addressed to it."""
 
 
 class PersonLine(Struct, frozen=True):
-    """A line that a person typed: a command of the front end (`text` has its arguments), an unknown command (`text`
-    says so), a command line for the shell, a note for an instruction file, or a message for an agent."""
+    """A line that a person typed: a command of the front end with its arguments in `text`, an unknown command with the
+    error in `text`, a shell command, a note for an instruction file, or a message for an agent."""
 
     kind: Literal["command", "unknown", "shell", "note", "words"]
     text: str
@@ -51,7 +51,7 @@ class PersonLine(Struct, frozen=True):
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of one run, as `Retinue.spawn` describes them."""
+    """Options of one run. `Retinue.spawn` describes them."""
 
     model: str | Model | None
     thinking: str | None
@@ -72,7 +72,7 @@ class StartOptions(TypedDict, total=False):
 
 
 class Dialogue:
-    """The part of `Retinue` that delivers words; `Retinue` opens the project."""
+    """The part of `Retinue` that delivers messages. `Retinue` opens the project."""
 
     _project: Project
     _supervisor: Supervisor
@@ -87,9 +87,9 @@ class Dialogue:
     async def expand(
         self, text: str, *, ask: Consent | None = None, permission_mode: PermissionMode | None = None
     ) -> PersonPrompt:
-        """Return what a person's words stand for: `/name arguments` at the start is the command or skill of that name,
-        `@path` attaches a file. `ask` asks a person whether a command line of a command may run; without it such a
-        command line needs a rule that allows it. Raise PromptBlockedError when one may not run."""
+        """Expand a message: `/name arguments` at its start is the command or skill of that name, `@path` attaches a
+        file. `ask` asks a person whether a shell command in a command file may run; without it, such a shell command
+        needs an allowing rule. Raise PromptBlockedError if one may not run."""
         return await self._project.expand_prompt(
             PersonPrompt(text, ask=ask, mode=permission_mode or self._permission_mode)
         )
@@ -110,8 +110,8 @@ class Dialogue:
         run_id: str | None = None,
         asked: Mapping[str, str] | None = None,
     ) -> Run[Value]:
-        """Talk to the main agent, or to `agent` as the main agent. Words are expanded as `expand` does; `attached`
-        comes behind them as it is."""
+        """Start a conversation with the main agent, or with `agent` as the main agent. The text is expanded as `expand`
+        does; `attached` is appended unchanged."""
         prompt = await self.expand(text) if isinstance(text, str) else text
         prompt.blocks += attached
         spec = self._project.catalog().find(agent).spec if agent else main_agent()
@@ -137,7 +137,7 @@ class Dialogue:
         schema: Schema[Value] | None,
         **options: Unpack[StartOptions],
     ) -> Run[Value]:
-        """Start a run whose result has the type `schema`, with what a person's words bring."""
+        """Start a run whose result has the type `schema`, and attach the prompt to it."""
         output = None if schema is None else output_type_of(schema)
         if output is not None:
             request = replace(request, schema=output.schema, accept=output.read)
@@ -149,7 +149,7 @@ class Dialogue:
         return run
 
     def bring(self, prompt: PersonPrompt, run: Run[Any]) -> None:
-        """Give a run the rules that a prompt brings, and say in it what could not be attached."""
+        """Grant a run the rules that a prompt brings, and record a warning for each attachment that failed."""
         self._project.part(RunGuards).grant(run.id, prompt.grants)
         info = run.launch.model.info
         if not info.images and any(block.tag == "attached_image" for block in prompt.blocks):
@@ -167,12 +167,12 @@ class Dialogue:
         budget: Budget | Mapping[str, float] | None = None,
         attached: Sequence[PromptBlock] = (),
     ) -> MessageReceipt:
-        """Deliver what a person types.
+        """Deliver a message that a person typed.
 
-        `@name message` goes to that agent of the run `to` (its handle or id): a running one is steered, one that has
-        ended goes on. Anything else is for the run `to` itself, or for a new main agent without one. `attached` comes
-        behind the words as it is. `model`, `limits` and `budget` are for a run that begins or goes on. Raise StateError
-        when the agent that is meant cannot take it.
+        `@name message` goes to that agent of the run `to` (its handle or id): a running agent is steered, one that has
+        ended is resumed. Any other message goes to the run `to`, or without one to a new main agent. `attached` is
+        appended unchanged. `model`, `limits` and `budget` apply to a run that is started or resumed. Raise StateError
+        if the agent cannot receive the message.
         """
         if isinstance(to, str):
             run_id = find_run(self._project.log.reader, to).id
@@ -196,8 +196,8 @@ class Dialogue:
     async def address(
         self, text: str, main_id: str | None, attached: Sequence[PromptBlock] = ()
     ) -> MessageReceipt | str:
-        """Deliver `@name message` to that agent of the main run, with what is `attached`. Return the words where they
-        are for the main run itself. Raise StateError when the agent that is meant cannot take it."""
+        """Deliver `@name message`, with what is `attached`, to that agent of the main run. Return the text if it is for
+        the main run itself. Raise StateError if the agent cannot receive it."""
         behind = "".join(f"\n\n{block.render()}" for block in attached)
         routed = await route(self._supervisor, main_id, f"{text}{behind}")
         if isinstance(routed, str):
@@ -208,7 +208,7 @@ class Dialogue:
         return MessageReceipt(routed.action, routed.run.id, agent, here, routed.run.name or agent)
 
     def read_line(self, text: str, own: Collection[str] = ()) -> PersonLine:
-        """Return what a person means by a line, from its first sign. `own` are the commands of the front end."""
+        """Classify a line by its first character. `own` are the commands of the front end."""
         called = parse_call(text)
         if called is not None:
             name, arguments = called
@@ -233,8 +233,8 @@ class Dialogue:
         limits: Mapping[str, float | None] | None = None,
         budget: Budget | Mapping[str, float] | None = None,
     ) -> Run[Any]:
-        """Go on with a run of the log, from this process or any earlier one: by its id, the
-        beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
+        """Resume a run from the log, of this process or an earlier one: by its id, a prefix of it, or `@name`. `limits`
+        and `budget` replace the earlier values that they name."""
         row = find_run(self._project.log.reader, run_id)
         person_prompt = prompt if isinstance(prompt, PersonPrompt) else PersonPrompt(prompt or "")
         text = None if prompt is None else person_prompt.render()
@@ -259,19 +259,19 @@ class Dialogue:
     async def fork(
         self, run_id: str, at: int, *, edit: str | None = None, keep_files: bool = False, by: str = ""
     ) -> Fork:
-        """Make a new run of the past of `run_id` up to its event `at`; `resume` goes on with it.
+        """Create a new run from the events of `run_id` up to event `at`; `resume` continues it.
 
-        `edit` is said next; at a message of a person it takes the place of that message. Files that the old run has
-        changed since are put back, unless `keep_files`. Raise UsageError for a moment at which nothing was said yet,
-        and StateError while the old run is at work.
+        `edit` is said next, or replaces the message at `at`. Files that the old run has changed since are restored
+        unless `keep_files`. Raise UsageError for a moment before the first message, and StateError while the old run is
+        running.
         """
         from retinue.recordings.fork import fork_run
 
         return await fork_run(self._project, run_id, at, edit=edit, keep_files=keep_files, by=by)
 
     async def change_mode(self, run: Run[Any], mode: PermissionMode) -> None:
-        """Give the main run `run` another permission mode, from its next call on. Raise StateError for a run
-        that does not live here or has a parent."""
+        """Change the permission mode of the main run `run`, from its next call on. Raise StateError for a run of
+        another process and for one that has a parent."""
         node = self._supervisor.members.get(run.id)
         if node is None or not node.live or node.plan_mode is None:
             raise StateError(
@@ -288,7 +288,7 @@ def output_type_of(schema: Any) -> OutputType[Any]:
 
 
 def with_prompt(spec: AgentSpec, appendix: str | None) -> AgentSpec:
-    """Return the agent with `appendix` behind its own prompt."""
+    """Return the agent with `appendix` appended to its prompt."""
     if not appendix:
         return spec
     return replace(spec, prompt=f"{spec.prompt}\n\n{appendix}".lstrip("\n"))

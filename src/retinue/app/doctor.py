@@ -1,7 +1,7 @@
-"""What this installation can enforce here, what is missing, and what to do about it.
+"""Checks of this installation: what it can enforce, which parts are missing, and how to add them.
 
-The sandbox is not asked but tried: a confined program attempts to write, to reach the network and
-to disturb others, and the answer is whether it could.
+The sandbox is tested, not queried: a confined program tries to write, to reach the network and to disturb other
+processes, and the check reports whether it could.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MIN_GIT_VERSION = (2, 31)
 
 
 class DoctorFinding(Struct, frozen=True):
-    """`remedy` is there for every warning and failure."""
+    """The result of one check. Warnings and failures have a `remedy`."""
 
     category: str
     name: str
@@ -61,14 +61,14 @@ class DoctorFinding(Struct, frozen=True):
 
 
 class DoctorReport(Struct, frozen=True):
-    """What this installation can enforce, what is missing, and what to do."""
+    """The results of all checks."""
 
     ok: bool
     findings: list[DoctorFinding]
 
 
 def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
-    """Return everything found; only `categories`, if any are named. Raise UsageError for one that there is not."""
+    """Run all checks, or those of the named categories. Raise UsageError for an unknown category."""
     for category in categories:
         if category not in CATEGORIES:
             raise UsageError(
@@ -79,7 +79,7 @@ def diagnose(cwd: Path, categories: Iterable[str] = ()) -> DoctorReport:
 
 
 def examine(installation: Installation, categories: Iterable[str] = ()) -> Iterator[DoctorFinding]:
-    """Yield everything found, check by check; only `categories`, if any are named."""
+    """Yield the findings, check by check."""
     chosen = set(categories)
     for category, check in DOCTOR_CHECKS:
         if chosen and category not in chosen:

@@ -1,6 +1,6 @@
-"""What `retinue doctor` checks of the sandbox, the web, language servers and the converter of documents.
+"""Checks of the sandbox, the web, language servers and the document converter for `retinue doctor`.
 
-The layers of the sandbox are tried out: whether they are there, and whether they hold.
+The layers of the sandbox are tested: whether they exist, and whether they hold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from retinue.settings.places import retinue_home, state_folder
 
 Grade = Literal["ok", "info", "warning", "failure"]
 Row = tuple[Grade, str, str] | tuple[Grade, str, str, str]
-"""What a check yields: grade, name, detail, and a remedy for every warning and failure."""
+"""The result of a check: grade, name, detail, and for every warning and failure a remedy."""
 _FULL_LANDLOCK_ABI = 6
 _KERNEL_REMEDY = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
 
@@ -139,7 +139,7 @@ def _namespaces() -> Row:
 
 
 def _remedy() -> str:
-    """Return how a host gets namespaces."""
+    """Return how this host could get namespaces."""
     held = restriction()
     ways = []
     if not bubblewrap():
@@ -152,7 +152,7 @@ def _remedy() -> str:
 
 
 def walls(installation: Installation) -> Iterator[Row]:
-    """Start a confined program that tries to get out."""
+    """Start a confined program that tries to escape."""
     mode = installation.loaded.settings.sandbox_mode
     problem = why_not()
     if problem is not None:
@@ -199,7 +199,7 @@ def walls(installation: Installation) -> Iterator[Row]:
 
 
 def _memory(most: int | None) -> Row:
-    """Say who bounds the memory of a command."""
+    """Report how the memory of a command is limited."""
     if most is None:
         return "info", "memory", "a command may take all: sandbox.memoryMb is 0"
     if group_place() is not None and (namespaces_work() or not bubblewrap_works()):
@@ -209,7 +209,7 @@ def _memory(most: int | None) -> Row:
 
 
 def _coverage() -> Iterator[Row]:
-    """Yield for each kind of shell what holds here, and what does not."""
+    """Yield for each kind of shell what the sandbox covers and what it does not."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"x")
         file.flush()
@@ -265,7 +265,7 @@ _WEB_REMEDY = f"Install it with: {install_command('web')}"
 
 
 def search(installation: Installation) -> Iterator[Row]:
-    """Check which services a search would ask. None is asked here: a key that is there may still be refused."""
+    """Check which services a search would use. No service is contacted, so a key that is set may still be refused."""
     settings = installation.loaded.settings
     if not settings.web_enabled:
         yield "info", "web tools", "switched off by web.enabled"
@@ -283,8 +283,7 @@ def search(installation: Installation) -> Iterator[Row]:
 
 
 def _cannot_import(*modules: str) -> dict[str, str]:
-    """Return those of `modules` that cannot be imported, each with the reason: one that is installed may lack another
-    that it needs."""
+    """Return the modules that cannot be imported, each with the reason. An installed module may lack a dependency."""
     reasons = {}
     for name in modules:
         try:
@@ -314,7 +313,7 @@ def pages(installation: Installation) -> Iterator[Row]:
 
 
 def language_servers(installation: Installation) -> Iterator[Row]:
-    """Check which language servers there are, and which are missing for the files of this project."""
+    """Check which language servers are installed, and which are missing for the files of this project."""
     settings = installation.loaded.settings
     if not settings.lsp_enabled:
         yield "info", "tool", "agents may not ask language servers (lsp.enabled)"
@@ -379,7 +378,7 @@ def converter(installation: Installation) -> Iterator[Row]:
 
 
 def results_folder(installation: Installation) -> Iterator[Row]:
-    """Check whether what tools find can be kept: a file is written there and removed."""
+    """Check that tool results can be stored, by writing and removing a file."""
     outputs = state_folder(installation.cwd, installation.environment) / "outputs"
     folder = outputs
     while not folder.exists():

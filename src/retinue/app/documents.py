@@ -1,4 +1,4 @@
-"""The documents that `run` and `-p` print: of a run that has ended, of one that was refused, of words delivered."""
+"""The documents of `run` and `-p`: of a run that has ended, of one that was refused, and of a delivered message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESULT_CODE_OF_ERROR: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT",
 
 
 class ErrorSummary(Struct, frozen=True):
-    """Why a run failed, or never started."""
+    """The reason why a run failed or was not started."""
 
     code: str
     message: str
@@ -42,7 +42,7 @@ class ErrorDocument(Struct, frozen=True):
 
 
 class DeliveredSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
-    """An agent of another process was told something."""
+    """A message was delivered to an agent of another process."""
 
     run_id: str
     agent: str
@@ -51,7 +51,7 @@ class DeliveredSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class RefusalSummary(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
-    """A run that never started, or that lost its log."""
+    """A run that was not started, or whose log was lost."""
 
     run_id: str | None
     status: Literal["refused", "interrupted"]
@@ -95,7 +95,7 @@ class FailureLine(Struct, frozen=True):
 
 
 class RefusalLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="outcome"):
-    """The last and only line of a stream of events."""
+    """The only line of an event stream without a run."""
 
     run_id: str | None
     parent_id: str | None = None
@@ -107,7 +107,7 @@ class RefusalLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="outc
 
 
 def run_document(run: Run, outcome: Outcome, output: Output) -> bytes:
-    """Return the document of a run that has ended, as JSON."""
+    """Return the JSON document of a run that has ended."""
     if output == "summary":
         return dump(_summary(run, outcome))
     redactor = Redactor(environment())
@@ -126,7 +126,7 @@ def run_document(run: Run, outcome: Outcome, output: Output) -> bytes:
 
 
 def refusal_document(error: RetinueError, output: Output) -> bytes:
-    """Return the document, as JSON, in place of the result of a run that never started, or that lost its log."""
+    """Return the JSON document that replaces the result if a run was not started or its log was lost."""
     status: Literal["refused", "interrupted"] = "interrupted" if error.run_id else "refused"
     if output == "result":
         other: ErrorCode = "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED"
@@ -139,7 +139,7 @@ def refusal_document(error: RetinueError, output: Output) -> bytes:
 
 
 def delivery_document(run_id: str, agent: str) -> bytes:
-    """Return the document, as JSON, for a message that an agent of another process has."""
+    """Return the JSON document for a message that was delivered to an agent of another process."""
     return dump(DeliveredSummary(run_id=run_id, agent=agent))
 
 

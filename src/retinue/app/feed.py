@@ -1,9 +1,9 @@
-"""The runs of one project for a front end: what there is, what happens, and verbs that step in.
+"""The runs of one project for a front end: snapshots, the event stream, and commands.
 
-The log is the truth, so all runs of the project are here, whichever process runs them. A verb on a run of this process
-is carried out at once; on a run of another it goes through the log's commands to that process. What is started or
-resumed here runs in this process. Every verb names who asks (`by`, empty for the person at this terminal): answers,
-spawned runs and stopped runs keep it.
+All data comes from the log, so runs of every process are included. A command for a run of this process is executed at
+once; for a run of another process it is sent through the log. Runs that are started or resumed here run in this
+process. `by` names the caller (empty for the person at this terminal) and is recorded with answers, started runs and
+stopped runs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Arguments = ParamSpec("Arguments")
 
 
 class ConflictError(UsageError):
-    """The same key was used for something else, or a run cannot take what it is told."""
+    """A key that was used for another order, or a run that cannot take a command in its current state."""
 
     code = "CONFLICT"
 
 
 class CommandRefusedError(ConflictError):
-    """A run did not take a command; `answer` is what it, or the log, said."""
+    """A run refused a command. `answer` contains the reason."""
 
     def __init__(self, answer: CommandAnswer) -> None:
         remedy = "" if "resume" in answer.text else "Look at the run and try again."
@@ -87,7 +87,7 @@ class ForkOrder(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Feed:
-    """Use from one event loop. `close` stops the runs that were started here, and no others."""
+    """Use from one event loop. `close` stops only the runs that were started here."""
 
     def __init__(
         self,
@@ -98,10 +98,9 @@ class Feed:
         attended: bool = True,
         retinue: Retinue | None = None,
     ) -> None:
-        """`folder` is the state folder of the project, where it is known already. `settings` are values by setting
-        name that hold for the runs that are started here, before any file; a list is added to what files say. Not
-        `attended`: nobody answers what these runs ask, and the headless policy decides. `retinue` is the project
-        where the caller has opened it, who also closes it."""
+        """`folder` is the state folder of the project, if already known. `settings` override all files for runs that
+        are started here; list values are appended. If not `attended`, nobody answers questions of these runs, and the
+        headless policy decides. `retinue` is a project that the caller has opened and will close."""
         self.cwd = cwd
         self._settings = settings or {}
         self._attended = attended
@@ -111,7 +110,7 @@ class Feed:
         self._opening = asyncio.Lock()
         self._keys: dict[str, asyncio.Lock] = {}
         self.places: dict[str, int] = {}
-        """For protocols whose clients keep no cursor: the last event that a client of each run was told of."""
+        """The last event sent for each run, for protocols whose clients keep no cursor."""
 
     @cached_property
     def hub(self) -> EventHub:
@@ -133,7 +132,7 @@ class Feed:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Answer:
-        """Return what `read` finds in the log, in a thread: a large log must not hold up the others."""
+        """Run `read` with a reader of the log, in a thread, so that a large log does not block the event loop."""
 
         def work() -> Answer:
             with LogReader.open(self.folder) as reader:
@@ -142,20 +141,20 @@ class Feed:
         return await asyncio.to_thread(work)
 
     async def snapshot(self, **filters: Any) -> RunList:
-        """Return runs, newest first, with the place in the event stream from which to go on. `filters` are those of
+        """Return runs, newest first, and the cursor at which the event stream continues. `filters` are those of
         `LogReader.list_runs`."""
         return await self.read(lambda reader: take_snapshot(reader, **filters))
 
     async def tree(self, run_id: str) -> RunTree:
-        """Return a run and all below it, parents before their children."""
+        """Return a run and all runs below it, parents before children."""
         return await self.read(take_tree, run_id)
 
     async def find(self, run_id: str) -> RunState:
-        """Return the run of that id, its beginning, or `@name`. Raise UnknownRunError or UsageError."""
+        """Find a run by its id, a prefix of it, or `@name`. Raise UnknownRunError or UsageError."""
         return await self.read(find_run, run_id)
 
     async def outcome(self, run_id: str) -> Outcome:
-        """Return how a run has ended. Raise StateError for one that has not."""
+        """Return the outcome of a run. Raise StateError if it has not ended."""
         outcome = await self.read(lambda reader: reader.outcome(run_id))
         if outcome is None:
             raise StateError(f"Run {run_id} has not ended.", remedy="Wait for it, or resume it if it is interrupted.")
@@ -166,11 +165,11 @@ class Feed:
         return await self.read(last_number)
 
     async def find_item(self, item_id: str) -> InboxItem:
-        """Return an item of the inbox by its id or the beginning of it. Raise UnknownItemError."""
+        """Find an inbox item by its id or a prefix of it. Raise UnknownItemError."""
         return await self.read(find_item, item_id)
 
     async def partial_frames(self, run_id: str) -> list[FeedFrame]:
-        """Return the frames of the answer of a run that was cut off before it was complete."""
+        """Return the text of an answer that was cut off, as frames."""
 
         def read(reader: LogReader) -> list[FeedFrame]:
             texts = [(kind, reader.partial(run_id, kind)) for kind in ("thinking", "text")]
@@ -179,7 +178,7 @@ class Feed:
         return await self.read(read)
 
     async def inbox(self, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
-        """Return what waits for a person, oldest first; with `everything` also what is closed."""
+        """Return the waiting inbox items, oldest first; with `everything` also the closed ones."""
         return await self.read(items, everything=everything, limit=limit)
 
     # What happens
@@ -187,7 +186,7 @@ class Feed:
     async def events(
         self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
     ) -> AsyncIterator[list[FeedFrame]]:
-        """Yield what happens, as `EventHub.follow` says; of one run, or of it and all below it."""
+        """Yield events as `EventHub.follow` does: of all runs, of one, or with `tree` of one and all below it."""
         full_id = None
         if run_id is not None:
             full_id = (await self.find(run_id)).id
@@ -197,7 +196,7 @@ class Feed:
     async def follow(
         self, *, after: int, run_id: str | None = None, tree: bool = False
     ) -> AsyncGenerator[list[FeedFrame], None]:
-        """Yield the same above `after` to a reader of this process, who continues where it was when it falls behind."""
+        """Yield the same events to a reader of this process. If it falls behind, it continues at its last event."""
         is_first = True
         while True:
             try:
@@ -213,9 +212,9 @@ class Feed:
     async def spawn(
         self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
     ) -> tuple[RunState, bool]:
-        """Start a run here. Return it, and whether it is new: with the same `key` and order the run of before is
-        returned. `run_id` is for a front end that knows the id before. Raise ConflictError for another order under that
-        key or id, and what `Retinue.spawn` raises."""
+        """Start a run here. Return it, and whether it is new: the same `key` with the same order returns the earlier
+        run. `run_id` sets the id of the run. Raise ConflictError if the key or id belongs to another order, and the
+        errors of `Retinue.spawn`."""
         if key is None and run_id is None:
             return await self._spawn(order, {"by": by}, None), True
         run_id = run_id or id_of_key(key or "", self.cwd)
@@ -252,9 +251,9 @@ class Feed:
         return await self.find(run.id)
 
     async def say(self, run_id: str, text: str, *, by: str, verbatim: bool = False) -> CommandAnswer:
-        """Send a message to a live run; it reads it after its current tool calls. `@name message` goes to that agent
-        below the run, unless the text is to be taken `verbatim`: that of a model. Raise ConflictError where it
-        cannot be delivered: a run that has ended is resumed."""
+        """Send a message to a live run, which receives it after its current tool calls. `@name message` goes to that
+        agent below the run, unless `verbatim`, which is for text of models. Raise ConflictError if the run cannot
+        receive it; a run that has ended must be resumed."""
         if not text.strip():
             raise UsageError("The message is empty.", remedy="Say something.")
         row = await self.find(run_id)
@@ -268,8 +267,8 @@ class Feed:
         return await self._command(row, "steer", self.redact(text), by=by)
 
     async def stop(self, run_id: str, *, by: str, tree: bool = False) -> CommandAnswer:
-        """Stop a live run, or with `tree` it and all below it. Of one whose process died, end what still runs. Raise
-        ConflictError for one that has ended."""
+        """Stop a live run, or with `tree` it and all below it. For a run whose process died, end its remaining
+        commands. Raise ConflictError for a run that has ended."""
         rows = await self.read(find_stoppable, run_id, tree=tree)
         answers = await self.stop_runs(rows, by=by, tree=tree)
         for answer in answers:
@@ -280,7 +279,7 @@ class Feed:
         raise CommandRefusedError(answers[0])
 
     async def stop_runs(self, rows: Sequence[RunState], *, by: str, tree: bool = False) -> list[CommandAnswer]:
-        """Stop several runs together. Return one answer for each, also where it is a refusal."""
+        """Stop several runs at once. Return one answer for each, including refusals."""
         if rows and all(row.state == "interrupted" for row in rows):
             from retinue.runs.cleanup import end_leftovers
 
@@ -291,15 +290,15 @@ class Feed:
         return await self._send([RunCommand(row.id, kind, by) for row in rows])
 
     async def to_background(self, run_id: str, *, by: str) -> CommandAnswer:
-        """Let the run that waits for this one go on without it."""
+        """Let the parent of a run continue without waiting for it."""
         return await self._command(await self.find(run_id), "background", by=by)
 
     async def compact(self, run_id: str, wish: str = "", *, by: str) -> CommandAnswer:
-        """Let a live run shorten its conversation; `wish` says what must stay."""
+        """Compact the conversation of a live run. `wish` states what the summary must keep."""
         return await self._command(await self.find(run_id), "compact", self.redact(wish), by=by)
 
     async def resume(self, run_id: str, prompt: str | None = None, *, by: str, model: str | None = None) -> RunState:
-        """Go on with an ended or interrupted run, in this process. Raise ConflictError while it is running."""
+        """Resume an ended or interrupted run in this process. Raise ConflictError if it is running."""
         row = await self.find(run_id)
         if row.state in LIVE:
             raise ConflictError(f"Run {row.id} is running.", remedy="Steer it instead.")
@@ -308,8 +307,8 @@ class Feed:
         return await self.find(run.id)
 
     async def fork(self, run_id: str, order: ForkOrder, *, by: str) -> RunState:
-        """Go on from a moment of a run as a new run, in this process. Raise UsageError for a moment before anything
-        was said, and StateError where files would have to go back under a run that is at work."""
+        """Start a new run in this process from an earlier event of a run. Raise UsageError for an event before the
+        first message, and StateError if files of a running run would have to be restored."""
         row = await self.find(run_id)
         retinue = await self.retinue()
         edit = None if order.edit is None else self.redact(order.edit)
@@ -318,8 +317,8 @@ class Feed:
         return await self.find(fork.run_id)
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str) -> InboxItem:
-        """Answer what waits for a person. Raise UnknownItemError, UsageError for what is no answer to it, and
-        AnsweredError, naming who was first."""
+        """Answer an inbox item. Raise UnknownItemError, UsageError for an invalid answer, and AnsweredError if someone
+        answered first."""
         item = await self.find_item(item_id)
         inbox_answer = InboxAnswer(self.redact(choice), self.redact(message), by)
         return await asyncio.to_thread(answer_item, self.folder, item, inbox_answer)
@@ -346,7 +345,7 @@ class Feed:
     # This process
 
     async def retinue(self) -> Retinue:
-        """Return the agents of the project, opened in this process when first needed."""
+        """Return the project opened in this process; it is opened at the first call."""
         async with self._opening:
             if self._retinue is None:
                 if not self.cwd.is_dir() or state_folder(self.cwd) != self.folder:
@@ -380,11 +379,11 @@ class Feed:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the project was opened in this process: runs may have been started here."""
+        """Return whether the project is open in this process and may have started runs."""
         return self._retinue is not None
 
     async def close(self) -> int:
-        """Stop the runs that this process has started, and return how many those were."""
+        """Stop the runs that this process started, and return their number."""
         stopped = 0
         if "hub" in self.__dict__:
             await self.hub.close()
@@ -396,7 +395,7 @@ class Feed:
 
 
 async def command_text(verb: Awaitable[CommandAnswer]) -> str:
-    """Return what became of a command, for a front end that shows a refusal like any other answer."""
+    """Return the answer to a command, whether it was accepted or refused."""
     try:
         return (await verb).text
     except CommandRefusedError as refused:
@@ -410,13 +409,13 @@ def digest_of(order: SpawnOrder) -> str:
 
 
 def id_of_key(key: str, cwd: Path) -> str:
-    """Return the id of the run that is started under this key: the same after a restart."""
+    """Return the id of the run with this idempotency key. It is the same after a restart."""
     digits = hashlib.sha256(f"{cwd}\0{key}".encode("utf-8", "surrogateescape")).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[12:14]}"
 
 
 def _find_asked(reader: LogReader, run_id: str) -> tuple[RunState, Mapping[str, str]] | None:
-    """Return a run with what was recorded about who asked for it; None when there is no such run."""
+    """Return a run and what was recorded about its request; None if there is no such run."""
     try:
         row = reader.run(run_id)
     except UnknownRunError:

@@ -1,7 +1,6 @@
-"""The stories of runs, from the frames of the event stream: for protocols of other programs.
+"""Stories of runs, computed from the frames of the event stream, for clients that can only append text.
 
-These can only add text. So the text that such a client gets for an answer is the `piece` of each step: while it is
-written, and the rest when it is complete.
+The text for such a client is the `piece` of each step: the streamed text, and at the end the remainder.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from retinue.core.story import Step, Story
 
 
 def event_of(frame: FeedFrame) -> Event | None:
-    """Return the event of a frame; None for a notice. The event of a partial frame has the whole text so far."""
+    """Return the event of a frame, or None for a notice. The event of a partial frame contains the whole text so
+    far."""
     if frame.piece is not None:
         run = frame.piece.place
         return Event(run.run_id, run.parent_id, run.root_id, frame.piece.seq, 0.0, frame.piece.body)
@@ -27,13 +27,13 @@ def event_of(frame: FeedFrame) -> Event | None:
 
 
 class FrameStories:
-    """Takes the frames of any number of runs, those of each run in order."""
+    """Takes the frames of any number of runs; those of each run must be in order."""
 
     def __init__(self) -> None:
         self._stories: dict[str, Story] = {}
 
     def take(self, frame: FeedFrame) -> tuple[Event, list[Step]] | None:
-        """Return the event of a frame and what it changes; None for a notice."""
+        """Return the event of a frame and the resulting steps; None for a notice."""
         story = self._stories.get(frame.run_id)
         if story is None:
             story = self._stories[frame.run_id] = Story()

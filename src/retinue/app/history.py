@@ -1,6 +1,6 @@
-"""What has happened: events a page at a time, when each run of a tree did what, and a conversation as it is now.
+"""Past events: a page at a time, as the timeline of a tree, and as a conversation.
 
-A conversation is told from its first event, without the parts that a person went back behind.
+A conversation omits the parts that were abandoned by a rewind.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from retinue.log.timeline import RunSpans, read_timeline
 
 
 class NumberedView(Struct, frozen=True):
-    """One event with its number in the log of the project. `event` is as in the event stream."""
+    """One event as in the event stream, with its number in the log of the project."""
 
     number: int
     event: msgspec.Raw
 
 
 class HistoryPage(Struct, frozen=True):
-    """Events in their order. `before` and `after` are the values of these parameters for the page before and the
-    next one; None where there is none."""
+    """Events in order. `before` and `after` are the parameters for the previous and the next page, or None."""
 
     run_id: str
     events: list[NumberedView]
@@ -38,7 +37,7 @@ class HistoryPage(Struct, frozen=True):
 
 
 class TimelineView(Struct, frozen=True):
-    """When each run of a tree did what, parents before their children."""
+    """The activity of each run of a tree over time, parents before children."""
 
     run_id: str
     runs: list[RunSpans]
@@ -47,7 +46,7 @@ class TimelineView(Struct, frozen=True):
 async def read_history(
     feed: Feed, row: RunState, *, after: int | None, before: int | None, tree: bool, limit: int
 ) -> HistoryPage:
-    """Return the events above `after`, or the last ones below `before`; without both, the newest."""
+    """Return the events above `after`, or the last ones below `before`; by default the newest."""
 
     def read(reader: LogReader) -> HistoryPage:
         # One more than wanted shows whether there is another page.
@@ -76,7 +75,7 @@ def _view(event: NumberedEvent) -> NumberedView:
 
 
 async def draw_timeline(feed: Feed, row: RunState) -> TimelineView:
-    """Return the spans of a run and all below it."""
+    """Return the timeline of a run and all runs below it."""
 
     def read(reader: LogReader) -> TimelineView:
         states = {run.id: run.state for run in take_tree(reader, row.id).runs}
@@ -89,7 +88,7 @@ Spans = list[tuple[int, int]]
 
 
 async def past_events(folder: Path, run_id: str, until: int) -> AsyncIterator[list[NumberedEvent]]:
-    """Yield the events of a run and of all below it up to the number `until`, in the order of the log, page by page."""
+    """Yield the events of a run and all runs below it, up to number `until`, in the order of the log, page by page."""
     abandoned = await asyncio.to_thread(_read_left, folder, run_id)
     after = 0
     while True:
@@ -116,8 +115,8 @@ def _read_left(folder: Path, run_id: str) -> dict[str, Spans]:
 
 
 def left_spans(rewinds: list[tuple[str, int, int]]) -> dict[str, Spans]:
-    """Return the parts that were left, by run, as numbers of the last event before and the first one after each.
-    `rewinds` are (run, number of the event, where it went back to), the newest first."""
+    """Return the abandoned parts of each run as pairs: the last event before the part and the first one after it.
+    `rewinds` are (run, number of the rewind event, target), newest first."""
     spans_of: dict[str, Spans] = {}
     for run_id, seq, to in rewinds:
         spans = spans_of.setdefault(run_id, [])

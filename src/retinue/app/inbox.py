@@ -1,10 +1,10 @@
-"""The inbox for programs: what waits for an answer, and answering it.
+"""The inbox for programs: read what waits for an answer, and answer it.
 
     async with Retinue(".") as retinue:
         async for item in retinue.inbox:
             await retinue.inbox.answer(item.id, "allow" if item.risk == "low" else "deny", "Not now.")
 
-While someone iterates, runs of this process wait for the answers instead of being denied.
+While a program iterates, questions of runs in this process wait for its answers instead of being denied.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Approve = Callable[[InboxItem], ApprovalResult | Awaitable[ApprovalResult]]
 
 
 def list_inbox(folder: Path | None, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
-    """Return what waits in the project with that state folder, or in all for None, oldest first; with `everything` also
-    what was answered, expired or withdrawn."""
+    """Return the waiting items of the project with that state folder, or of all projects, oldest first; with
+    `everything` also the answered, expired and withdrawn ones."""
 
     def read(reader: LogReader) -> list[InboxRow]:
         return items(reader, everything=everything, limit=limit)
@@ -47,12 +47,12 @@ def list_inbox(folder: Path | None, *, everything: bool = False, limit: int | No
 
 
 def locate_item(item_id: str, first: Path) -> tuple[Path, InboxItem]:
-    """Return an item by its id or the beginning of it, and the state folder it is in: `first` is looked at first."""
+    """Find an item by its id or a prefix of it. Return its state folder and the item; `first` is searched first."""
     return locate(retinue_state(), item_id, first)
 
 
 class Inbox:
-    """The inbox of one project: items of all its runs, in whichever process they are."""
+    """The inbox of one project, with the items of runs in all processes."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -61,18 +61,17 @@ class Inbox:
         self._timer: asyncio.Handle | None = None
 
     def items(self, *, all: bool = False) -> list[InboxItem]:
-        """Return what waits, oldest first; with `all` also what was answered, expired or withdrawn."""
+        """Return the waiting items, oldest first; with `all` also the answered, expired and withdrawn ones."""
         return [row.item for row in items(self._project.log.reader, everything=all)]
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
-        """Answer an item by its id or the beginning of it, and return it as it is then. Raise
-        UnknownItemError, UsageError for what is no answer to it, and AnsweredError when someone
-        else was first."""
+        """Answer an item by its id or a prefix of it, and return the closed item. Raise UnknownItemError, UsageError
+        for an invalid answer, and AnsweredError if someone answered first."""
         item = find(self._project.log.reader, item_id)
         return await self._project.inbox_service.answer(item, InboxAnswer(choice, self._project.redactor(message), by))
 
     async def __aiter__(self) -> AsyncIterator[InboxItem]:
-        """Yield what waits now, and every new item as it comes, each once. Ends with the task."""
+        """Yield the waiting items, and then every new one, each once, until the task is cancelled."""
         inbox_service, seen, changed = self._project.inbox_service, set[str](), asyncio.Event()
         inbox_service.attended += 1
         leave = self.listen(changed.set)
@@ -89,8 +88,8 @@ class Inbox:
             inbox_service.attended -= 1
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener` whenever what waits may have changed, by whichever process, until the returned function is
-        called. One clock looks for all listeners, and only at the number of the log's last change."""
+        """Call `listener` when the waiting items may have changed, in any process, until the returned function is
+        called. One timer serves all listeners; it reads only the number of the log's last change."""
         self._listeners.append(listener)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_soon(self._look)
@@ -112,22 +111,22 @@ class Inbox:
                 listener()
 
     def rows(self, limit: int | None = None, *, everything: bool = False) -> list[InboxRow]:
-        """Return what waits, oldest first, with the state of each run; with `everything` also what was answered,
-        expired or withdrawn. `limit` keeps the newest."""
+        """Return the waiting items, oldest first, with the state of each run; with `everything` also the closed ones.
+        `limit` keeps the newest."""
         return items(self._project.log.reader, everything=everything, limit=limit)
 
     def waiting_ids(self) -> tuple[str, ...]:
-        """Return the ids of what waits, oldest first."""
+        """Return the ids of the waiting items, oldest first."""
         return waiting_ids(self._project.log.reader)
 
     def closed(self, ids: Sequence[str]) -> list[InboxItem]:
-        """Return those of the items that do not wait any more."""
+        """Return the given items that are no longer waiting."""
         return closed(self._project.log.reader, ids)
 
 
 def approver(approve: Approve) -> Approver:
-    """Return `approve` as the inbox service calls it. A plain function runs in a thread, so that it may take its
-    time. What it raises, or returns that is no answer, denies."""
+    """Adapt `approve` to the inbox service. A plain function runs in a thread. An exception or an invalid answer
+    denies."""
 
     async def ask(item: InboxItem) -> InboxAnswer | None:
         if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):

@@ -1,7 +1,4 @@
-"""The files that the main agent of a project starts with.
-
-Notes of a person in instruction files.
-"""
+"""The instruction files and other context that the main agent starts with, and notes that a person adds to them."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def what_was_loaded(project: Project) -> tuple[str, ...]:
-    """Return what the main agent starts with, in a few words each. It reads files: call it in a thread."""
+    """Return the parts of the main agent's context in a few words each. It reads files, so call it in a thread."""
     parts = [plural(len(project.catalog().agents), "agent")]
     names = [path.name for path in instruction_files(project.cwd, project.environment)]
     if not project.settings.settings.instructions_enabled:
@@ -40,7 +37,7 @@ def what_was_loaded(project: Project) -> tuple[str, ...]:
 
 
 def note_files(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Return the files that a note can go into, the one of the project first, each with words for the list."""
+    """Return the files that a note can be added to, the project's first, each with a description."""
     shared = cwd / "AGENTS.md"
     if not shared.exists() and (cwd / "CLAUDE.md").exists():
         shared = cwd / "CLAUDE.md"
@@ -56,7 +53,7 @@ def note_files(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, st
 
 
 def append_note(path: Path, note: str) -> None:
-    """Add a line to a file, which is made if there is none."""
+    """Append a line to a file, which is created if necessary."""
     before = read_text(path) if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""What a page draws, as it changes: the runs of a project, the story of one run, and a tree at an earlier moment.
+"""Live documents for a page: the runs of a project, the story of one run, and a tree at an earlier moment.
 
-Every document is complete. A client replaces what it has of a run or an entry, and interprets no event.
+Every document is complete. A client replaces its copy of a run or entry and never interprets events.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TODO_SIGNS = {"completed": "☑", "in_progress": "▶", "pending": "☐"}
 
 
 class Vocabulary(Struct, frozen=True):
-    """The words and signs of the states of a run, the answers to an approval, and the unit of what models read and
-    write, as every front end shows them."""
+    """The words and signs of run states, the answers to an approval, and the unit of usage, as every front end shows
+    them."""
 
     states: Mapping[Status, Mark]
     choices: Mapping[str, ApprovalChoice]
@@ -51,13 +51,13 @@ class Vocabulary(Struct, frozen=True):
 
 
 def list_vocabulary() -> Vocabulary:
-    """Return what a page needs to show runs as the other front ends do."""
+    """Return the words with which a page shows runs as the other front ends do."""
     return Vocabulary(STATUS_MARKS, APPROVAL_CHOICES, UNIT)
 
 
 class EntryView(Struct, frozen=True, omit_defaults=True):
-    """One entry of a story. `open`: it is being written. `line` is what a call is about, `facts` are the numbers of a
-    run that has ended. `detail` is said below: a denial, a failure, notes."""
+    """One entry of a story. `open` means that it is still being written. `line` is the subject of a call. `detail` has
+    a denial, a failure or notes, and is shown below."""
 
     id: int
     kind: str
@@ -82,21 +82,21 @@ class EntryView(Struct, frozen=True, omit_defaults=True):
 
 
 class StoryChange(Struct, omit_defaults=True):
-    """Entries that are new or changed, text that was added to an entry, and entries that were taken back. The first
-    change after a connection has all entries; `earlier`: there are events before them."""
+    """New or changed entries, text appended to entries, and removed entries. The first change after a connection has
+    all entries; `earlier` means that the run has events before them."""
 
     entries: list[EntryView] = field(default_factory=list)
     added: dict[int, str] = field(default_factory=dict)
     removed: list[int] = field(default_factory=list)
     context: int = 0
-    """Tokens of the conversation at its last turn, where that has changed."""
+    """Tokens of the conversation at its last turn, if they changed."""
     first: bool = False
     earlier: bool = False
 
 
 class ProjectChange(Struct, frozen=True, omit_defaults=True):
-    """Runs as they are now. `inbox`: other items wait. `closed` are items that do not wait any more, by id, each with
-    the answer and who gave it."""
+    """Runs in their current state. `inbox` means that the waiting items changed. `closed` has items that no longer
+    wait, by id, each with the answer and who gave it."""
 
     runs: list[RunState]
     inbox: bool = False
@@ -104,8 +104,8 @@ class ProjectChange(Struct, frozen=True, omit_defaults=True):
 
 
 class MomentView(Struct, frozen=True):
-    """A tree after event number `place` of `count`, which is of the `type` and the run that are named: its runs, and
-    the story of one of them, whose last event is `seq`. `cut`: later events are not counted."""
+    """A tree after event number `place` of `count`: its runs, and the story of one of them, whose last event is `seq`.
+    `type` and `run_id` describe the event. `cut` means that later events were not counted."""
 
     place: int
     count: int
@@ -120,7 +120,7 @@ class MomentView(Struct, frozen=True):
 
 
 class _StoryViews:
-    """Collects what events change in the story of one run."""
+    """Collects the changes that events make to the story of one run."""
 
     def __init__(self) -> None:
         self._ids: dict[Entry, int] = {}
@@ -213,7 +213,7 @@ def _end_view(common: Mapping[str, Any], outcome: Outcome) -> EntryView:
 
 
 async def follow_story(feed: Feed, row: RunState, limit: int) -> AsyncIterator[list[FeedFrame]]:
-    """Yield the story of a run from its newest `limit` events on, then every change of it, without an end."""
+    """Yield the story of a run, starting with its newest `limit` events, and then every change, without end."""
     newest = await feed.read(run_events_before, row.id, None, limit=limit)
     start = newest[0] if newest else None
     earlier = start is not None and start.seq > 1
@@ -229,7 +229,7 @@ async def follow_story(feed: Feed, row: RunState, limit: int) -> AsyncIterator[l
 
 
 async def follow_project(feed: Feed, after: int | None) -> AsyncIterator[list[FeedFrame]]:
-    """Yield the runs of a project whenever they change, from the event number `after` on, without an end."""
+    """Yield the runs of a project whenever they change after event `after`, without end."""
     writing: dict[str, str] = {}
     async for frames in feed.events(after=after):
         number: int | None = None
@@ -268,7 +268,7 @@ def _read_runs(reader: LogReader, changed: Mapping[str, str], writing: Mapping[s
 
 
 async def view_moment(feed: Feed, row: RunState, at: int | None, run_id: str | None) -> MomentView:
-    """Return a tree as it was after its event number `at`; without it, after the last one."""
+    """Return a tree as it was after its event number `at`, or after its last one."""
     return await feed.read(_read_moment, row.id, at, run_id or row.id)
 
 
@@ -302,7 +302,7 @@ def _read_moment(reader: LogReader, root_id: str, at: int | None, run_id: str) -
 
 
 def _state_of(run: ActiveRun) -> RunState:
-    """Return what the log keeps of a run that is followed, with what it does."""
+    """Return the state of a followed run, with its current activity."""
     state = RunState(**{name: getattr(run, name) for name in RunState.__struct_fields__})
     state.doing = next(iter(run.asks.values()), "") or ", ".join(run.tools.values())
     return state

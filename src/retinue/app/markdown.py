@@ -1,7 +1,7 @@
-"""Markdown as lines of a given width, computed without a terminal.
+"""Renders Markdown as lines of a given width, without a terminal.
 
-Nothing of a text is dropped: HTML is shown as it was written, and a link with its address. The text must be clean
-(`app.rich_text.clean`): then no line can move the cursor.
+No text is dropped: HTML is shown as source, and a link with its address. The input must be cleaned
+(`app.rich_text.clean`), so that no line can move the cursor.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def parse(text: str) -> list[Token]:
 
 
 def markdown_lines(text: str, width: int) -> list[Text]:
-    """Return the lines of a text, none of them wider than `width`, with one blank line between blocks."""
+    """Return the lines of a text, none wider than `width`, with one blank line between blocks."""
     return token_lines(parse(text), width)
 
 
 def token_lines(tokens: Sequence[Token], width: int) -> list[Text]:
-    """Return the same for a text that is parsed already."""
+    """Return the lines of a parsed text."""
     root = SyntaxTreeNode(tokens)
     return _blocks(root.children, max(width, 10), loose=True)
 
 
 def plain_text(text: str) -> str:
-    """Return a text without the signs of Markdown: for previews of one line."""
+    """Return a text without Markdown signs, for previews of one line."""
     words = []
     for token in parse(text):
         if token.type in ("fence", "code_block"):
@@ -122,7 +122,7 @@ def _list(node: SyntaxTreeNode, width: int) -> list[Text]:
 
 
 def _task(children: Sequence[SyntaxTreeNode]) -> bool | None:
-    """Return whether the entry of a task list is done; None for any other entry."""
+    """Return whether an entry of a task list is done; None for any other entry."""
     if not children or children[0].type != "paragraph":
         return None
     match = _TASK_MARK.match(children[0].children[0].content)
@@ -145,7 +145,8 @@ def _prefixed(lines: Iterable[Text], first: str, others: str, style: str) -> lis
 
 
 def code_lines(code: str, language: str, width: int) -> list[Text]:
-    """Return code in the colours of its language; a diff in those of its signs. A long line goes on below."""
+    """Return code in the colours of its language, or a diff in those of its signs. Long lines continue on the next
+    row."""
     room = max(width - len(CODE_MARGIN), 8)
     name = language.split()[0].lower() if language.split() else ""
     code = code.removesuffix("\n")
@@ -174,7 +175,7 @@ def _highlighted(code: str, language: str) -> list[Text]:
 
 @lru_cache(maxsize=32)
 def _lexer(language: str) -> Callable[[str], Iterator[tuple[Any, str]]] | None:
-    """Return what splits code of a language into its parts; None for a language that nobody knows."""
+    """Return the lexer of a language; None for an unknown one."""
     if not language:
         return None
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
@@ -232,8 +233,8 @@ def _table(node: SyntaxTreeNode, width: int) -> list[Text]:
 
 
 def _column_sizes(natural: Sequence[int], room: int) -> list[int] | None:
-    """Return the width of each column: what it needs, or an equal share of what is left where that is less. None
-    where there is no room for a table."""
+    """Return the width of each column: its natural width, or an equal share of the remaining room. None if a table does
+    not fit."""
     sizes = [0] * len(natural)
     free, columns = room, sorted(range(len(natural)), key=lambda at: natural[at])
     for done, at in enumerate(columns):

@@ -1,4 +1,4 @@
-"""Programs that can offer the agents of a project, and what each is told of: in which file, under which key."""
+"""Programs that can offer the agents of a project, and the configuration that each of them needs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HOUR_SECONDS = 3600
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
-    """Where and how a host is told of servers. `file` is relative to the project, or to the home folder where it is
-    `shared` by all projects. `key` is the object that holds the servers; `entry` makes one of a command line."""
+    """How a host is configured. `file` is relative to the project, or to the home folder if it is `shared` by all
+    projects. `key` is the object that contains the servers. `entry` returns the server's entry for a command line."""
 
     title: str
     file: str
@@ -95,13 +95,13 @@ class HostFile(Struct, frozen=True):
 
 
 class HostList(Struct, frozen=True):
-    """Every host that is known here."""
+    """Every known host."""
 
     hosts: list[HostFile]
 
 
 class HostEntry(Struct, frozen=True):
-    """The server as a host's file states it. `written` means that the file was changed."""
+    """The entry of the server in a host's file. `written` means that the file was changed."""
 
     host: str
     file: str
@@ -121,7 +121,7 @@ def file_of(host: HostConfig, cwd: Path) -> Path:
 
 
 def command_of(host: HostConfig, cwd: Path, options: Mapping[str, str | None]) -> list[str]:
-    """Return the command line that a host is to start, with the options of `retinue mcp`."""
+    """Return the command line that a host must start, with the options of `retinue mcp`."""
     program = shutil.which(SERVER_NAME)
     # Isolated: a host starts it in a project, whose `retinue.py` is not what is meant.
     command = [sys.executable, "-I", "-m", SERVER_NAME]
@@ -138,7 +138,7 @@ def command_of(host: HostConfig, cwd: Path, options: Mapping[str, str | None]) -
 
 
 def shown_entry(host: HostConfig, entry: dict[str, Any]) -> str:
-    """Return what a person would write into the file."""
+    """Return the text that a person would add to the file."""
     if host.format == "toml":
         return _toml(host.key, entry)
     return json.dumps({host.key: {SERVER_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
@@ -151,8 +151,8 @@ def _toml(key: str, entry: dict[str, Any]) -> str:
 
 
 def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
-    """Add the server to the file of a host. Return False when it was there already. Raise StateError for a file that
-    cannot be changed without losing something."""
+    """Add the server to the file of a host. Return False if it was present. Raise StateError if the file cannot be
+    changed without losing data."""
     try:
         before = read_text(file) if file.exists() else ""
         data = _read(host, before)
@@ -180,7 +180,7 @@ def write_entry(host: HostConfig, file: Path, entry: dict[str, Any]) -> bool:
 
 
 def _read(host: HostConfig, text: str) -> dict[str, Any]:
-    """Return the document in a file. Raise ValueError: one with comments would lose them."""
+    """Parse a file. Raise ValueError for a file with comments, which would be lost."""
     if not text.strip():
         return {}
     if host.format == "toml":

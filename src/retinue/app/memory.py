@@ -1,4 +1,4 @@
-"""What agents remember from one run to the next: seen, packed into a file, unpacked again."""
+"""Memories of agents: list them, pack one into a file, and restore it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MAX_ARCHIVE_BYTES = 128 * 2**20
 
 
 class MemoryFile(Struct, frozen=True):
-    """A file of a memory. `path` is relative to its folder."""
+    """A file of a memory. `path` is relative to the memory's folder."""
 
     path: str
     bytes: int
 
 
 class MemoryView(Struct, frozen=True):
-    """One memory of an agent. One that is not `own` is of another program: Retinue never writes there."""
+    """One memory of an agent. If it is not `own`, it belongs to another program and Retinue never writes it."""
 
     agent: str
     scope: MemoryScope
@@ -51,7 +51,7 @@ class MemoryView(Struct, frozen=True):
 
 
 class MemoryList(Struct, frozen=True):
-    """The memories that can be seen from a folder."""
+    """The memories visible from a folder."""
 
     memories: list[MemoryView]
 
@@ -66,7 +66,7 @@ class MemorySnapshot(Struct, frozen=True):
 
 
 class RestoredMemory(Struct, frozen=True, kw_only=True):
-    """A memory that was unpacked. Of a file in `conflicts` both versions are kept."""
+    """A memory that was restored from an archive. Both versions of files in `conflicts` are kept."""
 
     agent: str
     scope: MemoryScope
@@ -77,8 +77,8 @@ class RestoredMemory(Struct, frozen=True, kw_only=True):
 
 
 def list_memories(cwd: Path, agent: str | None = None, scope: MemoryScope | None = None) -> MemoryList:
-    """Return every memory that can be seen from `cwd`, or those of one agent or scope. Raise UsageError for an agent
-    that has none."""
+    """Return every memory visible from `cwd`, or those of one agent or scope. Raise UsageError for an agent without
+    one."""
     variables = environment()
     memories = []
     for listed_scope in (scope,) if scope else MEMORY_SCOPES:
@@ -99,8 +99,8 @@ def _view(agent: str, scope: MemoryScope, folder: SafeDir, *, own: bool) -> Memo
 
 
 def _open(agent: str, scope: MemoryScope, cwd: Path) -> SafeDir:
-    """Return the folder that Retinue writes. Raise UsageError for a name that cannot be one, and where something in
-    the folder must not be followed."""
+    """Return the folder that Retinue writes. Raise UsageError for an invalid name, and if the folder contains a link
+    that must not be followed."""
     folder = own_folder(agent, scope, cwd, environment())
     obstacle = folder.obstacle()
     if obstacle is not None:
@@ -111,7 +111,7 @@ def _open(agent: str, scope: MemoryScope, cwd: Path) -> SafeDir:
 def pack_memory(
     agent: str, scope: MemoryScope, cwd: Path, *, to: str | None = None, force: bool = False
 ) -> MemorySnapshot:
-    """Write an agent's memory into one file. Raise UsageError for a memory that is empty, and a file that exists."""
+    """Write an agent's memory into one file. Raise UsageError for an empty memory and for a file that exists."""
     content = content_of(_open(agent, scope, cwd))
     if not content:
         raise UsageError(f"{agent} remembers nothing in the scope {scope}.", remedy="See: retinue memory show")
@@ -127,7 +127,7 @@ def pack_memory(
 def restore_memory(
     archive: str, cwd: Path, *, agent: str | None = None, scope: MemoryScope | None = None
 ) -> RestoredMemory:
-    """Unpack a memory that `pack_memory` wrote. Nothing that is there is lost."""
+    """Restore a memory that `pack_memory` wrote. Existing files are kept."""
     path = cwd / Path(archive).expanduser()
     try:
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Models of a project that is open: choosing one, setting up the first one, the ones that agents' files mean.
+"""Models of an open project: choosing one, setting up the first one, and the models that agent files mean.
 
-How large the contexts of models are, by their full names, as front ends show it.
+Also the context windows of models, by full name, as front ends show them.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 SHARED_FAMILIES = ("haiku", "sonnet", "opus")
-"""Names that agent files share across machines: offered where they mean a model."""
+"""Model names that agent files share across machines. They are offered if they match a model."""
 
 
 def providers_of(project: Project) -> Providers:
-    """Return the providers of a project, with what is known of their models without asking them."""
+    """Return the providers of a project and the known data of their models, without contacting them."""
     return Providers(project.settings.settings, project.environment)
 
 
 async def find_models(project: Project) -> ModelInventory:
-    """Return the models of a project. Servers are asked for theirs."""
+    """Return the models of a project, including those that servers report."""
     return await inventory.list_models(project.settings.settings, project.environment, project.transport)
 
 
 async def choose_model(project: Project, name: str | None, *, always: bool = False) -> ModelSelection:
-    """Return the model that a name means, or that a run gets which names none; `always` makes it the user's default.
-    Raise RetinueError where there is none."""
+    """Return the model that a name means, or the default model. `always` stores it as the user's default. Raise
+    RetinueError if there is none."""
     settings = project.settings.settings
     chosen = await select_model(name, settings=settings, environment=project.environment, transport=project.transport)
     if always:
@@ -50,7 +50,7 @@ async def choose_model(project: Project, name: str | None, *, always: bool = Fal
 
 
 async def try_provider(project: Project, name: str, *, key: str, url: str) -> setup.AddedProvider:
-    """Do the same as `add_provider` for a project that is open."""
+    """Do the same as `add_provider` for an open project."""
     return await setup.add_provider(
         name,
         key=key,
@@ -62,14 +62,14 @@ async def try_provider(project: Project, name: str, *, key: str, url: str) -> se
 
 
 class ModelRow(NamedTuple):
-    """One way to a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
+    """One way to get a model. `value` is `use:FULL NAME`, `key:PROVIDER`, `address` or `planner`."""
 
     value: str
     words: str
 
 
 async def ways_to_a_model(project: Project) -> list[ModelRow]:
-    """Return every way to a model from here: servers of this machine, keys, files, none."""
+    """Return every way to get a model: servers of this machine, keys, other servers, or the planner."""
     providers = providers_of(project)
     await inventory.ask_servers(providers, project.transport)
     rows = []
@@ -86,7 +86,7 @@ async def ways_to_a_model(project: Project) -> list[ModelRow]:
 
 
 def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Return rows for a small list: (full name, words), without the planner."""
+    """Return (full name, description) rows for a short list, without the planner."""
     rows = []
     for info in models:
         if info.full_name != OFFLINE.full_name:
@@ -95,7 +95,7 @@ def model_names(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
 
 
 def model_families(project: ModelInventory) -> list[tuple[str, str]]:
-    """Return the names that agent files share across machines and that mean a model here, with the model."""
+    """Return the shared model names that match a model here, each with that model."""
     resolver = Resolver(project.providers)
     rows = []
     for family in SHARED_FAMILIES:
@@ -106,14 +106,14 @@ def model_families(project: ModelInventory) -> list[tuple[str, str]]:
 
 
 class ModelLabels:
-    """Says `inherit`, the model that an agent's file means here, or that there is none."""
+    """Returns a label for an agent's model: `inherit`, the model that its file means here, or that there is none."""
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
         self._labels: dict[str, str] = {}
 
     async def ask_servers(self, transport: Transport | None) -> None:
-        """Ask the servers that have a name which models they have."""
+        """Ask the named servers for their models."""
         await inventory.ask_named_servers(self._providers, transport)
         self._labels.clear()
 

@@ -1,4 +1,4 @@
-"""Language models: which there are, which one a name means, and orders that set up, try and forget providers."""
+"""Language models: list them, resolve a name to one, and set up, test and remove providers."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from retinue.http.transport import Transport
 
 MAX_MEASURED = 16
-"""A gateway may list hundreds of models, and each is asked about its window."""
+"""A gateway may list hundreds of models, and each one is asked for its window."""
 
 
 class PriceView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """US dollars per million tokens. `above` are those of a request with more input than so many tokens."""
+    """US dollars per million tokens. `above` are the prices of requests with more input than a limit."""
 
     input: float
     output: float
@@ -59,7 +59,7 @@ class PriceAbove(PriceView, frozen=True, kw_only=True):
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A language model. `model` is `provider/id`, as it can be named everywhere."""
+    """A language model. `model` is `provider/id`, its name in all commands and files."""
 
     model: str
     provider: str
@@ -74,13 +74,13 @@ class ModelFacts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ModelView(ModelFacts, frozen=True, kw_only=True):
-    """A language model that could be used; `active` marks the one that a run gets which names none."""
+    """An available language model. `active` marks the default."""
 
     active: bool
 
 
 class SelectedModel(ModelFacts, frozen=True, kw_only=True, rename="camel"):
-    """The model that a name means, and why."""
+    """The model that a name resolves to, and the reason."""
 
     source: str
     why: str
@@ -94,14 +94,14 @@ class SelectedModel(ModelFacts, frozen=True, kw_only=True, rename="camel"):
 
 
 class ModelProblem(Struct, frozen=True):
-    """Why no model would be used."""
+    """The reason why no model would be used."""
 
     code: str
     message: str
 
 
 class OpenAIModel(Struct, frozen=True):
-    """An agent as clients of OpenAI's API list it: `id` is its name."""
+    """An agent as OpenAI's API lists a model. `id` is its name."""
 
     id: str
     created: int
@@ -110,8 +110,7 @@ class OpenAIModel(Struct, frozen=True):
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
-    """The language models that runs may use, and the one that a run gets which names none. Windows and prices are of
-    `date`, from `source`."""
+    """The available language models and the default one. `date` and `source` describe the windows and prices."""
 
     models: list[ModelView]
     active: SelectedModel | None
@@ -122,15 +121,15 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 class OpenAIModelList(ModelList, frozen=True, kw_only=True):
-    """Two lists in one document. `models` are the language models that runs may use. `object` and `data` are as
-    OpenAI's `/v1/models` has them: there a model is an agent, for `/v1/chat/completions`."""
+    """Two lists in one document. `models` are the available language models. `object` and `data` are those of OpenAI's
+    `/v1/models`, where a model is an agent for `/v1/chat/completions`."""
 
     data: list[OpenAIModel]
     object: Literal["list"] = "list"
 
 
 class NewProvider(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A provider that was set up. `kept_in` says where its key is; `active` is the model that a run gets now."""
+    """A provider that was set up. `kept_in` is where its key is stored. `active` is the default model now."""
 
     provider: str
     base_url: str | None
@@ -141,7 +140,8 @@ class NewProvider(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RemovedProvider(Struct, frozen=True, kw_only=True):
-    """What was forgotten of a provider. `left` says where it still has a key from; `default` was the default."""
+    """The parts of a provider that were removed. `left` is the remaining source of its key, `default` the default that
+    was removed."""
 
     provider: str
     key: bool
@@ -152,7 +152,7 @@ class RemovedProvider(Struct, frozen=True, kw_only=True):
 
 
 class DefaultModel(Struct, frozen=True):
-    """The model of runs for which nothing else names one, and the file that says so."""
+    """The default model and the file that sets it."""
 
     model: str
     file: str
@@ -160,7 +160,7 @@ class DefaultModel(Struct, frozen=True):
 
 
 class ProviderChoice(Struct, frozen=True):
-    """A provider that could be set up."""
+    """A provider that can be set up."""
 
     name: str
     about: str
@@ -170,7 +170,7 @@ class ProviderChoice(Struct, frozen=True):
 
 
 def format_window(tokens: int) -> str:
-    """Return `8.2k`, `200k`, `1M` or `1.05M`: three digits say enough."""
+    """Return a number of tokens with three digits: `8.2k`, `200k`, `1M` or `1.05M`."""
     if tokens < 1_000:
         return str(tokens)
     if tokens < 999_500:
@@ -255,8 +255,8 @@ def _in_effect(cwd: Path) -> Loaded:
 
 
 async def list_models(settings: Settings, provider: str | None = None, *, measure: bool = False) -> ModelList:
-    """Return the models, or those of one provider; with `measure` the first of the user's own servers with the windows
-    that they have there."""
+    """Return the models, or those of one provider. `measure` asks the user's own servers for the windows of their first
+    models."""
     available = await inventory.list_models(settings, environment())
     if measure:
         available = await _measured_inventory(available)
@@ -305,14 +305,14 @@ async def _measured(info: ModelInfo, providers: Providers, transport: Transport)
 
 
 async def list_models_in(cwd: Path, provider: str | None = None) -> ModelList:
-    """Return the models as seen from `cwd`, with the windows of the user's own servers and warnings about settings."""
+    """Return the models visible from `cwd`, with the windows of the user's own servers and warnings about settings."""
     loaded = _in_effect(cwd)
     models = await list_models(loaded.settings, provider, measure=True)
     return replace(models, warnings=[*loaded.warnings, *models.warnings])
 
 
 async def list_for_openai(settings: Settings, catalog: Catalog) -> OpenAIModelList:
-    """Return the models, and the agents as OpenAI's clients list models."""
+    """Return the models, and the agents in the form of OpenAI's list of models."""
     models = await list_models(settings)
     now = int(time.time())
     agents = [OpenAIModel("main", now, "retinue")]
@@ -321,7 +321,7 @@ async def list_for_openai(settings: Settings, catalog: Catalog) -> OpenAIModelLi
 
 
 def find_for_openai(catalog: Catalog, name: str) -> OpenAIModel:
-    """Return an agent as OpenAI's clients know a model. Raise UnknownAgentError."""
+    """Return an agent in the form of OpenAI's models. Raise UnknownAgentError."""
     now = int(time.time())
     if name == "main":
         return OpenAIModel("main", now, "retinue")
@@ -330,7 +330,7 @@ def find_for_openai(catalog: Catalog, name: str) -> OpenAIModel:
 
 
 def explain_none(cwd: Path, provider: str | None) -> str:
-    """Return why no models are listed."""
+    """Return the reason why no models are listed."""
     if provider is None:
         return "No model is available."
     configured = Providers(_in_effect(cwd).settings, environment()).get(provider)
@@ -343,13 +343,13 @@ def explain_none(cwd: Path, provider: str | None) -> str:
 
 
 def has_own_prices(cwd: Path) -> bool:
-    """Return whether the setting `models` is put over the table of known models."""
+    """Return whether the setting `models` overrides the table of known models."""
     return bool(_in_effect(cwd).settings.models)
 
 
 async def resolve_model(cwd: Path, query: str | None = None, file_model: str | None = None) -> SelectedModel:
-    """Return the model that a name means here, with the window it has where it is served; without `query` the one that
-    a run gets. A model is not loaded only to be asked about. Raise UsageError for a name that means none."""
+    """Resolve a name to a model, or without `query` return the default, with the window that its server reports. A
+    model is not loaded for this. Raise UsageError if no model matches."""
     loaded, variables = _in_effect(cwd), environment()
     selection = await select_model(query, file_model=file_model, settings=loaded.settings, environment=variables)
     if selection.provider.runs_models:
@@ -363,7 +363,7 @@ async def resolve_model(cwd: Path, query: str | None = None, file_model: str | N
 
 
 async def find_active(cwd: Path) -> SelectedModel | None:
-    """Return the model that a run gets which names none; None where it would be refused."""
+    """Return the default model; None if there is none."""
     try:
         return _selected(await select_model(settings=_in_effect(cwd).settings, environment=environment()))
     except RetinueError:
@@ -379,7 +379,7 @@ async def _active_name(cwd: Path) -> str | None:
 
 
 async def list_choices(cwd: Path) -> list[ProviderChoice]:
-    """Return the providers that could be set up: servers that run here, then those that give keys."""
+    """Return the providers that can be set up: local servers first, then those that issue keys."""
     providers = Providers(_in_effect(cwd).settings, environment())
     await inventory.ask_servers(providers)
     choices = []
@@ -392,13 +392,13 @@ async def list_choices(cwd: Path) -> list[ProviderChoice]:
 
 
 def needs_key(name: str) -> bool:
-    """Return whether a provider that is known by name needs a key."""
+    """Return whether a known provider requires a key."""
     preset = setup.preset_of(provider_name(name))
     return preset is not None and preset.needs_key
 
 
 def key_source(name: str, cwd: Path) -> str:
-    """Return where a provider has a key from; empty without one."""
+    """Return the source of a provider's key; empty if it has none."""
     provider = Providers(_in_effect(cwd).settings, environment()).get(provider_name(name))
     return provider.key_source if provider is not None else ""
 
@@ -406,8 +406,8 @@ def key_source(name: str, cwd: Path) -> str:
 async def add_provider(
     cwd: Path, name: str, *, key: str = "", url: str = "", model: str = "", check: bool = True
 ) -> NewProvider:
-    """Set up a provider: try it with one small request, and keep its key or address. Nothing is kept of one that does
-    not answer."""
+    """Set up a provider: test it with one small request, and store its key or address. If the test fails, nothing is
+    stored."""
     added = await setup.add_provider(
         name,
         key=key,
@@ -428,8 +428,8 @@ async def add_provider(
 
 
 async def remove_provider(cwd: Path, name: str) -> RemovedProvider:
-    """Forget the key and the address that `add_provider` has kept, and the default if it is a model of it. Raise
-    UsageError where nothing is kept."""
+    """Remove the key and the address that `add_provider` stored, and the default if it is one of its models. Raise
+    UsageError if nothing is stored."""
     variables = environment()
     name = provider_name(name)
     had_key = remove_key(name, variables)
@@ -450,7 +450,7 @@ async def remove_provider(cwd: Path, name: str) -> RemovedProvider:
 
 
 async def check_model(cwd: Path, name: str | None = None) -> tuple[TestedModel, Sequence[str]]:
-    """Ask a model for one word. Return what it said, and the warnings of its choice."""
+    """Ask a model for one word. Return its answer and the warnings of the selection."""
     transport = Transport()
     try:
         selection = await select_model(
@@ -462,12 +462,12 @@ async def check_model(cwd: Path, name: str | None = None) -> tuple[TestedModel, 
 
 
 def make_default(model: str) -> None:
-    """Make `provider/id` the model of runs for which nothing else names one."""
+    """Store `provider/id` as the user's default model."""
     setup.make_default(model, environment())
 
 
 async def choose_default(cwd: Path, name: str) -> tuple[DefaultModel, Sequence[str]]:
-    """Make the model that a name means the default. Return it, and the warnings of its choice."""
+    """Make the model that a name resolves to the default. Return it, and the warnings of the selection."""
     chosen = await select_model(name, settings=_in_effect(cwd).settings, environment=environment())
     path = setup.make_default(chosen.info.full_name, environment())
     return DefaultModel(chosen.info.full_name, str(path), await _active_name(cwd)), chosen.warnings

@@ -1,4 +1,5 @@
-"""The permission modes as front ends show them: their names, what each means, and which one shift+tab chooses next."""
+"""The permission modes as front ends show them: their names, their meanings, and the order in which shift+tab selects
+them."""
 
 from __future__ import annotations
 

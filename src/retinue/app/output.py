@@ -1,10 +1,10 @@
-"""The one writer to the terminal: `sys.stdout` and `sys.stderr` of the program.
+"""The only writer to the terminal: the program's `sys.stdout` and `sys.stderr`.
 
-It lets no control character of the text that it is given reach the terminal, a pipe or a file: each one is shown as an
-escape (`core/controls.py`). Only two kinds of calls send escape sequences. `write_span` sends the colours of a text,
-and `send_control` sends a `ControlSequence`, which only this module makes.
+Control characters in the text it receives are written as escapes (`core/controls.py`) to a terminal, a pipe or a file.
+Only two functions send escape sequences: `write_span` sends the colours of a text, and `send_control` sends a
+`ControlSequence`, which only this module creates.
 
-Imported at every start, so without `re` and `typing`.
+This module is imported at every start, so it avoids `re` and `typing`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class TerminalWriter(io.TextIOWrapper):
-    """A stream of text without control characters from outside."""
+    """A text stream that passes no control characters of its input."""
 
     def write(self, text: str) -> int:
         super().write(escape_controls(text))
         return len(text)
 
     def write_sequences(self, text: str) -> None:
-        """Write text that this module has put together."""
+        """Write text that this module has composed."""
         super().write(text)
 
 
 def open_writer(stream: TextIO) -> TextIO:
-    """Return a writer in place of `stream`, or `stream` itself where it is no plain stream."""
+    """Return a writer that replaces `stream`, or `stream` itself if it is not a plain text stream."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
@@ -50,7 +50,7 @@ def open_writer(stream: TextIO) -> TextIO:
 
 
 class ControlSequence(str):
-    """An escape sequence that this module has made, or several of them in a row."""
+    """One or more escape sequences that this module created."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class ControlSequence(str):
 
 NO_SEQUENCE = ControlSequence("")
 KEEP_TITLE = ControlSequence("\x1b[22;2t")
-"""Let the terminal remember the title that the shell has set."""
+"""Makes the terminal store the title that the shell has set."""
 RESTORE_TITLE = ControlSequence("\x1b[23;2t")
 RESET_TERMINAL = ControlSequence(
     "\x1b[?1049l"  # the ordinary screen
@@ -88,7 +88,7 @@ def _field(text: str) -> str:
 
 
 def send_control(stream: TextIO, sequence: ControlSequence) -> None:
-    """Send a sequence of the program's own at once."""
+    """Send a sequence of the program immediately."""
     if not isinstance(sequence, ControlSequence):
         raise TypeError("only a ControlSequence may be sent")
     _write_raw(stream, sequence)
@@ -96,7 +96,7 @@ def send_control(stream: TextIO, sequence: ControlSequence) -> None:
 
 
 def write_span(stream: TextIO, text: str, codes: str = "") -> None:
-    """Write `text` in a style. `codes` are the numbers of an SGR sequence, such as `1;31`; empty for plain text."""
+    """Write `text` in a style. `codes` are the numbers of an SGR sequence, such as `1;31`, or empty for plain text."""
     if not codes:
         stream.write(text)
         return
@@ -121,7 +121,7 @@ def print_json(document: bytes, end: bytes = b"\n", *, flush: bool = True) -> No
 
 
 def put(text: str) -> None:
-    """Print text in UTF-8. A path may hold bytes that are no characters: a pipe or a file gets them as they are."""
+    """Print text in UTF-8. A path may contain bytes that are not characters; pipes and files receive them unchanged."""
     if sys.stdout.isatty():
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -130,7 +130,7 @@ def put(text: str) -> None:
 
 
 def put_file(text: str) -> None:
-    """Print the text of a file: into a pipe or another file byte for byte, on a terminal like any other text."""
+    """Print the content of a file: byte for byte into a pipe or file, and escaped on a terminal."""
     if sys.stdout.isatty():
         put(text)
     else:
@@ -138,7 +138,7 @@ def put_file(text: str) -> None:
 
 
 def _print_bytes(data: bytes, flush: bool = True) -> None:
-    """Write below the text stream. What the stream still holds goes first."""
+    """Write to the binary stream, after flushing the text stream above it."""
     if flush:
         sys.stdout.flush()
     sys.stdout.buffer.write(data)
@@ -147,14 +147,14 @@ def _print_bytes(data: bytes, flush: bool = True) -> None:
 
 
 def escape_json(document: bytes) -> bytes:
-    """Return a JSON document in UTF-8 with the same characters escaped: they are in its strings only."""
+    """Return a JSON document in UTF-8 with the control characters of its strings escaped."""
     if document.isascii() and b"\x7f" not in document:
         return document
     return escape_controls(document.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
 
 
 def workflow_command(level: str, values: Mapping[str, object], message: str) -> str:
-    """Return a command for GitHub's workflows (`::error file=…::…`): no text in it can end or forge one."""
+    """Return a command for GitHub's workflows (`::error file=…::…`). No text in it can end or forge a command."""
     properties = []
     for key, value in values.items():
         if value is not None:

@@ -1,8 +1,9 @@
-"""A Python type as the schema of a run's result: pydantic models, dataclasses, TypedDicts, msgspec structs, and what
-can be built of them, such as `list[Finding]`.
+"""Python types as schemas of a run's result: pydantic models, dataclasses, TypedDicts, msgspec structs, and types
+composed of them, such as `list[Finding]`.
 
-The model is told the JSON Schema of the type. What it answers is read as the type before it is accepted, so that checks
-which no schema can express (a validator of a pydantic model) are told to the model, which may try again.
+The model receives the JSON Schema of the type. Its answer is converted to the type before it is accepted, so that
+errors of checks which no schema can express (a validator of a pydantic model) are returned to the model for another
+attempt.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ Schema = type[Value] | Mapping[str, Any]
 
 
 class OutputType(Struct, Generic[Value], frozen=True):
-    """`read` makes a value of the type from JSON, and raises ValueError for what it cannot be made from."""
+    """`read` converts JSON to the type, and raises ValueError if it cannot."""
 
     schema: Mapping[str, Any]
     read: Callable[[Any], Any] | None = None
 
 
 def output_type(schema: Any) -> OutputType[Any]:
-    """Return what `schema=` means: a JSON Schema as it is, or that of a type. Raise UsageError for anything else."""
+    """Return the schema that `schema=` means: a JSON Schema unchanged, or that of a type. Raise UsageError for anything
+    else."""
     if isinstance(schema, Mapping):
         return OutputType(schema)
     if hasattr(schema, "model_json_schema"):

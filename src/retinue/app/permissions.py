@@ -1,4 +1,4 @@
-"""The permission rules of a project: which there are, from where, and changes to those of the settings."""
+"""The permission rules of a project with their sources, and changes to the rules in the settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SETTINGS_TARGETS: tuple[Target, ...] = ("user", "local", "project")
 
 
 def rules_of(project: Project) -> list[Rule]:
-    """Return the rules that hold, each with the file it is from."""
+    """Return the rules in effect, each with the file that contains it."""
     return project_rules(project).rules
 
 
 def rule_problem(text: str) -> str:
-    """Return why a text is no rule; empty when it is one."""
+    """Return why a text is not a valid rule; empty if it is."""
     rule = parse_rule(text, "allow")
     if isinstance(rule, Rule):
         return ""
@@ -36,7 +36,8 @@ def rule_problem(text: str) -> str:
 
 
 def target_of(rule: Rule, project: Project) -> Target | None:
-    """Return which of our settings files has the rule; None where it is from another program or an administrator."""
+    """Return which of our settings files contains the rule; None if it belongs to another program or an
+    administrator."""
     for target in SETTINGS_TARGETS:
         if Path(rule.source) == target_file(project.cwd, target, project.environment):
             return target
@@ -44,8 +45,7 @@ def target_of(rule: Rule, project: Project) -> Target | None:
 
 
 def add_rule(retinue: Retinue, kind: Kind, text: str, target: Target) -> None:
-    """Write a rule. One that allows also holds for runs that are at work. Raise StateError where it cannot be
-    written."""
+    """Write a rule. An allowing rule also applies to running runs. Raise StateError if it cannot be written."""
     _write(retinue, kind, Append(text), target)
     if kind == "allow":
         for guard in list(retinue.supervisor.project.part(RunGuards).values()):
@@ -53,7 +53,7 @@ def add_rule(retinue: Retinue, kind: Kind, text: str, target: Target) -> None:
 
 
 def remove_rule(retinue: Retinue, rule: Rule, target: Target) -> None:
-    """Take a rule out of the settings file that has it. Raise StateError where it cannot be written."""
+    """Remove a rule from the settings file that contains it. Raise StateError if the file cannot be written."""
     _write(retinue, rule.kind, Remove(rule.text), target)
 
 

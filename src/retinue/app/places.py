@@ -1,4 +1,4 @@
-"""Which run, and which project, somebody means."""
+"""Find the run or the project that a name refers to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from retinue.settings.places import state_folder as state_folder
 
 
 def locate_run(name: str, cwd: Path) -> tuple[Path, RunState]:
-    """Return a run and the state folder it is in: by its id or the beginning of it, in the project at `cwd` or any
-    other, or as `@name` in this one. Raise UnknownRunError."""
+    """Find a run by its id or a prefix of it, in the project at `cwd` or any other, or by `@name` in this project.
+    Return its state folder and the run. Raise UnknownRunError."""
     here = state_folder(cwd)
     if not name.startswith("@"):
         return find_anywhere(retinue_state(), name, first=here)
@@ -31,8 +31,8 @@ def locate_run(name: str, cwd: Path) -> tuple[Path, RunState]:
 
 
 def find_main_run(run_id: str, cwd: Path | None) -> tuple[Path, RunState]:
-    """Return the run of that whole id that nobody started, and the state folder it is in; the project at `cwd` is
-    looked at first. Raise UnknownRunError."""
+    """Find a main run by its full id. Return its state folder and the run; the project at `cwd` is searched first.
+    Raise UnknownRunError."""
     folder, row = find_anywhere(retinue_state(), run_id, None if cwd is None else state_folder(cwd))
     if row.id != run_id or row.parent_id is not None:
         raise UnknownRunError(f"There is no conversation '{run_id}'.", remedy="session/list has those there are.")
@@ -40,7 +40,7 @@ def find_main_run(run_id: str, cwd: Path | None) -> tuple[Path, RunState]:
 
 
 def project_of(folder: Path, row: RunState) -> Path:
-    """Return the folder of the project in whose log a run is."""
+    """Return the folder of the project whose log contains a run."""
     with LogReader.open(folder) as reader:
         try:
             # The run's own folder may be a worktree, or in another project, and may be gone.
@@ -52,7 +52,7 @@ def project_of(folder: Path, row: RunState) -> Path:
 def newest_run(
     cwd: Path, *, agent: str | None = None, states: Collection[State], main: bool = False
 ) -> RunState | None:
-    """Return the newest run of the project at `cwd` in one of the states; with `main` only one that nobody started."""
+    """Return the newest run of the project at `cwd` in one of the states; with `main` only a main run."""
     with LogReader.open(state_folder(cwd)) as reader:
         for row in reader.list_runs(agent=agent, states=states):
             if not main or row.id == row.root_id:
@@ -61,6 +61,6 @@ def newest_run(
 
 
 def find_outcome(folder: Path, run_id: str) -> tuple[RunState, Outcome | None]:
-    """Return a run as it stands, and its outcome if it has one."""
+    """Return the state of a run, and its outcome if it has ended."""
     with LogReader.open(folder) as reader:
         return reader.run(run_id), reader.outcome(run_id)

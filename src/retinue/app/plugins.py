@@ -1,4 +1,4 @@
-"""The plugins of a project: what each has, and whether its tools can be imported."""
+"""The plugins of a project: their contents, and whether their tools can be imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class PluginFacts(Struct, frozen=True, kw_only=True):
-    """One plugin. `withheld` says why its code, hooks and servers have no effect; `runs` is what needs consent."""
+    """One plugin. `withheld` is the reason why its code, hooks and servers have no effect. `runs` lists what needs
+    consent."""
 
     name: str
     version: str | None
@@ -40,7 +41,7 @@ class PluginFacts(Struct, frozen=True, kw_only=True):
 
 
 class PluginView(PluginFacts, frozen=True, kw_only=True):
-    """A plugin as it is known without running any of it: `tools` are the modules that have its tools."""
+    """A plugin without its code having been run. `tools` are the modules that define its tools."""
 
     tools: Sequence[str]
 
@@ -74,7 +75,7 @@ class CheckedPlugins(Struct, frozen=True):
 
 
 def list_plugins(cwd: Path) -> tuple[PluginList, Sequence[str]]:
-    """Return the plugins of a project without running any of them, and what is wrong in a sentence each."""
+    """Return the plugins of a project, without running any of them, and their problems."""
     project = open_project(cwd)
     plugins = project.part(PluginExtensions).plugins
     views = [PluginView(**asdict(_facts(plugin, project)), tools=plugin.code) for plugin in plugins.usable]
@@ -82,8 +83,8 @@ def list_plugins(cwd: Path) -> tuple[PluginList, Sequence[str]]:
 
 
 def check_plugins(cwd: Path, name: str | None = None, *, trust: bool = False) -> CheckedPlugins:
-    """Import the tools of plugins as a run would; of all plugins without `name`. `trust` imports also those of the
-    project that nobody has consented to. Raise UsageError where there is no plugin of that name."""
+    """Import the tools of plugins as a run would, of one plugin or of all. `trust` includes plugins of the project
+    without consent. Raise UsageError for an unknown plugin."""
     project = open_project(cwd, trust=trust)
     plugins = project.part(PluginExtensions).plugins
     if name is None:
@@ -115,7 +116,7 @@ def _facts(plugin: Plugin, project: Project) -> PluginFacts:
 
 
 def _agents(folders: tuple[Path, ...]) -> list[str]:
-    """Return the names of the agent files: a folder may also be one file."""
+    """Return the names of the agent files. An entry may be a folder or a file."""
     names = []
     for folder in folders:
         files = [folder] if folder.is_file() else folder.rglob("*.md")

@@ -1,4 +1,4 @@
-"""This process: its signals, and its standard streams for a protocol."""
+"""This process: signals, and standard streams for a protocol."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 @contextmanager
 def handle_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Call a handler in the running event loop for each signal, until the block is left. Windows has no handlers in
-    event loops: KeyboardInterrupt ends the program there."""
+    """Call a handler in the running event loop for each signal, until the block is left. On Windows, event loops have
+    no signal handlers and KeyboardInterrupt ends the program."""
     loop = asyncio.get_running_loop()
     try:
         for number, handler in handlers.items():
@@ -34,8 +34,8 @@ def on_end(end: Callable[[], object]) -> AbstractContextManager[None]:
 
 
 def claim_standard_streams() -> tuple[int, int]:
-    """Return descriptors of standard input and output that only the caller knows. From then on the usual ones are an
-    empty input and standard error. Raise OSError where one of them is closed."""
+    """Move standard input and output to new descriptors and return these. The usual descriptors become an empty input
+    and standard error. Raise OSError if one of them is closed."""
     reading, writing = os.dup(0), os.dup(1)
     sys.stdout.flush()
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""The state of the main agent and what it has done, from its events."""
+"""The state and progress of the main agent, computed from its events."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class Phase:
-    """Tells when the main agent works, and when it has answered and only waits for its background agents."""
+    """Tracks whether the main agent works, or has answered and only waits for its background agents."""
 
     def __init__(self) -> None:
         self._answered = False
 
     def take(self, body: Body) -> State | None:
-        """Return the state that begins with an event, if one does."""
+        """Return the state that an event starts, if any."""
         match body:
             case TurnStarted():
                 return "working"
@@ -49,13 +49,13 @@ class Phase:
 
 @dataclass(slots=True)
 class WorkProgress:
-    """What the main agent has done since it was last spoken to. Takes every event of the main run, in order."""
+    """The work of the main agent since the last message to it. Takes every event of the main run, in order."""
 
     began: float = 0.0
     sent: int = 0
     received: int = 0
     streamed: int = 0
-    """Characters of the answer that is being written."""
+    """Characters of the answer that is being streamed."""
     retry_at: float = 0.0
     retry_reason: str = ""
 
@@ -78,7 +78,7 @@ class WorkProgress:
                 pass
 
     def tokens(self) -> str:
-        """Return `↑ 4.1k ↓ 380 tokens`; empty while nothing is known."""
+        """Return `↑ 4.1k ↓ 380 tokens`; empty before the first count."""
         received = self.received + self.streamed // _CHARACTERS_PER_TOKEN
         if not self.sent and not received:
             return ""

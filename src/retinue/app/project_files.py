@@ -1,4 +1,4 @@
-"""Files of a project by letters that someone has typed. They are found in a thread and remembered for a moment."""
+"""Files of a project that match typed letters. They are listed in a thread and cached briefly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAX_MATCHES = 8
 
 
 def rank(word: str, names: Iterable[str], most: int = MAX_MATCHES) -> list[str]:
-    """Return the names that fit, best first: those that begin with it, whose last part does, that have
-    it somewhere, that have its letters in order. Shorter ones go first."""
+    """Return the matching names, best first: names that begin with the word, whose last part does, that contain it,
+    that contain its letters in order. Shorter names come first."""
     if not word:
         return sorted(names, key=lambda name: (name.rstrip("/").count("/"), name))[:most]
     low = word.lower()
@@ -45,7 +45,7 @@ _SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache
 
 
 class ProjectFiles:
-    """Paths relative to `folder`, without what git ignores."""
+    """Paths relative to `folder`, without those that git ignores."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class ProjectFiles:
 
 
 def _listed(folder: Path) -> list[str]:
-    """Return all files, and the folders they lie in, which end with a slash."""
+    """Return all files, and their folders, which end with a slash."""
     files = _known_to_git(folder) or _known_to_ripgrep(folder) or _walked(folder)
     folders = {f"{parent}/" for path in files for parent in _parents(path)}
     return [*files, *folders]

@@ -1,4 +1,4 @@
-"""All projects of this user that have a log, and the feed of each that is looked at."""
+"""All projects of this user that have a log, and the feeds of those in use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from retinue.settings.places import state_folder as state_folder
 
 
 class UnknownProjectError(UsageError):
-    """No project of that id has a log here."""
+    """There is no project with that id and a log."""
 
     code = "UNKNOWN_PROJECT"
 
 
 class ProjectView(Struct, frozen=True, kw_only=True):
-    """One project. `id` names it in requests; `current` is the one that was served."""
+    """One project. `id` names it in requests. `current` marks the served one."""
 
     id: str
     cwd: str
@@ -40,15 +40,14 @@ class ProjectView(Struct, frozen=True, kw_only=True):
 
 
 class Projects:
-    """The projects that may be asked about: the one that is served, and those with a log. No other folder is
-    reachable, whatever a request says."""
+    """The projects that requests may name: the served one and those with a log. No other folder is reachable."""
 
     def __init__(self, cwd: Path) -> None:
         self.current = Feed(cwd.resolve())
         self._feeds: dict[Path, Feed] = {self.current.folder: self.current}
 
     async def views(self) -> list[ProjectView]:
-        """Return all projects, the served one first, then those that were used last."""
+        """Return all projects: the served one first, then by last use."""
         return await asyncio.to_thread(self._views)
 
     def _views(self) -> list[ProjectView]:
@@ -73,7 +72,7 @@ class Projects:
         return sorted(views, key=lambda view: (not view.current, -(view.updated_at or 0.0)))
 
     async def feed(self, project: str | None = None) -> Feed:
-        """Return the feed of a project by its id; the served one without. Raise UnknownProjectError."""
+        """Return the feed of a project by its id; by default that of the served one. Raise UnknownProjectError."""
         if project is None or project == self.current.folder.name:
             return self.current
         for folder in await asyncio.to_thread(log_folders, retinue_state()):
@@ -83,19 +82,19 @@ class Projects:
         raise UnknownProjectError(f"There is no project '{project}'.", remedy="GET /v1/projects lists them.")
 
     async def of_run(self, run_id: str) -> tuple[Feed, RunState]:
-        """Return a run by its id, the beginning of it, or `@name` in the served project, and the feed it is in."""
+        """Find a run by its id, a prefix of it, or `@name` in the served project. Return its feed and the run."""
         if run_id.startswith("@"):
             return self.current, await self.current.find(run_id)
         folder, row = await asyncio.to_thread(find_run, retinue_state(), run_id, self.current.folder)
         return await self._feed_in(folder), row
 
     async def of_item(self, item_id: str) -> tuple[Feed, InboxItem]:
-        """Return an inbox item by its id or the beginning of it, and the feed it is in."""
+        """Find an inbox item by its id or a prefix of it. Return its feed and the item."""
         folder, item = await asyncio.to_thread(locate, retinue_state(), item_id, self.current.folder)
         return await self._feed_in(folder), item
 
     async def close(self) -> int:
-        """Stop the runs that this process has started; return how many those were."""
+        """Stop the runs that this process started, and return their number."""
         stopped = 0
         for feed in self._feeds.values():
             stopped += await feed.close()

@@ -1,8 +1,7 @@
-"""What was typed before, per project, for the next session too.
+"""The history of typed prompts, per project, across sessions.
 
-One JSON line per entry, appended in one write, so that two programs on the same project do not
-tear each other's lines. A line that cannot be read is passed over. Nothing here raises: a
-history that cannot be written is a history of this session.
+Each entry is a JSON line, appended in one write, so that two programs on one project do not corrupt each other's lines.
+Unreadable lines are skipped. Errors are ignored: a history that cannot be written lasts for this session only.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_HISTORY_BYTES = 4_000_000
 
 
 class PromptHistory:
-    """`redact` takes secrets out of what is written to the file."""
+    """`redact` removes secrets from entries that are written to the file."""
 
     def __init__(self, path: Path, redact: Callable[[str], str] = lambda text: text) -> None:
         self._path = path
@@ -32,7 +31,7 @@ class PromptHistory:
 
     @property
     def entries(self) -> list[str]:
-        """Oldest first."""
+        """All entries, oldest first."""
         if self._entries is None:
             self._entries = _read(self._path)
         return self._entries
@@ -47,7 +46,7 @@ class PromptHistory:
             _append(self._path, self._redact(text))
 
     def older(self, current: str) -> str | None:
-        """Return the entry before; what is being typed is kept for the way back. None at the oldest."""
+        """Return the previous entry; the current draft is stored. None at the oldest entry."""
         at = len(self.entries) if self._at is None else self._at
         if at == 0:
             return None
@@ -57,7 +56,7 @@ class PromptHistory:
         return self.entries[self._at]
 
     def newer(self) -> str | None:
-        """Return the entry after, at the end what was being typed. None when that is already there."""
+        """Return the next entry, or the stored draft after the last one. None if no entry is recalled."""
         if self._at is None:
             return None
         self._at += 1
@@ -68,11 +67,11 @@ class PromptHistory:
 
     @property
     def recalled(self) -> str | None:
-        """Return the entry one has gone back to; None while typing."""
+        """Return the recalled entry; None while a draft is edited."""
         return self.entries[self._at] if self._at is not None else None
 
     def find(self, words: str, most: int = 8) -> list[str]:
-        """Return entries that have all of these words somewhere, newest first and each once."""
+        """Return entries that contain all of these words, newest first and each once."""
         needles = words.lower().split()
         matches: dict[str, None] = {}
         for entry in reversed(self.entries):
@@ -84,7 +83,7 @@ class PromptHistory:
         return list(matches)
 
     def leave(self) -> None:
-        """Typing goes on from where one is."""
+        """Make the current text the draft."""
         self._at, self._draft = None, ""
 
 
@@ -116,7 +115,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _shorten(path: Path) -> None:
-    """Return the newest entries, up to half of what is allowed."""
+    """Reduce the file to its newest entries, up to half of the allowed size."""
     fresh = path.with_suffix(f".{os.getpid()}.new")
     newest: list[str] = []
     size = 0

@@ -1,4 +1,5 @@
-"""What the model of an agent sees: its system prompt in parts, its tools and the first message, with their tokens."""
+"""The prompt that the model of an agent receives: system prompt in parts, tools and first message, with token
+counts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PromptPartView(Struct, frozen=True):
-    """A part of the system prompt, with the tokens it is estimated to have."""
+    """A part of the system prompt, with its estimated tokens."""
 
     name: str
     tokens: int
@@ -30,7 +31,7 @@ class PromptPartView(Struct, frozen=True):
 
 
 class ToolCost(Struct, frozen=True):
-    """A tool that the agent is offered, with the tokens of its description."""
+    """A tool of the agent, with the estimated tokens of its description."""
 
     name: str
     tokens: int
@@ -39,7 +40,7 @@ class ToolCost(Struct, frozen=True):
 
 
 class PromptTokens(Struct, frozen=True):
-    """Estimated tokens of what the model sees. `prefix` is what every request carries."""
+    """Estimated tokens of the prompt. `prefix` is the part that every request repeats."""
 
     system: int
     tools: int
@@ -48,7 +49,8 @@ class PromptTokens(Struct, frozen=True):
 
 
 class PromptPreview(Struct, frozen=True):
-    """What the model of an agent would see: its system prompt, whole and in parts, its tools and the first message."""
+    """The prompt that the model of an agent would receive: the system prompt, whole and in parts, the tools and the
+    first message."""
 
     name: str
     system: str
@@ -62,8 +64,8 @@ class PromptPreview(Struct, frozen=True):
 async def preview_prompt(
     project: Project, name: str, *, task: str = NO_TASK, as_main: bool = False, under_main: bool = False
 ) -> PromptPreview:
-    """Return what the model of an agent would see. `main` is the main agent, unless a file has that name. Raise
-    UnknownAgentError, and LaunchError where a launch would."""
+    """Return the prompt that the model of an agent would receive. `main` is the main agent, unless a file has that
+    name. Raise UnknownAgentError, and LaunchError if a launch would."""
     try:
         spec = project.catalog().find(name).spec
     except UnknownAgentError:
@@ -90,6 +92,6 @@ async def preview_prompt(
 async def preview_in(
     cwd: Path, name: str, agents_json: str | None, *, task: str, as_main: bool, under_main: bool
 ) -> PromptPreview:
-    """Open the project at `cwd` for one `preview_prompt`."""
+    """Open the project at `cwd` and call `preview_prompt`."""
     project = open_project(cwd, agents_json=agents_json)
     return await preview_prompt(project, name, task=task, as_main=as_main, under_main=under_main)

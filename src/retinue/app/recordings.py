@@ -1,4 +1,4 @@
-"""Past runs as files, side by side, played again, and sent as traces."""
+"""Past runs: exported as files, compared, replayed, and sent as traces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ReplayReport(Struct, frozen=True):
-    """A recording that was played again, beside the new run."""
+    """A replayed recording, compared with the new run."""
 
     comparison: Comparison
     notes: Sequence[str]
@@ -43,7 +43,7 @@ class ReplayReport(Struct, frozen=True):
 
 
 class RecordedMoment(Struct, frozen=True):
-    """A recorded run as it stood after the event `seq`."""
+    """The state of a recorded run after event `seq`."""
 
     seq: int
     messages: Sequence[Message]
@@ -52,7 +52,7 @@ class RecordedMoment(Struct, frozen=True):
 
 
 def export_run(folder: Path, row: RunState) -> bytes:
-    """Return a past run with every run below it as a cassette, without secrets. Raise StateError for one at work."""
+    """Return a past run with every run below it as a cassette without secrets. Raise StateError for a running run."""
     if row.state in LIVE:
         raise StateError(f"Run {row.id} is still at work.", remedy="Export it when it has ended.")
     return _export(folder, row)
@@ -64,8 +64,8 @@ def _export(folder: Path, row: RunState) -> bytes:
 
 
 def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace, int]:
-    """Send a past run with every run below it as a trace. Return it and the number of runs. Raise StateError where the
-    collector takes nothing."""
+    """Send a past run with every run below it as a trace. Return the trace and the number of runs. Raise StateError if
+    the collector rejects it."""
     with LogReader.open(folder) as reader:
         runs = [run.id for run in take_tree(reader, row.id).runs]
         sent = asyncio.run(send_past(reader, runs, environment(), content=content))
@@ -78,7 +78,7 @@ def send_trace(folder: Path, row: RunState, *, content: bool) -> tuple[SentTrace
 
 
 def compare_recordings(left: str, right: str, cwd: Path) -> Comparison:
-    """Compare two recordings: each is a cassette file, or a run by its id, the beginning of it, or `@name`."""
+    """Compare two recordings. Each is a cassette file, or a run by its id, a prefix of it, or `@name`."""
     return compare(_recording(left, cwd), _recording(right, cwd))
 
 
@@ -89,7 +89,7 @@ def _recording(name: str, cwd: Path) -> Cassette:
 
 
 async def replay_cassette(path: Path, cwd: Path, tools: Literal["recorded", "live"]) -> ReplayReport:
-    """Play a cassette again with the same answers of the model. `cwd` is where its project is looked for."""
+    """Replay a cassette with its recorded model answers. The project is searched below `cwd`."""
     comparison, notes = await play_again(read_cassette(path), cwd, tools, environment())
     return ReplayReport(comparison, notes, comparison.same)
 
@@ -100,8 +100,8 @@ def compare_cassettes(left: Path, right: Path) -> Comparison:
 
 
 def recorded_moment(path: Path, seq: int) -> tuple[RecordedMoment, int, int]:
-    """Return a recorded run as it stood after the event `seq`, the number of calls so far, and that of its last event.
-    Raise UsageError for a number before the first."""
+    """Return the state of a recorded run after event `seq`, the number of calls up to it, and the number of its last
+    event. Raise UsageError for a number below the first."""
     cassette = read_cassette(path)
     events = [event for event in cassette.first.events if event.seq <= seq]
     if not events:

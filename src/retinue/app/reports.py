@@ -1,4 +1,4 @@
-"""What runs have used, done and met with, of one project or of all, from the log."""
+"""Reports from the log: costs, activity and errors of runs, of one project or of all."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class CostRow(Spending, frozen=True, kw_only=True):
 
 
 class CostReport(Struct, frozen=True, kw_only=True):
-    """What runs have used since a time. A run without a known price is counted beside the sum, never as free.
-    `budgets` are those of trees, by the id of their first run; `problems` are logs that cannot be read."""
+    """The usage of runs since a time. Runs without a known price are counted separately, never as free. `budgets` are
+    those of trees, by the id of their first run. `problems` are logs that cannot be read."""
 
     by: str
     since: float | None
@@ -57,7 +57,7 @@ class CostReport(Struct, frozen=True, kw_only=True):
 
 
 class ActivityReport(Struct, frozen=True, kw_only=True):
-    """Calls to the web, to documents and to language servers: counted by provider, and the newest one by one."""
+    """Calls to the web, to documents and to language servers: totals by provider, and the newest calls."""
 
     since: float | None
     rows: list[Totals]
@@ -73,7 +73,8 @@ class TroubleList(Struct, frozen=True):
 
 
 def _gather(folder: Path | None, read: Callable[[Path], list[Line]]) -> tuple[list[Line], list[str]]:
-    """Return what `read` finds in a state folder, or for None in all of them, and the logs that cannot be read."""
+    """Return the results of `read` for one state folder, or for None of all of them, and the logs that cannot be
+    read."""
     if folder is not None:
         return read(folder), []
     lines: list[Line] = []
@@ -117,7 +118,7 @@ def _row(line: Spending, by: Grouping | None) -> CostRow:
 def read_activity(
     folder: Path | None, kinds: Collection[ActivityKind] = ACTIVITY_KINDS, since: float | None = None, recent: int = 0
 ) -> ActivityReport:
-    """Return what agents did on the web, with documents and with language servers, and the newest `recent` calls."""
+    """Return the calls of agents to the web, to documents and to language servers, with the newest `recent` ones."""
     entries, problems = _gather(folder, lambda state: activity.activity(state, kinds=kinds, since=since or 0.0))
     return ActivityReport(
         since=since,
@@ -137,5 +138,5 @@ def read_troubles(
     since: float = 0.0,
     limit: int | None = 20,
 ) -> TroubleList:
-    """Return the newest warnings and errors of a project with the numbers above `after`."""
+    """Return the newest warnings and errors of a project with numbers above `after`."""
     return TroubleList(troubles(folder, levels=levels, sources=sources, after=after, since=since, limit=limit))

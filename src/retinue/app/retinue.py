@@ -5,7 +5,7 @@
         async for event in run.events(): ...
         outcome = await run.wait()
 
-A failed run does not raise: its outcome says how it ended. What cannot be started raises.
+A failed run does not raise; its outcome states how it ended. A run that cannot be started raises.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 class Retinue(Dialogue):
-    """The agents of one project. Runs are tasks of this event loop and are recorded in the
-    project's log; leaving the `async with` block stops what still runs."""
+    """The agents of one project. Runs are tasks of this event loop and are recorded in the project's log. Leaving the
+    `async with` block stops the running ones."""
 
     def __init__(
         self,
@@ -116,24 +116,24 @@ class Retinue(Dialogue):
         return [name for name in super().__dir__() if name not in internal and not name.startswith("_Retinue")]
 
     def set_options(self, options: SessionOptions) -> None:
-        """Let `options` hold for this session. Raise UsageError or ConfigurationError for what cannot be used."""
+        """Apply `options` to this session. Raise UsageError or ConfigurationError for invalid ones."""
         from retinue.app.session_options import apply_options
 
         apply_options(options, self._project)
 
     @property
     def supervisor(self) -> Supervisor:
-        """Return what runs the agents: for other front ends, which steer and stop members of the tree."""
+        """Return the supervisor of the runs, for front ends that steer and stop members of the tree."""
         return self._supervisor
 
     @property
     def model(self) -> str | None:
-        """Return the model that runs get where nothing else names one, as it was given."""
+        """Return the default model of runs, as it was passed."""
         return self._model
 
     @property
     def permission_mode(self) -> PermissionMode | None:
-        """Return the permission mode that runs get, as it was given; None where the settings decide."""
+        """Return the permission mode of runs, as it was passed; None if the settings decide."""
         return self._permission_mode
 
     @property
@@ -155,8 +155,8 @@ class Retinue(Dialogue):
 
     @cached_property
     def inbox(self) -> Inbox:
-        """Return what waits for a person, of all runs of this project: `items()`, `answer(id, choice)`,
-        and `async for item in retinue.inbox`."""
+        """Return the inbox of all runs of this project: `items()`, `answer(id, choice)`, and `async for item in
+        retinue.inbox`."""
         from retinue.app.inbox import Inbox
 
         return Inbox(self._project)
@@ -182,17 +182,16 @@ class Retinue(Dialogue):
         run_id: str | None = None,
         asked: Mapping[str, str] | None = None,
     ) -> Run[Value]:
-        """Start `agent` on `task`, which is text or what `expand` made of it; in the background it may have to wait
-        for a slot.
+        """Start `agent` on `task`, which is text or a result of `expand`. A background run may have to wait for a slot.
 
         `schema` is the type of the result (a pydantic model, dataclass, TypedDict, or a list of one) or a JSON Schema:
-        the outcome's `value` is of that type, and the text is its JSON. `placement` is `local`, `cluster` or
-        `cluster:gpu,linux`: any worker with these labels may run it.
+        the outcome's `value` has that type, and the text is its JSON. `placement` is `local`, `cluster` or
+        `cluster:gpu,linux`, which means any worker with these labels.
 
-        `limits` are this run's own (`max_turns`, `seconds`, …); `budget` is shared with all runs below it:
-        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what people see of it. `run_id`
-        must be new; `asked` is recorded with the run, such as `{"by": "web"}`. Raise UnknownAgentError,
-        UnknownModelError, UsageError or LaunchError.
+        `limits` apply to this run (`max_turns`, `seconds`, …); `budget` is shared with all runs below it: `{"usd": 0.5,
+        "spawns": 3}`. `name` is its `@` name, `description` is shown to people. `run_id` must be new. `asked` is
+        recorded with the run, such as `{"by": "web"}`. Raise UnknownAgentError, UnknownModelError, UsageError or
+        LaunchError.
         """
         if isolation not in (None, "off", "worktree"):
             raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
@@ -238,9 +237,9 @@ class Retinue(Dialogue):
     ) -> list[Outcome[Value]]:
         """Run `agent` on each of `tasks`, `limit` at a time, and return their outcomes in the order of the tasks.
 
-        `progress` is called with a `MapProgress` whenever one has ended; True prints a line on standard error. `limits`
-        and `budget` are each run's own. The other options are those of `spawn`. Raise as `spawn` does, for the first
-        task that cannot be started; the runs at work are stopped then.
+        `progress` is called with a `MapProgress` whenever a run ends; True prints a line on standard error. `limits`
+        and `budget` apply to each run. The other options are those of `spawn`. If a task cannot be started, raise as
+        `spawn` does and stop the running runs.
         """
         from retinue.app.single_run import map_tasks
 
@@ -251,35 +250,34 @@ class Retinue(Dialogue):
 
     @property
     def events(self) -> EventBus:
-        """Return what happens to agents, by name, for programs: `retinue.events.on("subagents:completed", …)`."""
+        """Return the events of agents by name, for programs: `retinue.events.on("subagents:completed", …)`."""
         return self._supervisor.bridge.bus
 
     @property
     def rpc(self) -> Rpc:
-        """Return the calls for other programs: ping, spawn and stop with their envelopes."""
+        """Return the calls for other programs: ping, spawn and stop, with their envelopes."""
         return self._supervisor.bridge.rpc
 
     @property
     def schedules(self) -> Scheduler:
-        """Return agents that start at a time: `await retinue.schedules.add("Explore", "…", "0 0 9 * * *")`.
-        After `retinue.schedules.begin()` this process fires them."""
+        """Return the scheduled jobs: `await retinue.schedules.add("Explore", "…", "0 0 9 * * *")`. After
+        `retinue.schedules.begin()` this process starts them when they are due."""
         from retinue.capabilities.schedule import scheduler_of
 
         return scheduler_of(self._supervisor)
 
     async def wait_all(self) -> None:
-        """Wait until no run lives or waits any more."""
+        """Wait until no run is running or queued."""
         await self._supervisor.wait_all()
 
     def to_background(self, run: Run[Any]) -> bool:
-        """Let the run that waits for `run` go on; it is told when `run` has ended. Return False when
-        nobody waits for it."""
+        """Let the parent of `run` continue; it is notified when `run` ends. Return False if no run waits for it."""
         node = self._supervisor.members.get(run.id)
         return node is not None and self._supervisor.detach(node)
 
     async def stop_tree(self, run: Run[Any], reason: str = "Stopped by the user.") -> int:
-        """Stop a run and everything below it, also background runs, wait until each has ended, and return their
-        number. `run.stop()` stops one with its foreground agents."""
+        """Stop a run and everything below it, including background runs, wait until each has ended, and return their
+        number. `run.stop()` stops a run with its foreground agents."""
         return await self._supervisor.end_tree(self._supervisor.members[run.id], reason)
 
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:

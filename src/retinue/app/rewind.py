@@ -1,8 +1,7 @@
-"""Going back in a conversation, without a screen: to where, what has changed since, and doing it.
+"""Rewinding a conversation, without a screen: the possible targets, the files changed since, and the rewind itself.
 
-Nothing is lost. The conversation goes back by one event of the log, so that the part after it stays there as a branch
-which can be taken up again. Files go back by the checkpoints of `retinue runs undo`, which leaves alone what
-someone else has changed since.
+A rewind loses nothing. It is one event in the log, so the abandoned part remains as a branch that can be resumed. Files
+are restored from the checkpoints of `retinue runs undo`, which keeps files that others have changed since.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 MAX_NAMED_FILES = 5
 _MAX_MOMENT_CELLS = 64
 REWIND_TYPES = ("message.added", "turn.started", "run.rewound")
-"""Events that say where one can go back to."""
+"""Events that determine the targets of a rewind."""
 
 
 class RewindPoint(Struct, frozen=True):
-    """A place to go back to: before words of the person, or the end of a part that was left (`is_left`), which has no
-    `turn`. `to` is the last event that counts from then on."""
+    """A target of a rewind: the event before a message of the person, or the end of an abandoned part (`is_left`),
+    which has no `turn`. `to` is the last event that remains in effect."""
 
     to: int
     at: float
@@ -55,7 +54,7 @@ class RewindPoint(Struct, frozen=True):
 
     @property
     def is_beginning(self) -> bool:
-        """Whether nothing was said before it."""
+        """Whether it precedes the first message."""
         return self.turn == 1 and not self.is_left
 
 
@@ -80,7 +79,7 @@ def _changed_files(changes: Sequence[FileChange], scope: UndoScope) -> tuple[str
 
 
 def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
-    """Return the ends of parts that a person went back behind, oldest first."""
+    """Return the ends of abandoned parts, oldest first."""
     returns = {event.seq: event.body.to for event in events if isinstance(event.body, Rewound)}
     here = branch_ranges(returns, max(returns, default=0))
     points = []
@@ -96,14 +95,14 @@ def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
 
 
 class Rewinder:
-    """Goes back in one conversation that nobody works on."""
+    """Rewinds one conversation that is not running."""
 
     def __init__(self, project: Project, run_id: str) -> None:
         self._project = project
         self._row = project.log.reader.run(run_id)
 
     async def points(self) -> list[RewindPoint]:
-        """Return where one can go back to, with the files that were changed since."""
+        """Return the targets of a rewind, with the files changed after each."""
         await self._project.log.flush()
         events = await self._project.log.read(self._read_said)
         runs = [row.id for row in self._tree()]
@@ -111,12 +110,12 @@ class Rewinder:
         return find_points(events, changes)
 
     async def go_back(self, point: RewindPoint, still_changed: Sequence[str] = ()) -> None:
-        """Let the conversation go on after this point. Raise StateError while it is at work."""
+        """Rewind the conversation to this point. Raise StateError while it is running."""
         await asyncio.to_thread(self._record, Rewound(point.to, tuple(still_changed)))
 
     async def undo_files(self, point: RewindPoint) -> list[UndoneFile]:
-        """Put back what the conversation and its agents have changed since, and return the fate of each file that is
-        not as it was already. Raise StateError while an agent of it is at work."""
+        """Restore the files that the conversation and its agents have changed after this point. Return the fate of each
+        file that differed. Raise StateError while one of its agents is running."""
         tree = self._tree()
         for row in tree:
             if row.state in LIVE:
@@ -158,7 +157,7 @@ def _read_changes(state: Path, run_ids: Sequence[str]) -> list[FileChange]:
 
 
 def name_files(paths: Sequence[str], cwd: str) -> str:
-    """Return the first few files by name, and how many more there are."""
+    """Return the names of the first few files, and the number of the others."""
     names = ", ".join(short_path(path, cwd) for path in paths[:MAX_NAMED_FILES])
     missing = len(paths) - MAX_NAMED_FILES
     if missing > 0:
@@ -167,7 +166,7 @@ def name_files(paths: Sequence[str], cwd: str) -> str:
 
 
 def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
-    """Return what became of files, in sentences."""
+    """Describe what was done with files, in sentences."""
     back = [file.path for file in done if file.fate in ("restored", "removed")]
     untouched = [file for file in done if file.fate in ("kept", "failed")]
     sentences = []
@@ -181,7 +180,7 @@ def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
 
 
 def read_moments(reader: LogReader, run_id: str) -> list[tuple[str, str]]:
-    """Return the moments from which a run can be forked, each as the number of its event and words for it."""
+    """Return the events from which a run can be forked, each as its number and a description."""
     rows: list[tuple[str, str]] = []
     story, text = Story(), ""
     spoken = list(read_branch(reader, run_id, ("message.added", "assistant.ended", "turn.ended")))

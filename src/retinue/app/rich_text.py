@@ -1,4 +1,4 @@
-"""Text that fits the screen: no control characters, tabs and escapes, never wider than it may be; and diffs."""
+"""Text that fits the screen: without control characters and escapes, never wider than allowed; and diffs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plain_of(row: Row) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what an agent said or was called, as one line that draws nothing but itself."""
+    """Return the text of an agent on one line, without any control character."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     return " ".join(
@@ -71,7 +71,7 @@ def one_line(text: str) -> str:
 
 
 def clean_lines(text: str) -> list[str]:
-    """Return the lines of a text, each of which draws nothing but itself; indentation stays."""
+    """Return the lines of a text without control characters. Indentation is kept."""
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCES.sub("", text)
     lines = []
@@ -83,7 +83,7 @@ def clean_lines(text: str) -> list[str]:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the lines of a text, folded at words where they are too long for `width` cells."""
+    """Return the lines of a text, folded at words if they are longer than `width` cells."""
     lines: list[str] = []
     width = max(width, 2)
     for line in clean_lines(text):
@@ -103,8 +103,7 @@ def wrap_text(text: Text, width: int) -> Lines:
 
 
 def fit(text: str, width: int) -> str:
-    """Return at most `width` cells, with an ellipsis where something is missing; a wide character is
-    never cut in half."""
+    """Return at most `width` cells, with an ellipsis if text was cut. A wide character is never split."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
@@ -119,7 +118,7 @@ def fit_line(line: Text, width: int) -> Text:
 
 
 def exact(line: Text, width: int) -> Text:
-    """Make styled text exactly `width` cells: cut or filled up with blanks, in place."""
+    """Cut or pad styled text to exactly `width` cells, in place."""
     fit_line(line, width)
     missing = width - line.cell_len
     if missing > 0:
@@ -128,7 +127,7 @@ def exact(line: Text, width: int) -> Text:
 
 
 def chop(line: Text, width: int) -> list[Text]:
-    """Return a line as rows of at most `width` cells, cut anywhere: blanks in code mean something."""
+    """Return a line as rows of at most `width` cells, cut anywhere, because blanks in code are significant."""
     if line.cell_len <= width:
         return [line]
     ends, at = [], 0
@@ -139,8 +138,8 @@ def chop(line: Text, width: int) -> list[Text]:
 
 
 def clean(text: str) -> str:
-    """Return the same lines, without anything that would move the cursor, change colours or reverse the
-    direction of what follows. Tabs become spaces."""
+    """Return the lines without characters that move the cursor, change colours or reverse the direction of text. Tabs
+    become spaces."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCES.sub("", text)
@@ -148,7 +147,7 @@ def clean(text: str) -> str:
 
 
 def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
-    """Return the beginning of a text, and how many lines are missing from it."""
+    """Return the beginning of a text, and the number of lines that were cut off."""
     short = text[:characters]
     rows = short.split("\n")
     shown = "\n".join(rows[:lines])
@@ -156,8 +155,8 @@ def cut_lines(text: str, lines: int, characters: int) -> tuple[str, int]:
 
 
 def ends(text: str, most: int) -> tuple[str, int, str]:
-    """Return the first and the last lines of a text of more than `most`, and how many are between them;
-    a shorter one whole."""
+    """Return the first and last lines of a text with more than `most` lines, and the number of lines between them. A
+    shorter text is returned whole."""
     rows = text.split("\n")
     if len(rows) <= most:
         return text, 0, ""
@@ -176,7 +175,7 @@ def changes_files(call: ToolCall) -> bool:
 
 
 def diff_of(call: ToolCall) -> Text | None:
-    """Return what an edit or a write asks for; None for other calls and for what is not understood."""
+    """Return the change that an edit or a write requests; None for other calls and for unknown arguments."""
     names = canonical(call.name)
     lines: list[str] | None = None
     if "edit" in names:
@@ -196,7 +195,7 @@ def diff(old: str, new: str) -> Text:
 
 
 def styled(text: str) -> Text:
-    """Return the lines of a diff in the colours of their signs; other lines as they are."""
+    """Return the lines of a diff in the colours of their signs."""
     rows = clean(text).split("\n")
     drawn = Text()
     for number, row in enumerate(rows[:MAX_DIFF_LINES]):

@@ -1,4 +1,4 @@
-"""Events of runs as they happen, for front ends that draw them: of one run, or of all runs of this process."""
+"""Events of runs as they happen, for front ends that display them: of one run, or of all runs of this process."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ _PAGE_EVENTS = 200
 
 
 class ProcessLost:
-    """In place of an event: the process of the run is gone."""
+    """Replaces an event: the process of the run has died."""
 
     def __init__(self, at: float) -> None:
         self.at = at
 
 
 async def follow_tree(feed: Feed, root_id: str) -> AsyncGenerator[Event, None]:
-    """Yield the events of a run and of all below it in the order of the log, those of the past first, without an
-    end."""
+    """Yield the events of a run and all runs below it in the order of the log, past events first, without end."""
     async with aclosing(feed.follow(after=0, run_id=root_id, tree=True)) as batches:
         async for frames in batches:
             for event in filter(None, map(event_of, frames)):
@@ -44,8 +43,8 @@ async def follow_tree(feed: Feed, root_id: str) -> AsyncGenerator[Event, None]:
 async def follow_run(
     feed: Feed, run_id: str, after: int = 0, *, until_end: bool = False
 ) -> AsyncGenerator[Event | ProcessLost, None]:
-    """Yield the events of a run above `after`, then what happens, in whichever process, with the text of answers as it
-    is written. `until_end` ends it when the run has ended, or its process is gone."""
+    """Yield the events of a run above `after`, past and new, of whichever process, with streamed text. With
+    `until_end`, stop when the run has ended or its process has died."""
     cursor = await feed.newest_event()
     async for event in _written_events(feed, run_id, after):
         after = event.seq
@@ -74,7 +73,7 @@ async def follow_run(
 
 
 async def _written_events(feed: Feed, run_id: str, after: int) -> AsyncGenerator[Event, None]:
-    """Yield the events of a run in the log above `after`, page by page."""
+    """Yield the logged events of a run above `after`, page by page."""
     while True:
         page = await feed.read(LogReader.events, run_id, after, _PAGE_EVENTS)
         for event in page:
@@ -85,7 +84,7 @@ async def _written_events(feed: Feed, run_id: str, after: int) -> AsyncGenerator
 
 
 class RunSource:
-    """One run of the project of `supervisor`. Nothing here blocks the event loop."""
+    """One run of the supervisor's project. Its methods do not block the event loop."""
 
     def __init__(self, supervisor: Supervisor, feed: Feed, run_id: str) -> None:
         self._supervisor = supervisor
@@ -95,16 +94,16 @@ class RunSource:
 
     @property
     def node(self) -> Run | None:
-        """Return the run, if it is one of this process."""
+        """Return the run if it belongs to this process."""
         return self._supervisor.members.get(self.run_id)
 
     async def row(self) -> RunState:
-        """Return how it stands in the log. Raise UnknownRunError."""
+        """Return the state of the run in the log. Raise UnknownRunError."""
         return await self._feed.find(self.run_id)
 
     async def events(self) -> AsyncGenerator[Event | ProcessLost, None]:
-        """Yield everything from its first event on, then what happens, also after it is taken up
-        again. Ends only when it is closed, or with the log."""
+        """Yield all events of the run, past and new, including later resumes. Ends only when it is closed, or with the
+        log."""
         while True:
             live = self._here() if self.node is not None else self._elsewhere()
             async with aclosing(live) as stream:
@@ -114,15 +113,15 @@ class RunSource:
                 return
 
     async def steer(self, text: str) -> str:
-        """Say something to the run. Return what became of it."""
+        """Send a message to the run. Return the answer."""
         return await command_text(self._feed.say(self.run_id, text, by=""))
 
     async def stop(self) -> str:
-        """Stop the run. Return what became of it."""
+        """Stop the run. Return the answer."""
         return await command_text(self._feed.stop(self.run_id, by=""))
 
     async def _here(self) -> AsyncGenerator[Event | ProcessLost, None]:
-        """Yield events as they happen until the run has ended; then wait for its next attempt."""
+        """Yield events as they happen until the run has ended, then wait for its next attempt."""
         async for event in _written_events(self._feed, self.run_id, self._after):
             self._after = event.seq
             yield event
@@ -146,7 +145,7 @@ class RunSource:
             subscription.close()
 
     async def _elsewhere(self) -> AsyncGenerator[Event | ProcessLost, None]:
-        """Yield events while another process runs it, or none, until it is taken up here."""
+        """Yield events while another process, or none, runs it, until it is resumed here."""
         async with aclosing(follow_run(self._feed, self.run_id, self._after)) as events:
             async for event in events:
                 if isinstance(event, Event):
@@ -164,9 +163,8 @@ EVENTS_PER_SLICE = 100
 
 
 class ProcessEvents:
-    """Of all runs of this process, and of a tree of another one while it is watched. `take` is
-    called for every event and must be quick; what it raises goes to `failed`, since nobody would
-    see a feed that stands still."""
+    """Events of all runs of this process, and of a watched tree of another process. `take` is called for every event
+    and must be fast. Its exceptions go to `failed`, because a feed that silently stops would go unnoticed."""
 
     def __init__(self, log: Log, take: EventHandler, failed: Callable[[Exception], object] | None = None) -> None:
         self._log = log
@@ -181,7 +179,7 @@ class ProcessEvents:
         self._tasks.append(asyncio.create_task(self._follow(self._subscription), name="events of this process"))
 
     def watch(self, feed: Feed, root_id: str) -> None:
-        """From now on also the runs below `root_id`, which another process runs."""
+        """Follow the runs below `root_id`, which another process runs."""
         self.unwatch()
         self._watching = asyncio.create_task(self._follow(follow_tree(feed, root_id)), name="feed of another process")
 
@@ -215,7 +213,8 @@ class ProcessEvents:
 
 
 def read_conversation(reader: LogReader, root_id: str) -> list[tuple[RunState, list[Event]]]:
-    """Return a conversation of the log and its newest agents, oldest first, with what the board shows of each."""
+    """Return a conversation and its newest agents from the log, oldest first, each with the events that the board
+    shows."""
     rows = reader.list_runs(root_id=root_id, limit=MAX_BOARD_RUNS)
     if all(row.id != root_id for row in rows):
         rows.append(reader.run(root_id))

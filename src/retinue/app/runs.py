@@ -1,4 +1,4 @@
-"""Runs in lists, and one run: how it stands, what it did and said, what it has come to."""
+"""Runs in lists, and one run in detail: its status, its story and its result."""
 
 from __future__ import annotations
 
@@ -96,8 +96,7 @@ def _describe_interrupted(reader: LogReader, runs: Sequence[RunState]) -> list[I
 
 
 def list_main_runs(folder: Path | None, limit: int) -> list[tuple[Path, list[RunState]]]:
-    """Return the newest runs that nobody started, at most `limit` of a project, with its state folder: of the project
-    with that state folder, or of all."""
+    """Return the newest main runs, at most `limit` per project, with the state folder: of one project, or of all."""
 
     def read(reader: LogReader) -> list[RunState]:
         return reader.list_runs(depth=0, limit=limit)
@@ -142,8 +141,8 @@ def status_text(run: RunState, waiting: Mapping[str, str]) -> str:
 
 
 class RunEnding(Struct, frozen=True, kw_only=True):
-    """What a run has come to so far. `partial`, `unknown` and `unrun` are of one that has no outcome yet; `saved` are
-    lines that say where its work is."""
+    """The result of a run so far. `partial`, `unknown` and `unrun` are set only without an outcome. `saved` are lines
+    that state where its work is."""
 
     outcome: Outcome | None
     todos: list[str]
@@ -156,7 +155,7 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
 
 def read_ending(folder: Path, row: RunState) -> RunEnding:
-    """Return what a run has come to so far."""
+    """Return the result of a run so far."""
     from retinue.app.worktrees import where_saved
     from retinue.capabilities.questions.attach import todo_line
 
@@ -190,13 +189,13 @@ def _living_commands(reader: LogReader) -> dict[str, list[str]]:
 
 
 def read_document(folder: Path, row: RunState) -> Iterator[bytes]:
-    """Yield a run with all its events as one JSON document, in pieces."""
+    """Yield the JSON document of a run with all its events, in pieces."""
     with LogReader.open(folder) as reader:
         yield from export_document(reader, row.id)
 
 
 def read_story(folder: Path, row: RunState) -> Iterator[Step]:
-    """Yield what a run did and said, in order."""
+    """Yield the steps of a run's story, in order."""
     story = Story()
     with LogReader.open(folder) as reader:
         for event in reader.stream(row.id, types=_STORY_TYPES, condition="type <> 'tool.ended' OR level='warning'"):

@@ -1,4 +1,4 @@
-"""Agents that start at a time: which jobs there are, and orders that add, change, start and fire them."""
+"""Scheduled agents: list the jobs, and add, change, run and fire them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ JobChange = Literal["remove", "enable", "disable"]
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """An agent that starts at a time. `next_run` and `last_run` are times by the clock of its zone, `next_at` and
-    `last_at` the same as Unix seconds; `next_run` is None when nothing is due any more."""
+    """A scheduled agent. `next_run` and `last_run` are times in its zone, `next_at` and `last_at` the same as Unix
+    seconds. `next_run` is None if the job will not run again."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ class JobList(Struct, frozen=True):
 
 
 class JobRun(Struct, frozen=True):
-    """The answer of a run that a job has started."""
+    """The result of a run that a job started."""
 
     run_id: str
     status: str
@@ -113,7 +113,7 @@ def view_job(job: ScheduledJob, status: str | None = None) -> JobView:
 
 
 def _moment(at: float | None, zone: str) -> str | None:
-    """Return `2027-03-01T09:00:00+01:00`, by the clock of the job."""
+    """Return a time such as `2027-03-01T09:00:00+01:00` in the zone of the job."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, zone_of(zone)).isoformat(timespec="seconds")
@@ -164,13 +164,13 @@ async def _opened(cwd: Path) -> AsyncIterator[Supervisor]:
 
 
 async def add_job(cwd: Path, agent: str, task: str, when: str, **options: Any) -> JobView:
-    """Add a job; `options` are those of `Scheduler.add`."""
+    """Add a job. `options` are those of `Scheduler.add`."""
     async with _opened(cwd) as supervisor:
         return view_job(await scheduler_of(supervisor).add(agent, task, when, **options))
 
 
 async def change_job(cwd: Path, name: str, verb: JobChange) -> JobView:
-    """Remove a job or switch it: by its id, the beginning of one, or its name."""
+    """Remove, enable or disable a job, found by its id, a prefix of it, or its name."""
     async with _opened(cwd) as supervisor:
         if verb == "remove":
             return view_job(await scheduler_of(supervisor).remove(name))
@@ -178,8 +178,8 @@ async def change_job(cwd: Path, name: str, verb: JobChange) -> JobView:
 
 
 async def run_job(cwd: Path, name: str) -> tuple[JobRun, int]:
-    """Start a job now, besides its times. Return its answer and the exit code. Raise LaunchError where it cannot be
-    started."""
+    """Run a job now, in addition to its schedule. Return its result and the exit code. Raise LaunchError if it cannot
+    be started."""
     async with _opened(cwd) as supervisor:
         fired = await scheduler_of(supervisor).run_now(name)
         if fired.run_id is None:
@@ -189,7 +189,7 @@ async def run_job(cwd: Path, name: str) -> tuple[JobRun, int]:
 
 
 async def fire_once(cwd: Path, report: Callable[[str], None]) -> bool:
-    """Fire what is due now and wait for it. Return whether all of it could be started."""
+    """Start the jobs that are due and wait for them. Return whether all could be started."""
     async with _opened(cwd) as supervisor:
         scheduler = _scheduler(supervisor, report)
         fired = await scheduler.tick()
@@ -198,7 +198,7 @@ async def fire_once(cwd: Path, report: Callable[[str], None]) -> bool:
 
 
 async def fire_until(cwd: Path, ended: asyncio.Event, report: Callable[[str], None]) -> None:
-    """Fire jobs when they are due, until `ended` is set; what works then is stopped and can be resumed."""
+    """Start jobs when they are due, until `ended` is set. Then stop the running ones, which can be resumed."""
     async with _opened(cwd) as supervisor:
         scheduler = _scheduler(supervisor, report)
         off = "" if supervisor.settings.scheduling_enabled else "; none runs: schedulingEnabled is off"

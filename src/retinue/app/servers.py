@@ -1,4 +1,4 @@
-"""The MCP servers that agents of a project may use: which there are, and whether they work."""
+"""The MCP servers that agents of a project may use: list them, and check that they work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """One configured server. `origin` is the file or setting that brought it."""
+    """One configured server. `origin` is the file or setting that defines it."""
 
     name: str
     transport: str
@@ -35,7 +35,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
 
 
 class ServerView(ServerFacts, frozen=True, kw_only=True):
-    """A server as it is known without starting it: `tools` are those that it had when it was last connected."""
+    """A server that was not started. `tools` are those of its last connection."""
 
     tools: list[str] | None
 
@@ -55,7 +55,7 @@ class CheckedTool(Struct, frozen=True):
 
 
 class CheckedServer(ServerFacts, frozen=True, kw_only=True):
-    """A server that was started. `log` is the file with all that one said which does not work."""
+    """A server that was started. If it failed, `log` is the file with its output."""
 
     works: bool = False
     tools: Sequence[CheckedTool] = ()
@@ -70,7 +70,7 @@ class CheckedServers(Struct, frozen=True):
 
 
 def list_servers(project: Project) -> ServerList:
-    """Return the servers of a project and who brought each. Nothing is started."""
+    """Return the servers of a project and their origins, without starting any."""
     configured = project_servers(project)
     views = []
     for config in configured.servers.values():
@@ -81,7 +81,7 @@ def list_servers(project: Project) -> ServerList:
 
 
 def list_servers_in(cwd: Path) -> ServerList:
-    """Open the project at `cwd` for `list_servers`."""
+    """Open the project at `cwd` and call `list_servers`."""
     return list_servers(open_project(cwd))
 
 
@@ -110,8 +110,7 @@ def server_line(server: ServerView) -> str:
 
 
 async def check_servers(cwd: Path, names: Sequence[str], seconds: float) -> CheckedServers:
-    """Start servers, list their tools and stop them again; all of them without `names`. Raise UsageError for a name
-    that no server has."""
+    """Start the named servers, or all, list their tools and stop them. Raise UsageError for an unknown name."""
     project = open_project(cwd)
     configs = project_servers(project).servers
     unknown = [name for name in names if name not in configs]
@@ -146,7 +145,7 @@ async def _check(config: ServerConfig, project: Project, seconds: float) -> Chec
 
 
 class LanguageServer(Struct, frozen=True):
-    """A kind of language server: where its program is, and for each that runs or has failed, in which folder."""
+    """A kind of language server: the path of its program, and for each running or failed instance its folder."""
 
     name: str
     program: str | None
@@ -154,7 +153,7 @@ class LanguageServer(Struct, frozen=True):
 
 
 def list_language_servers(project: Project) -> list[LanguageServer]:
-    """Return the kinds that the settings have. It looks for programs: call it in a thread."""
+    """Return the configured kinds. It searches for programs, so call it in a thread."""
     running: dict[str, list[str]] = {}
     for slot in list(project.part(Languages).pool.slots.values()):
         state = f"failed: {slot.broken}" if slot.connection is None and slot.broken else "running"

@@ -1,12 +1,12 @@
-"""The conversation with the main agent, without a terminal: what happens to what a person says.
+"""The conversation with the main agent, without a terminal: the delivery of a person's messages.
 
-    idle       nothing runs: the first words start the main agent, later ones take it up again
-    working    it is at work: words wait in `queue` and are said before its next request
-    holding    it has answered and only waits for its background agents: words are said at once
+    idle       nothing runs: the first message starts the main agent, a later one resumes it
+    working    it works: messages wait in `queue` and are delivered before its next request
+    holding    it has answered and only waits for its background agents: messages are delivered at once
 
-`@name words` goes to that agent in every state. Interrupting stops the main agent and its
-foreground work, never a background agent. What the interrupted agent said so far stays; it goes on
-when the person speaks again, or when it is woken because an agent of its own has ended.
+`@name message` goes to that agent in every state. An interrupt stops the main agent and its foreground work, but no
+background agent. The interrupted agent keeps what it has said. It continues with the next message, or when one of its
+agents ends.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of words: `agent` is the handle of the agent that has them, where it is not
-    the main one."""
+    """How a message was delivered. `agent` is the handle of the agent that received it, if that is not the main one."""
 
     how: Literal["sent", "queued", "prompted", "steered", "resumed", "started"]
     agent: str = ""
 
 
 class Conversation(Protocol):
-    """What the app needs of a conversation, here or in another process."""
+    """A conversation as the app uses it, in this process or another."""
 
     main_id: str | None
     state: State
@@ -58,7 +57,7 @@ class Conversation(Protocol):
 
 
 class Session:
-    """One main run, through all its attempts. `changed` is called when the state or the queue did."""
+    """One main run, through all its attempts. `changed` is called when the state or the queue changes."""
 
     def __init__(
         self,
@@ -94,31 +93,32 @@ class Session:
 
     @property
     def waiting(self) -> list[str]:
-        """The words that wait until the main agent can hear them."""
+        """The messages that wait for delivery to the main agent."""
         return [prompt.words for prompt in self.queue]
 
     async def say(self, text: str) -> Delivery:
-        """Say something to the main agent, or to the agent that is meant. Raise RetinueError when it cannot start or
-        cannot take it; the words are not lost then, the caller still has them."""
+        """Send a message to the main agent, or to the agent that it addresses. Raise RetinueError if it cannot be
+        delivered; the caller still has the message."""
         routed = await self._retinue.address(text, self.main_id)
         if isinstance(routed, str):
             return await self._tell(routed)
         return Delivery(routed.action, routed.handle)
 
     def interrupt(self) -> bool:
-        """Stop what the main agent does in the foreground. Return False when it does nothing."""
+        """Stop the foreground work of the main agent. Return False if there is none."""
         return self.run is not None and self.state == "working" and self.run.stop_now("Interrupted by the user.")
 
     def break_off(self) -> bool:
-        """The attempt cannot be recorded any more, and no event will end it. Return False when none is at work."""
+        """End an attempt that can no longer be recorded, so that no event will end it. Return False if none is
+        running."""
         if self.state == "idle":
             return False
         self._become("idle")
         return True
 
     async def resend(self) -> bool:
-        """Interrupt, and send what waits as the next turn; with nothing waiting only interrupt. On failure what
-        waits is put back. Return False when nothing is at work."""
+        """Interrupt, and send the waiting messages as the next turn; if none wait, only interrupt. On failure they are
+        queued again. Return False if nothing is running."""
         run = self.run
         # Taken first: the end of the interrupted run would otherwise begin the next attempt with it.
         waiting, self.queue = self.queue, []
@@ -132,7 +132,7 @@ class Session:
         return True
 
     def unqueue(self) -> str:
-        """Take back what waits, for the editor: the words, whose files are attached anew when they are sent."""
+        """Return the waiting messages to the editor. Their files are attached again when they are sent."""
         text = "\n\n".join(self.waiting)
         for prompt in self.queue:
             self.outputs += [block for block in prompt.blocks if block.tag == "command_output"]
@@ -141,7 +141,7 @@ class Session:
         return text
 
     async def compact(self, wish: str = "") -> str:
-        """Shorten the conversation before the next request; the summary keeps `wish`. Return when that will be."""
+        """Compact the conversation before the next request; the summary keeps `wish`. Return when that will happen."""
         if self.run is not None and not self.run.over and self.run.controls.compact(wish):
             return "The conversation will be shortened before the next request."
         if self.main_id is None:
@@ -150,8 +150,8 @@ class Session:
         return "The conversation will be shortened when you next say something."
 
     async def change_mode(self, mode: PermissionMode) -> None:
-        """Let another permission mode hold: for a main agent that works from its next call on, else from the next
-        message on."""
+        """Change the permission mode: of a running main agent from its next call on, otherwise from the next message
+        on."""
         self.mode = mode
         if self.run is not None and not self.run.over and not self._beginning:
             await self._retinue.change_mode(self.run, mode)
@@ -159,17 +159,17 @@ class Session:
         self._changed()
 
     def open(self, run_id: str) -> None:
-        """Go on with this run of the log when something is said next."""
+        """Continue this run of the log with the next message."""
         self._forget(run_id)
         reader = self._retinue.supervisor.project.log.reader
         self.mode = self._run_mode = recorded_mode(reader, run_id) or self._first_mode
 
     def clear(self) -> None:
-        """Start a new conversation when something is said next. The old one stays in the log."""
+        """Start a new conversation with the next message. The old one stays in the log."""
         self._forget(None)
 
     def observe(self, event: Event) -> None:
-        """Take every event of the main run, in order. Those of an earlier attempt that come late change nothing."""
+        """Take every event of the main run, in order. Late events of an earlier attempt are ignored."""
         if self._awaited and not isinstance(event.body, RunResumed):
             return
         if self.run is not None and self.run.failure is not None:
@@ -189,8 +189,8 @@ class Session:
             self.mode = self._run_mode = self.run.mode
 
     async def pump(self) -> bool:
-        """After the main run ended, begin the next attempt with what still waits. Return False when nothing
-        does, and after an interruption: then the person decides."""
+        """After the main run ended, start the next attempt with the waiting messages. Return False if there are none,
+        and after an interrupt, when the person decides."""
         if self.state != "idle" or not self.queue or self._interrupted():
             return False
         waiting, self.queue = self.queue, []
@@ -198,8 +198,8 @@ class Session:
         return True
 
     async def wake(self) -> bool:
-        """Resume the idle main agent to tell it how agents of its own have ended, and nothing
-        else. Return False when there is nothing to tell, or it is not idle."""
+        """Resume the idle main agent to notify it of agents that ended. Return False if there is nothing to report, or
+        it is not idle."""
         if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
             return False
         await self._retinue.supervisor.project.log.flush()
@@ -209,8 +209,8 @@ class Session:
         return True
 
     async def take_up(self) -> bool:
-        """Resume the main agent without words if its process was killed while it waited for a person, who has
-        answered now. Return False when it was not killed, or is not idle."""
+        """Resume the main agent without a message if its process died while it waited for a person, who has answered
+        since. Return False if it did not die, or is not idle."""
         if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
             return False
         if self._retinue.supervisor.project.log.reader.run(self.main_id).state != "interrupted":
@@ -253,7 +253,7 @@ class Session:
             raise
 
     async def _begin(self, prompt: PersonPrompt | None) -> None:
-        """Begin a new attempt of the main run, or its first, which needs words."""
+        """Start the first attempt of the main run, which requires a message, or a new one."""
         self._beginning = True
         options = dict(self._options)
         if self.model:
@@ -281,7 +281,7 @@ class Session:
         self._become("working")
 
     def _chosen_mode(self) -> PermissionMode | None:
-        """Return the mode for the next attempt where the person chose another one, else None: files decide."""
+        """Return the mode that the person chose for the next attempt, or None to let files decide."""
         option: PermissionMode | None = self._options.get("permission_mode")
         held = self._run_mode
         if self.main_id is None:

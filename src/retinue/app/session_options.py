@@ -1,9 +1,9 @@
-"""What a program or a command line wants for its own session only: rules, folders, servers, settings.
+"""Options for one session of a program or command line: rules, folders, servers, settings.
 
-None of it is written to a file. It goes before all files and the environment, as the layer `flag` of the settings,
-and it only adds to what they list: rules, folders and servers of files stay.
+They are not written to a file. They override all files and the environment as the settings layer `flag`, and only add
+to lists: rules, folders and servers of files remain.
 
-A task, a prompt or a schema as a person gives it: words, `-` for standard input, or `@file`.
+Also tasks, prompts and schemas from the command line: text, `-` for standard input, or `@file`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALLOW, _DENY = "permissions.allow", "permissions.deny"
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
-    """`settings` are by name, as a settings file has them, groups included."""
+    """`settings` are by name, as in a settings file, including groups."""
 
     allowed_tools: Sequence[str] = ()
     disallowed_tools: Sequence[str] = ()
@@ -42,8 +42,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 
 def apply_options(options: SessionOptions, project: Project) -> None:
-    """Put the options into the settings of this session. Raise UsageError for a rule or folder and ConfigurationError
-    for a setting that cannot be used: a limit that was asked for must not be missing."""
+    """Apply the options to the settings of this session. Raise UsageError for an invalid rule or folder, and
+    ConfigurationError for an invalid setting: a requested limit must not be missing."""
     flags = dict(flat_names(options.settings))
     _check_names(flags)
     _add(flags, _ALLOW, _checked_rules(options.allowed_tools, "allow"))
@@ -65,13 +65,13 @@ def apply_options(options: SessionOptions, project: Project) -> None:
 
 
 def split_rules(texts: Sequence[str]) -> list[str]:
-    """Return the rules of `["Edit,Read", "Bash(git log:*) Write"]`, one by one."""
+    """Return the single rules of `["Edit,Read", "Bash(git log:*) Write"]`."""
     return [rule for text in texts for rule in split_entries(text, blanks=True)]
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:
-    """Return the JSON object that `text` is, or that the file holds which it names. `what` is the option, for errors.
-    Raise UsageError."""
+    """Parse a JSON object, given as text or as the name of a file. `what` is the option, for errors. Raise
+    UsageError."""
     import orjson
 
     source, content = f"The value of {what}", text.encode()
@@ -94,7 +94,7 @@ def read_object(text: str, what: str) -> dict[str, Any]:
 
 
 def servers_in(data: Mapping[str, Any], what: str) -> dict[str, Mapping[str, Any]]:
-    """Return the servers of an object such as `.mcp.json` holds. Raise UsageError where there is no table of them."""
+    """Return the servers of an object in the form of `.mcp.json`. Raise UsageError if it has no table of servers."""
     table = data.get("mcpServers", data.get("servers"))
     if not isinstance(table, dict):
         raise UsageError(
@@ -141,8 +141,8 @@ def _checked_folder(path: str | Path, cwd: Path) -> Path:
 
 
 def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
-    """Return the text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` names it in errors.
-    With `attaches` the path of an image stays as it is, because the image is attached."""
+    """Return the text, the content of standard input for `-`, or the content of a file for `@path`. `what` names it in
+    errors. With `attaches`, the path of an image is returned unchanged, because the image is attached."""
     where = "standard input" if value == "-" else value[1:]
     try:
         if value == "-":
@@ -163,7 +163,7 @@ def read_task(value: str, what: str = "task", *, attaches: bool = False) -> str:
 
 
 def read_schema(path: str | None) -> dict[str, Any] | None:
-    """Return a JSON Schema from a file, checked so far that it is one."""
+    """Read a JSON Schema from a file and check that it is one."""
     if path is None:
         return None
     import orjson
@@ -179,7 +179,7 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
 
 
 def read_prompt(value: str) -> str:
-    """Return the prompt. `@name message` and `@path words` are no file names, unless there is such a file."""
+    """Return the prompt. `@name message` and `@path words` are not file names unless such a file exists."""
     from retinue.runs.record import parse_mention
 
     named = value[1:]

@@ -1,4 +1,4 @@
-"""Settings: each with its value and where that is from, and orders that change one in one file."""
+"""Settings with their values and origins, and changes to one setting in one file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LAYER_RANKS = {"user": 0, "project": 1, "local": 2}
 
 
 class OriginView(Struct, frozen=True):
-    """Where a value comes from; `where` is a file, a variable or a flag."""
+    """The origin of a value. `where` is a file, a variable or a flag."""
 
     layer: str
     where: str
@@ -51,7 +51,7 @@ class OriginView(Struct, frozen=True):
 
 
 class LayerView(Struct, frozen=True):
-    """A layer that sets a setting; `name` is the spelling it uses."""
+    """A layer that sets a setting. `name` is the spelling that it uses."""
 
     layer: str
     where: str
@@ -60,7 +60,8 @@ class LayerView(Struct, frozen=True):
 
 
 class SettingView(Struct, frozen=True, kw_only=True):
-    """One setting. `layers` are all that set it, the winner last; `applies` says from when on a change counts."""
+    """One setting. `layers` are all that set it, the effective one last. `applies` states when a change takes
+    effect."""
 
     name: str
     value: Any
@@ -84,7 +85,7 @@ class SettingsFile(Struct, frozen=True):
 
 
 class SettingsList(Struct, frozen=True):
-    """All settings, the files they are read from, and what was not taken."""
+    """All settings, the files they are read from, and the values that have no effect."""
 
     settings: list[SettingView]
     files: list[SettingsFile]
@@ -94,13 +95,13 @@ class SettingsList(Struct, frozen=True):
 
 
 class SavedSetting(SettingView, frozen=True, kw_only=True):
-    """A setting after it was changed in the file `saved`."""
+    """A setting after a change of the file `saved`."""
 
     saved: str
 
 
 def plain(value: Any, key: str = "") -> Any:
-    """Return JSON for a value. What looks like a key or a token is hidden, unless it names a variable."""
+    """Return a value as JSON. Apparent keys and tokens are hidden, unless they name a variable."""
     if isinstance(value, Mapping):
         return {name: plain(item, name) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -113,14 +114,14 @@ def plain(value: Any, key: str = "") -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return the value as a settings file would hold it, without keys someone wrote into one."""
+    """Return the value as in a settings file, with secrets hidden."""
     if value is None:
         return "(not set)"
     return json.dumps(plain(value), ensure_ascii=False)
 
 
 def view_setting(explanation: Explanation) -> SettingView:
-    """Return a setting without secrets."""
+    """Return a setting with secrets hidden."""
     field = explanation.field
     return SettingView(
         name=field.name,
@@ -144,7 +145,7 @@ def _origin(origin: Origin) -> OriginView:
 
 
 def explanation(setting: SettingView) -> str:
-    """Return everything about a setting for people."""
+    """Return all details of a setting for people."""
     lines = [
         f"{setting.name} = {shown(setting.value)}",
         f"  {setting.doc}",
@@ -167,7 +168,7 @@ def explanation(setting: SettingView) -> str:
 
 
 def matching_fields(words: Iterable[str]) -> list[Field]:
-    """Return the settings whose name, meaning or section has all of the words."""
+    """Return the settings that contain all of the words in name, description or section."""
     matches = []
     for field in fields().values():
         text = f"{field.name} {field.doc} {field.section}".casefold()
@@ -177,7 +178,7 @@ def matching_fields(words: Iterable[str]) -> list[Field]:
 
 
 def surprise_of(setting: SettingView, target: Target, *, unset: bool) -> tuple[str, bool]:
-    """Return what the person might not expect of a change, and whether the change has no effect here."""
+    """Return a warning about the effect of a change, and whether the change has no effect here."""
     layer = setting.origin.layer
     is_stronger = layer in ("environment", "flag") or _LAYER_RANKS.get(layer, 0) > _LAYER_RANKS[target]
     if is_stronger and not unset:
@@ -191,7 +192,7 @@ def surprise_of(setting: SettingView, target: Target, *, unset: bool) -> tuple[s
 
 
 def list_settings(cwd: Path, words: Iterable[str] = ()) -> tuple[SettingsList, Loaded]:
-    """Return the settings as seen from `cwd`, those with all of the words, and what they were read from."""
+    """Return the settings in effect at `cwd` that match all of the words, and the loaded files."""
     loaded, variables = settings_in_effect(cwd, environment()), environment()
     files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(cwd, variables)]
     files += settings_files(cwd, variables)
@@ -206,7 +207,7 @@ def list_settings(cwd: Path, words: Iterable[str] = ()) -> tuple[SettingsList, L
 
 
 def find_setting(cwd: Path, name: str) -> tuple[SettingView, Sequence[str]]:
-    """Return one setting, and the warnings of all files. Raise UsageError, with the name that was probably meant."""
+    """Return one setting, and the warnings of all files. Raise UsageError, with the closest name."""
     loaded = settings_in_effect(cwd, environment())
     return view_setting(_explain(loaded, name)), loaded.warnings
 
@@ -227,8 +228,8 @@ def _explain(loaded: Loaded, name: str) -> Explanation:
 
 
 def set_setting(cwd: Path, name: str, value: str | None, target: Target) -> tuple[SavedSetting, list[str]]:
-    """Write a value into one file, or remove the setting from it for None. Return what holds now, and what is wrong
-    with the file. Raise UsageError for what cannot be done, and StateError for a file that cannot be written."""
+    """Write a value into one file, or remove the setting from it for None. Return the setting as it is now, and the
+    problems of the file. Raise UsageError for an invalid change, and StateError for a file that cannot be written."""
     if name == "database" and value and has_password(value):
         raise UsageError(
             "A password in the arguments of a program is shown to every user of the machine.",
@@ -253,7 +254,7 @@ def set_setting(cwd: Path, name: str, value: str | None, target: Target) -> tupl
 
 
 def is_retired(cwd: Path, name: str, target: Target) -> bool:
-    """Return whether the file of `target` has a name that is no setting any more, or never was one."""
+    """Return whether the file of `target` contains a name that is not a setting."""
     if find(name) is not None:
         return False
     path = str(target_file(cwd, target, environment()))
@@ -272,7 +273,7 @@ def _checked(saved: Saved) -> Saved:
 
 
 def _is_in_file(path: Path, loaded: Loaded, field: Field) -> bool:
-    """Return whether the file says anything about the setting, good or bad."""
+    """Return whether the file sets the setting, validly or not."""
     good = any(origin.where == str(path) for origin, _, _ in loaded.explain(field.name).layers)
     return good or any(field.name in problem.field for problem in loaded.problems if problem.where == str(path))
 
@@ -281,7 +282,7 @@ def _is_in_file(path: Path, loaded: Loaded, field: Field) -> bool:
 
 
 def choices(field: Field) -> list[tuple[str, str]] | None:
-    """Return the few values there are, to choose from; None where a value must be typed."""
+    """Return the values to choose from; None if a value must be typed."""
     if isinstance(field.kind, Flag):
         return [("true", "true"), ("false", "false")]
     if isinstance(field.kind, Choice):
@@ -290,12 +291,12 @@ def choices(field: Field) -> list[tuple[str, str]] | None:
 
 
 def is_line(field: Field) -> bool:
-    """Return whether a value fits a line; objects and lists of them want more room."""
+    """Return whether a value fits on one line. Objects and lists of them need more room."""
     return isinstance(field.kind, Whole | Number | TextKind | Texts)
 
 
 def as_text(field: Field, value: Any) -> str:
-    """Return a value to begin typing with."""
+    """Return a value as text to edit."""
     if value is None:
         return ""
     if isinstance(field.kind, Texts):
@@ -307,7 +308,7 @@ def as_text(field: Field, value: Any) -> str:
 
 
 def problem(field: Field, text: str) -> str:
-    """Return why a typed text is no value of the setting; empty when it is one."""
+    """Return why a typed text is not a valid value; empty if it is."""
     if HIDDEN_VALUE in text:
         return f"{HIDDEN_VALUE} stands for a secret that would be lost. Edit the file instead."
     complaints: list[str] = []
@@ -318,7 +319,7 @@ def problem(field: Field, text: str) -> str:
 
 
 def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
-    """Return what the file of `target` itself says; None when it says nothing."""
+    """Return the value in the file of `target`; None if the file does not set it."""
     for layer in loaded.layers:
         if layer.origin.layer == target and field.attribute in layer.values:
             return layer.values[field.attribute]
@@ -326,8 +327,8 @@ def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
 
 
 def save_setting(project: Project, name: str, raw: Any, target: Target) -> Saved:
-    """Write one setting, or remove it for None. A person changes the file through us: what they consented to before
-    stays consented to."""
+    """Write one setting, or remove it for None. Consent to the file stays valid, because the person changes it through
+    us."""
     from retinue.runs.project import consent_stays
 
     with consent_stays(project, target_file(project.cwd, target, project.environment)):

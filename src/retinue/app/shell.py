@@ -1,4 +1,4 @@
-"""A command line that a person runs with their own rights, beside the conversation."""
+"""A shell command that a person runs with their own rights, beside the conversation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MAX_COMMAND_SECONDS = 600.0
 _NO_TERMINAL_VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""The command has no terminal: nothing may draw or wait for keys."""
+"""The command has no terminal, so nothing may draw or wait for keys."""
 
 
 class EndedCommand(Struct, frozen=True):
-    """`block` is the output for the model, without secrets."""
+    """`block` is the output for the model, with secrets redacted."""
 
     text: str
     end: str
@@ -33,8 +33,8 @@ class EndedCommand(Struct, frozen=True):
 
 
 async def run_command(project: Project, command: str, show: Callable[[str], None]) -> EndedCommand:
-    """Run a command line, and call `show` with its output as it comes. Cancelling ends it and all that it has
-    started; what it has printed is returned all the same."""
+    """Run a shell command, and call `show` with its output as it arrives. Cancelling ends it with all its processes;
+    the output so far is still returned."""
     capture = Capture(project.state / "outputs" / "commands", "shell")
     environment = {**os.environ, **project.environment, **_NO_TERMINAL_VARIABLES}
     good = False

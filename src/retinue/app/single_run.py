@@ -1,4 +1,4 @@
-"""Runs for scripts, notebooks and request handlers: one agent on one task, or on many at a time with progress."""
+"""Runs for scripts, notebooks and request handlers: one agent on one task, or on many tasks with progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Start = Callable[[str], Awaitable["Run[Any]"]]
 
 
 class MapProgress(Struct, frozen=True):
-    """How far a `map` is, each time one of its tasks has ended. `index` and `outcome` are that task's."""
+    """The progress of a `map` when one of its tasks has ended. `index` and `outcome` are those of that task."""
 
     done: int
     failed: int
@@ -54,8 +54,8 @@ class MapProgress(Struct, frozen=True):
 async def map_tasks(
     tasks: Sequence[str], start: Start, *, limit: int, progress: Callable[[MapProgress], object] | bool
 ) -> list[Outcome[Any]]:
-    """Return the outcome of each task, in their order. A task for which no budget is left has an outcome that says so.
-    What else cannot be started raises, after the runs at work have been stopped; so does a `progress` that raises."""
+    """Return the outcome of each task, in order. A task that exceeds the budget has an outcome that says so. Other
+    launch errors, and errors of `progress`, are raised after the running runs have been stopped."""
     if limit < 1:
         raise UsageError(f"limit={limit} lets no run start.", remedy="Give the number of runs at a time, 1 or more.")
     if isinstance(tasks, str):
@@ -172,14 +172,14 @@ def run(
 ) -> Outcome[Value]:
     """Run one agent and wait, without `await`: `outcome = retinue.run("Explore", "Where is the login?")`.
 
-    Where an event loop already runs, as in a notebook or a web server, the agent gets a loop in a thread of its own,
-    and the caller waits: code that must not wait says `await retinue.run_async(…)`. The options are the same.
+    If an event loop is already running, as in a notebook or a web server, the agent runs in the event loop of another
+    thread while the caller waits. Use `await retinue.run_async(…)`, with the same options, to avoid waiting.
     """
     return _finish(run_async(agent, task, schema=schema, **options))
 
 
 def _finish(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what `work` returns, whether or not this thread has a running event loop."""
+    """Run `work` and return its result, whether or not this thread has a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -188,7 +188,7 @@ def _finish(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 class _LoopThread:
-    """A thread with an event loop of its own for one piece of work."""
+    """A thread with an event loop for one coroutine."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work

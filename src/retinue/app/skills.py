@@ -1,4 +1,4 @@
-"""The skills that agents can see: which there are, and one whole."""
+"""The skills that agents can see: list them, and show one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SkillView(Struct, frozen=True, kw_only=True):
-    """One skill. `problem` says why it cannot be used; `ignored` are keys that nobody honours."""
+    """One skill. `problem` is the reason why it cannot be used. `ignored` are keys without effect."""
 
     name: str
     description: str
@@ -39,14 +39,14 @@ class SkillView(Struct, frozen=True, kw_only=True):
 
 
 class SkillDetail(SkillView, frozen=True, kw_only=True):
-    """A skill with its text as a model would get it, and its files."""
+    """A skill with its files, and its text as a model would receive it."""
 
     text: str
     files: Sequence[str]
 
 
 class SkillList(Struct, frozen=True):
-    """Every skill that agents can see, those that others of their name replace, and files that are not used."""
+    """All visible skills, those replaced by another of the same name, and files that cannot be used."""
 
     skills: list[SkillView]
     shadowed: list[SkillView]
@@ -54,7 +54,7 @@ class SkillList(Struct, frozen=True):
 
 
 def list_skills(cwd: Path) -> SkillList:
-    """Return the skills that can be seen from `cwd`."""
+    """Return the skills visible from `cwd`."""
     library = library_of(open_project(cwd))
     if library is None:
         return SkillList([], [], [])
@@ -63,7 +63,7 @@ def list_skills(cwd: Path) -> SkillList:
 
 
 def describe_skill(cwd: Path, name: str, arguments: str = "") -> SkillDetail:
-    """Return one skill whole. Raise UsageError where there is none, and where its file cannot be read."""
+    """Return one skill in detail. Raise UsageError for an unknown skill, and for a file that cannot be read."""
     library = library_of(open_project(cwd))
     skill = library.find(name) if library is not None else None
     if library is None or skill is None:

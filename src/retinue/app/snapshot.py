@@ -1,4 +1,4 @@
-"""Runs as the log has them at one moment."""
+"""Runs in the log at one moment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from retinue.log.query import LogReader
 
 
 class RunList(Struct, frozen=True):
-    """Runs, newest first. `cursor` is where the event stream goes on from here; `next` is the value of `before` for
-    the next page."""
+    """Runs, newest first. `cursor` is where the event stream continues. `next` is the value of `before` for the next
+    page."""
 
     cursor: int
     runs: list[RunState]
@@ -23,14 +23,14 @@ class RunList(Struct, frozen=True):
 
 
 class RunTree(Struct, frozen=True):
-    """A run and all below it, parents before their children. `cursor` is where the event stream goes on."""
+    """A run and all runs below it, parents before children. `cursor` is where the event stream continues."""
 
     cursor: int
     runs: list[RunState]
 
 
 def find_run(reader: LogReader, run_id: str) -> RunState:
-    """Return the run of that id, its beginning, or `@name`."""
+    """Find a run by its id, a prefix of it, or `@name`."""
     if not run_id.startswith("@"):
         return reader.run(run_id)
     from retinue.runs.resume import find_run as find_by_name
@@ -39,8 +39,8 @@ def find_run(reader: LogReader, run_id: str) -> RunState:
 
 
 def find_stoppable(reader: LogReader, run_id: str, *, tree: bool) -> list[RunState]:
-    """Return the runs that must be told to stop: the run itself; with `tree` those at work in its tree, since runs
-    below it may be of other processes and may have outlived it."""
+    """Return the runs to stop: the run itself; with `tree` the live runs of its tree, which may belong to other
+    processes and may have outlived it."""
     row = find_run(reader, run_id)
     if not tree:
         return [row]
@@ -49,7 +49,7 @@ def find_stoppable(reader: LogReader, run_id: str, *, tree: bool) -> list[RunSta
 
 
 def take_snapshot(reader: LogReader, **filters: Any) -> RunList:
-    """Read runs and the newest event in one moment."""
+    """Read runs and the newest event in one transaction."""
     with one_moment(reader):
         runs = reader.list_runs(**filters)
         describe_activity(reader, runs)
@@ -57,7 +57,7 @@ def take_snapshot(reader: LogReader, **filters: Any) -> RunList:
 
 
 def take_tree(reader: LogReader, run_id: str) -> RunTree:
-    """Read a run with all below it in one moment."""
+    """Read a run and all runs below it in one transaction."""
     with one_moment(reader):
         runs = reader.tree(find_run(reader, run_id))
         describe_activity(reader, runs)

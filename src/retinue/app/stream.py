@@ -1,17 +1,17 @@
-"""The events of a project as they happen, for any number of clients that come, go and come back.
+"""The events of a project as they happen, for any number of clients that connect, leave and reconnect.
 
-One reader follows the log for all clients of a project. New events go into one short list that all clients read at
-their own pace; nothing is copied per client. A client that is so slow that the list has moved past it is told to come
-back (`BehindError`): with the number of the last event it has, it misses nothing. A run never waits for a client.
+One reader follows the log for all clients of a project. New events are appended to one short list, which every client
+reads at its own pace; nothing is copied per client. A client that is slower than the list must reconnect
+(`BehindError`); with the number of its last event it misses nothing. A run never waits for a client.
 
-A client gets, in this order and without a gap or a double:
+A client receives, in this order, without gaps or duplicates:
 
-1. durable events above its number, from the log
-2. the text so far of every answer that is being written, once (`text.partial`, `thinking.partial`)
-3. what happens from then on: durable events, `text.delta` and `thinking.delta`, and notices
+1. durable events above its number, from the log 2. the text so far of every answer that is being written, once
+(`text.partial`, `thinking.partial`) 3. everything that happens from then on: durable events, `text.delta` and
+`thinking.delta`, and notices
 
-Notices have no number. `run.interrupted`: the process of a live run is gone, or cannot record it any more; `detail`
-says which. `inbox.waiting`: the ids of what waits for a person have changed.
+Notices have no number. `run.interrupted` means that the process of a live run has died, or can no longer record it;
+`detail` states which. `inbox.waiting` means that the waiting items have changed; it has their ids.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from retinue.log.query import LogReader
 LOG_POLL_SECONDS = 0.05
 LIVENESS_SECONDS = 1.0
 MAX_FRAMES = 4096
-"""How far a client may be behind. More than a busy project writes in ten seconds."""
+"""Frames that a client may be behind. A busy project writes fewer in ten seconds."""
 MAX_FRAME_BYTES = 32 * 2**20
 
 
 class BehindError(Exception):
-    """A client was so slow that what it has not read is not in memory any more. It may come back."""
+    """A client is so slow that its next frames are no longer in memory. It may reconnect."""
 
 
 class FeedFrame(Struct, frozen=True):
-    """One event for clients. `number` is None for what is not in the log by itself: deltas and notices."""
+    """One event for clients. `number` is None for deltas and notices, which are not in the log."""
 
     number: int | None
     type: str
@@ -68,7 +68,7 @@ class FeedFrame(Struct, frozen=True):
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has the text so far of an answer that is being written."""
+        """Whether it contains the text so far of an unfinished answer."""
         return self.type.endswith(".partial")
 
 
@@ -76,14 +76,14 @@ PROCESS_GONE_TEXT = "Its process is gone. It can be resumed."
 
 
 class EventScope(Struct):
-    """Which runs a client wants to hear of: all, one, or with `tree` one and all below it."""
+    """The runs whose events a client wants: all, one, or with `tree` one and all runs below it."""
 
     run_id: str | None = None
     tree: bool = False
     below: set[str] | None = None
 
     def has(self, run_id: str, parent_id: str | None) -> bool:
-        """Return whether an event of this run is wanted. A run is created before anything below it is."""
+        """Return whether an event of this run is wanted. A run is created before any run below it."""
         if self.run_id is None or not run_id:
             return True
         if not self.tree or run_id == self.run_id:
@@ -96,7 +96,7 @@ class EventScope(Struct):
 
 
 class EventHub:
-    """The stream of one project. Use from one event loop; it reads while at least one client listens."""
+    """The event stream of one project. Use from one event loop; it reads while at least one client is connected."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -118,9 +118,8 @@ class EventHub:
         return self._start + len(self._frames)
 
     async def follow(self, after: int | None = None, scope: EventScope | None = None) -> AsyncIterator[list[FeedFrame]]:
-        """Yield events above `after` (None: from now on) and everything that follows, several at once where they are
-        there, without an end. Raise BehindError for a client that is too slow, StateError when the log cannot
-        be read."""
+        """Yield the events above `after` (None: from now on) and everything that follows, in batches, without end.
+        Raise BehindError for a client that is too slow, StateError if the log cannot be read."""
         scope = scope or EventScope()
         await self._join()
         try:
@@ -141,13 +140,13 @@ class EventHub:
             self._leave()
 
     def _partials(self, scope: EventScope) -> list[TextPiece]:
-        """Return the answers that are being written; of one run also the one that its death cut off."""
+        """Return the unfinished answers; for one run also the one that its death cut off."""
         if scope.run_id is not None:
             return self._texts.now()
         return [piece for piece in self._texts.now() if piece.place.run_id in self._live]
 
     async def close(self) -> None:
-        """Stop reading; clients that still listen get an error when they ask on."""
+        """Stop reading. Connected clients get an error at their next read."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -207,7 +206,7 @@ class EventHub:
             self._task = None
 
     def _begin(self, reader: LogReader) -> None:
-        """Everything before this moment is history."""
+        """Start reading here: everything before is history."""
         self._texts = PartialTexts()
         with one_moment(reader):
             self._number = last_number(reader)
@@ -243,7 +242,7 @@ class EventHub:
             reader.close()
 
     def _take_new(self, reader: LogReader) -> bool:
-        """Take what is new in the log. Return whether there may be more."""
+        """Read new events from the log. Return whether there may be more."""
         with one_moment(reader):
             events = events_after(reader, self._number)
             # Text belongs behind the events that it follows: it has to wait until those are read.
@@ -267,7 +266,7 @@ class EventHub:
         return not all_read
 
     def _notice_interrupted(self, reader: LogReader) -> None:
-        """No event says that a process died: its runs are looked at."""
+        """Send notices for runs whose process died, which no event reports."""
         frames = []
         # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
         for run_id in self._live.keys() - ids_at_work(reader):
@@ -276,7 +275,7 @@ class EventHub:
         self._put(frames)
 
     def break_off(self, run_id: str, detail: str) -> None:
-        """Tell clients of a run that this process cannot record any more, which the log cannot say yet."""
+        """Notify clients of a run that this process can no longer record."""
         run = self._live.pop(run_id, None)
         if run is not None:
             self._put([_interrupted(run, detail)])
@@ -301,8 +300,8 @@ class EventHub:
 
 
 def _page(folder: Path, after: int, until: int, scope: EventScope) -> list[NumberedEvent]:
-    """Read a page, with a connection that no other thread knows: a client may leave while this one still reads, and
-    closing a connection that is in use ends the process."""
+    """Read a page, with a separate connection: a client may leave while it reads, and closing a connection in use ends
+    the process."""
     with LogReader.open(folder) as reader:
         if scope.run_id is None:
             return events_after(reader, after, until=until)
@@ -314,7 +313,7 @@ def event_frame(event: NumberedEvent) -> FeedFrame:
 
 
 def partial_frame(piece: TextPiece) -> FeedFrame:
-    """Return the frame with the text so far of an answer that is being written."""
+    """Return the frame with the text so far of an unfinished answer."""
     return text_frame(piece, f"{piece.kind}.partial")
 
 

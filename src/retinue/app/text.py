@@ -1,4 +1,4 @@
-"""The words, signs and small phrases that all front ends show alike, and text as a terminal may show it.
+"""The words, signs and phrases that all front ends share, and text that is safe for a terminal.
 
 `clean` is for names and descriptions in lists; `core/controls.py` has the escapes for other texts.
 """
@@ -23,7 +23,7 @@ Tone = Literal["dim", "accent", "success", "warning", "error"]
 
 
 class Mark(NamedTuple):
-    """A sign, what it means, and the word beside it: readable without colour."""
+    """A sign with its tone and its word, so that it is readable without colour."""
 
     sign: str
     tone: Tone
@@ -45,7 +45,7 @@ STATUS_MARKS: Mapping[Status, Mark] = {
     "refused": Mark("✗", "error", "refused"),
     "error": Mark("✗", "error", "error"),
 }
-"""How a run stands, as people see it. Documents for programs have the keys."""
+"""The status of a run as people see it. Documents for programs have the keys."""
 CALL_MARKS: Mapping[CallState, Mark] = {
     "pending": Mark("●", "dim", "pending"),
     "running": Mark("●", "accent", "running"),
@@ -65,7 +65,7 @@ EFFECT_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="
 
 
 def clip(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters, with an ellipsis where something is cut off."""
+    """Return `text` in at most `width` characters, with an ellipsis if it was cut."""
     if len(text) <= width:
         return text
     return text[: max(width - 1, 0)] + "…"
@@ -79,7 +79,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def optional(template: str, value: object) -> str:
-    """Return `template` with `value` in place of `{}`, or nothing where there is no value."""
+    """Return `template` with `value` in place of `{}`; empty if there is no value."""
     if not value:
         return ""
     return template.format(value)
@@ -90,12 +90,12 @@ def status_word(status: Status) -> str:
 
 
 def status_count(status: Status, count: int) -> str:
-    """Return `2 running`, or nothing for none."""
+    """Return `2 running`; empty for none."""
     return optional("{} " + status_word(status), count)
 
 
 def first_line(text: str) -> str:
-    """Return the first line that has something in it, without the blanks around it."""
+    """Return the first line that is not blank, stripped."""
     for line in text.splitlines():
         if line.strip():
             return line.strip()
@@ -103,12 +103,12 @@ def first_line(text: str) -> str:
 
 
 def indent(lines: Iterable[str], prefix: str = "    ") -> list[str]:
-    """Return the lines, each behind `prefix`."""
+    """Return the lines, each with `prefix`."""
     return [prefix + line for line in lines]
 
 
 def relative(at: float | None, now: float | None = None) -> str:
-    """Return `in 4m 30s` or `12s ago`; nothing for no time."""
+    """Return `in 4m 30s` or `12s ago`; empty without a time."""
     if at is None:
         return ""
     if now is None:
@@ -119,7 +119,7 @@ def relative(at: float | None, now: float | None = None) -> str:
 
 
 def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return a moment by the clock of this machine."""
+    """Return a time in the zone of this machine."""
     return time.strftime(form, time.localtime(at))
 
 
@@ -139,19 +139,19 @@ def align(rows: Sequence[Sequence[str]], left_columns: int = 1) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Return `text` with a blank in place of every character that could move the cursor or change colours."""
+    """Return `text` with a blank for every character that could move the cursor or change colours."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def clean_line(text: str, width: int = 60) -> str:
-    """Return `text` without such characters, on one line with single blanks, in at most `width` characters."""
+    """Return cleaned `text` on one line with single blanks, in at most `width` characters."""
     return clip(" ".join(clean(text).split()), width)
 
 
 def one_line(text: str, width: int) -> str:
-    """Return `text` harmless, on one line, in at most `width` characters."""
+    """Return escaped `text` on one line, in at most `width` characters."""
     return clip(escape_controls(" ".join(text.split())), width)
 
 
@@ -159,14 +159,14 @@ def one_line(text: str, width: int) -> str:
 
 
 def short_path(path: str, cwd: str) -> str:
-    """Return a path as seen from the folder of the run, on one line."""
+    """Return a path relative to the folder of the run, on one line."""
     if path == cwd:
         return "."
     return in_line(path.removeprefix(cwd.rstrip("/") + "/"))
 
 
 def reads_text(turn: TurnEffects, cwd: str) -> str:
-    """Return the files that a turn has read, the first ten of them by name."""
+    """Return the files that a turn has read, the first ten by name."""
     reads = []
     for call in turn.calls:
         for path in call.reads:
@@ -178,7 +178,7 @@ def reads_text(turn: TurnEffects, cwd: str) -> str:
 
 
 def effect_notes(call: CallEffect) -> dict[str, str]:
-    """Return what else is known of a call: the hosts it reached, who answered for it, and what allowed it."""
+    """Return further facts about a call: the hosts it reached, who answered for it, and what allowed it."""
     notes = {}
     if call.hosts:
         notes["hosts"] = ", ".join(call.hosts)
@@ -190,7 +190,7 @@ def effect_notes(call: CallEffect) -> dict[str, str]:
 
 
 def printed_answer(outcome: Outcome) -> str:
-    """Return what a run leaves on stdout: what it said, and of one that failed nothing of ours."""
+    """Return the answer of a run for stdout: only the agent's text."""
     text = for_reader(outcome.text)
     if not text and outcome.ok:
         return "No output."
@@ -198,7 +198,7 @@ def printed_answer(outcome: Outcome) -> str:
 
 
 def for_reader(text: str) -> str:
-    """Return an answer for stdout: as it is for the writer of a terminal, without terminal escapes for a program."""
+    """Return an answer for stdout: unchanged for the terminal writer, without escapes for a program."""
     if sys.stdout.isatty():
         return text
     # An escape in a file would act as soon as somebody prints that file.

@@ -1,4 +1,4 @@
-"""Consent to what a project's files bring: hooks, MCP servers, allowing rules, wider modes."""
+"""Consent to the effects of a project's files: hooks, MCP servers, allowing rules, wider modes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TrustAction = Literal["list", "add", "remove"]
 
 
 class ConsentFile(Struct, frozen=True):
-    """A file that needs consent, and what it brings."""
+    """A file that needs consent, and its effects."""
 
     path: str
     state: str
@@ -36,8 +36,8 @@ class ConsentReport(Struct, frozen=True):
 
 
 def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] = ()) -> ConsentReport:
-    """Return the files that need consent, after giving it or taking it back. `paths` are files, or folders above
-    them; without them all files are meant. Raise UsageError for paths that bring nothing, or never had consent."""
+    """Return the files that need consent, after granting or revoking it. `paths` are files or folders; by default all
+    files are meant. Raise UsageError for paths that need no consent, or never had it."""
     project = open_project(cwd)
     known = [*_subjects(project), *_inner_repositories(project, paths)]
     chosen = [subject for subject in known if _is_below(subject, paths, project)]
@@ -79,7 +79,7 @@ def _is_below(subject: TrustSubject, paths: Sequence[str], project: Project) -> 
 
 
 class PendingConsent:
-    """What a project brings that nobody has decided on yet, and the decision."""
+    """The files of a project without a decision, and the decision."""
 
     def __init__(self, cwd: Path) -> None:
         self._project = open_project(cwd)
@@ -92,7 +92,7 @@ class PendingConsent:
         return [ConsentFile(str(subject.path), "unknown", subject.what) for subject in self._subjects]
 
     def decide(self, *, allow: bool) -> None:
-        """Remember the decision for the content that the files have now."""
+        """Store the decision for the current content of the files."""
         store = self._project.trust
         for subject in self._subjects:
             (store.grant if allow else store.refuse)(subject.path, *subject.contents, what=subject.what)

@@ -1,4 +1,4 @@
-"""Documents of the HTTP API, which remote front ends show. The docstring of a struct is its description in the API."""
+"""Documents of the HTTP API. The docstring of a struct is its description in the API."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ProjectList(Struct, frozen=True):
 
 
 class RunDetail(Struct, frozen=True):
-    """One run whole. `partial` is the text so far of an answer that is not complete. `asked_by` is the front end that
-    started it. `prompt` is that of its agent, `tools` are those it has. `budget` is shared with all runs below it, and
-    `spent` is what they have used together."""
+    """One run in detail. `partial` is the text of an unfinished answer. `asked_by` is the front end that started it.
+    `prompt` is that of its agent, `tools` are its tools. `budget` is shared with all runs below it, and `spent` is
+    their total usage."""
 
     run: RunState
     task: str
@@ -35,7 +35,7 @@ class RunDetail(Struct, frozen=True):
     partial: str
     asked_by: str | None
     unknown_effects: list[str]
-    """Calls that had begun when the process died: nobody knows what they did."""
+    """Calls that had begun when the process died, so that their effects are unknown."""
     prompt: str
     tools: list[str]
     budget: Mapping[str, float]
@@ -43,8 +43,8 @@ class RunDetail(Struct, frozen=True):
 
 
 class TranscriptView(Struct, frozen=True):
-    """The conversation as lines of the transcript file: `type`, `message`, `timestamp`. `next` is the value of
-    `after` for more."""
+    """The conversation as lines of the transcript file: `type`, `message`, `timestamp`. `next` is the value of `after`
+    for the next page."""
 
     run_id: str
     lines: list[Mapping[str, Any]]
@@ -67,13 +67,13 @@ def inbox_view(entry: InboxRow | InboxItem) -> InboxView:
 
 
 class InboxList(Struct, frozen=True):
-    """What waits for a person, oldest first."""
+    """The waiting items, oldest first."""
 
     items: list[InboxView]
 
 
 class CommandView(Struct, frozen=True):
-    """What became of a command: `text` says what happens now."""
+    """The answer to a command. `text` states what happens now."""
 
     run_id: str
     text: str
@@ -108,6 +108,6 @@ def list_results(answers: Iterable[CommandAnswer], statuses: Mapping[str, Status
 
 
 class SearchList(Struct, frozen=True):
-    """The newest events that hold the words."""
+    """The newest events that contain the words."""
 
     hits: list[SearchHit]

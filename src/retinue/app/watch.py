@@ -1,4 +1,4 @@
-"""One run while somebody waits for it: how it stands, what it asks a person, and what it does now."""
+"""One run while a caller waits for it: its status, its questions, and its current activity."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from retinue.log.replay import describe_call
 
 
 class RunSnapshot(Struct, frozen=True):
-    """A run at one moment. `waiting` is what it and the runs below it ask a person, oldest first. `asked` is what was
-    recorded about who wanted the run: `by`, and for a run with a key the digest of its `order`."""
+    """A run at one moment. `waiting` are the questions of it and the runs below it, oldest first. `asked` is the record
+    of who requested it: `by`, and for a run with a key the digest of its `order`."""
 
     row: RunState
     outcome: Outcome | None
@@ -40,14 +40,14 @@ class RunSnapshot(Struct, frozen=True):
 
     @property
     def cut_off(self) -> bool:
-        """Whether its process ended before the run did: nobody stopped it, and no limit."""
+        """Whether its process died before the run ended, without a stop or a limit."""
         if self.row.state == "interrupted":
             return True
         return self.outcome is not None and self.outcome.stopped_by == "program"
 
 
 async def snapshot_run(feed: Feed, run_id: str) -> RunSnapshot:
-    """Return how a run stands: by its id, its beginning, or `@name`. Raise UnknownRunError."""
+    """Return the current state of a run, found by its id, a prefix of it, or `@name`. Raise UnknownRunError."""
     return await feed.read(_read_snapshot, run_id)
 
 
@@ -64,8 +64,8 @@ def _read_snapshot(reader: LogReader, run_id: str) -> RunSnapshot:
 
 
 async def find_waiting(feed: Feed, root_id: str, newest_event: int) -> list[InboxItem]:
-    """Return what the runs of a tree ask a person, oldest first, as of `newest_event`: a client must have the call
-    of an item before the item."""
+    """Return the questions of a tree's runs, oldest first, as of `newest_event`: a client must have the call of an item
+    before the item."""
 
     def read(reader: LogReader) -> list[InboxItem]:
         waiting = []
@@ -78,7 +78,7 @@ async def find_waiting(feed: Feed, root_id: str, newest_event: int) -> list[Inbo
 
 
 class _CallTracker:
-    """The calls of a run and of those below it: the one that works, or the one that ended last."""
+    """The calls of a run and the runs below it: the current one, or the last one."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], str] = {}
@@ -114,8 +114,8 @@ def _read_position(reader: LogReader, run_id: str | None, calls: bool) -> tuple[
 
 
 class RunWatch:
-    """Hears what happens to a run and to those below it, or without one to all runs of the project; with `calls` also
-    of every call that they make. Use with `async with`; the run goes on when it is left."""
+    """Watches a run and the runs below it, or all runs of the project; with `calls` also every call. Use with `async
+    with`. The run continues after the block."""
 
     def __init__(self, feed: Feed, run_id: str | None = None, *, calls: bool = False) -> None:
         self._feed = feed
@@ -140,11 +140,11 @@ class RunWatch:
 
     @property
     def doing(self) -> str:
-        """With `calls`: the call that it, or a run below it, makes now, or which one it has made last."""
+        """With `calls`: the current call of it or a run below it, or the last one."""
         return str(self._doing)
 
     async def wait_for_change(self, seconds: float) -> bool:
-        """Wait until something has happened that may matter to who waits. Return False when nothing did in time."""
+        """Wait until something relevant happens. Return False if nothing did in time."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._changed.wait()

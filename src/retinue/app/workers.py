@@ -1,4 +1,4 @@
-"""Machines that serve runs of others over a shared database."""
+"""Machines that execute runs of others over a shared database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAY_SECONDS = 86_400.0
 
 
 class WorkerState(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A worker that lives, what it can do, and the runs it has."""
+    """A live worker, its capabilities, and its runs."""
 
     id: str
     host: str
@@ -55,13 +55,13 @@ class WorkerState(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WorkerList(Struct, frozen=True):
-    """The workers that live."""
+    """The live workers."""
 
     workers: list[WorkerState]
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
-    """How a worker serves. `projects` are those whose log it makes first."""
+    """Options of a worker. The logs of `projects` are created first."""
 
     labels: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
 
 
 def shared_database(url: str | None) -> str:
-    """Return the URL that was given, or the user's own. Raise UsageError without one."""
+    """Return the given URL, or the user's own. Raise UsageError if there is none."""
     if url:
         if has_password(url):
             raise UsageError(
@@ -93,7 +93,7 @@ def shared_database(url: str | None) -> str:
 
 
 def list_workers(url: str) -> WorkerList:
-    """Return the workers that live."""
+    """Return the live workers."""
     tables = ClusterTables(url)
     try:
         return WorkerList([*map(_state, tables.workers())])
@@ -107,7 +107,7 @@ def _state(worker: WorkerView) -> WorkerState:
 
 
 def prepare_worker(url: str, options: WorkerOptions) -> None:
-    """Check the options of a worker, and make the logs of its projects. Raise UsageError for what cannot be."""
+    """Check the options of a worker, and create the logs of its projects. Raise UsageError for invalid options."""
     if not set(options.allow) <= set(OPERATOR_RIGHTS):
         raise UsageError(
             f"--allow {','.join(options.allow)} is not known.", remedy=f"There are: {', '.join(OPERATOR_RIGHTS)}."
@@ -131,7 +131,7 @@ def prepare_worker(url: str, options: WorkerOptions) -> None:
 async def serve_worker(
     url: str, options: WorkerOptions, draining: asyncio.Event, report: Callable[[str], None]
 ) -> None:
-    """Serve runs until `draining` is set, and then for a while those at work."""
+    """Execute runs until `draining` is set, then let running ones finish for a while."""
     from retinue.cluster.worker import Worker
 
     variables, home = environment(), retinue_home()
@@ -156,8 +156,8 @@ async def serve_worker(
 
 
 def fetch_branch(state: Path, row: RunState, cwd: Path, report: Callable[[str], None]) -> str:
-    """Bring the branch of a run on another machine into the repository at `cwd`, and return what was done. `report`
-    gets a line for each other thing that came with it. Raise UsageError where there is nothing to bring."""
+    """Fetch the branch of a run on another machine into the repository at `cwd`. Return a description; `report` is
+    called with a line for everything else that was fetched. Raise UsageError if there is nothing to fetch."""
     database = database_of(state)
     if database is None:
         raise UsageError("This project's log is a file: no run of it works elsewhere.", remedy="See: RETINUE_DATABASE")

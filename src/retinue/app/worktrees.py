@@ -1,4 +1,4 @@
-"""Copies of the repository that agents work in: which there are, what dead agents left, and merging their branches."""
+"""Worktrees that agents work in: list them, clean up those of dead agents, and merge their branches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WorktreeView(Struct, frozen=True, kw_only=True):
-    """A copy of the repository that an agent works in, or has left. `reason` says why one was kept."""
+    """A worktree that an agent uses or has left. `reason` is the reason why it was kept."""
 
     run: str
     agent: str
@@ -44,20 +44,20 @@ class WorktreeView(Struct, frozen=True, kw_only=True):
 
 
 class WorktreeList(Struct, frozen=True):
-    """The worktrees of a project; of those in `unknown` nobody knows anything, and they are left alone."""
+    """The worktrees of a project. Folders in `unknown` have no record and are not touched."""
 
     worktrees: list[WorktreeView]
     unknown: list[str]
 
 
 class IdleWorktrees(Struct, frozen=True):
-    """The worktrees that no running agent has."""
+    """The worktrees that no running agent uses."""
 
     would_clean: list[WorktreeView]
 
 
 class CleanedWorktree(Struct, frozen=True):
-    """A worktree whose work was saved; `kept` is its folder where that could not be removed."""
+    """A worktree whose work was saved. `kept` is its folder if that could not be removed."""
 
     run: str
     branch: str | None
@@ -66,7 +66,7 @@ class CleanedWorktree(Struct, frozen=True):
 
 
 class CleanReport(Struct, frozen=True):
-    """The worktrees that were cleaned; `ended` tells of commands that dead agents had left running."""
+    """The cleaned worktrees. `ended` lists the remaining commands of dead agents that were ended."""
 
     cleaned: list[CleanedWorktree]
     ended: Sequence[str]
@@ -74,7 +74,7 @@ class CleanReport(Struct, frozen=True):
 
 
 class BranchList(Struct, frozen=True):
-    """The branches of agents by what became of them."""
+    """The branches of agents, by state."""
 
     onto: str
     waiting: list[str]
@@ -83,14 +83,14 @@ class BranchList(Struct, frozen=True):
 
 
 class PlannedBranches(Struct, frozen=True):
-    """The branches that would be taken, in order."""
+    """The branches that would be integrated, in order."""
 
     onto: str
     would_take: list[str]
 
 
 class IntegrationReport(Struct, frozen=True):
-    """What became of each branch that was taken."""
+    """The result of each integrated branch."""
 
     onto: str
     check: str | None
@@ -98,7 +98,7 @@ class IntegrationReport(Struct, frozen=True):
 
 
 def _live_runs(state: Path) -> frozenset[str]:
-    """Return the runs that the log says are at work, in any process."""
+    """Return the live runs in the log, of any process."""
     with LogReader.open(state) as reader:
         return frozenset(row.id for row in reader.list_runs(states=LIVE))
 
@@ -139,8 +139,8 @@ def list_idle(state: Path) -> IdleWorktrees:
 def clean_worktrees(
     state: Path, started: Callable[[Sequence[str]], None], cleaned: Callable[[CleanedWorktree], None]
 ) -> CleanReport:
-    """Save and remove the worktrees that no running agent has. `started` gets what was ended before, and `cleaned`
-    each worktree as soon as it is done."""
+    """Save and remove the worktrees that no running agent uses. `started` is called with the commands that were ended
+    before, `cleaned` with each worktree."""
     done: list[CleanedWorktree] = []
     # Commands that outlived their agents must not write into a folder that is saved and removed.
     with LogReader.open(state) as reader:
@@ -158,8 +158,8 @@ def clean_worktrees(
 
 
 def where_saved(state: Path, row: RunState, branch: str | None = None) -> list[str]:
-    """Return lines that say where the work of an isolated run is: its branch, and the directory if that
-    is still there. The work of a run that was cut off is saved by `retinue worktrees clean`."""
+    """Return lines that state where the work of an isolated run is: its branch, and its folder if that exists. The work
+    of an interrupted run is saved by `retinue worktrees clean`."""
     record = load(worktrees_folder(state) / f"{row.id}.json")
     if not branch and record is not None:
         branch = record.branch
@@ -173,7 +173,7 @@ def where_saved(state: Path, row: RunState, branch: str | None = None) -> list[s
 
 
 def _find_swept_branch(state: Path, row: RunState) -> str | None:
-    """Return the branch on which another process saved what a killed run left."""
+    """Return the branch on which another process saved the work of a killed run."""
     # Starting git for every run that is shown would be slow: only where there were worktrees at all.
     if not worktrees_folder(state).is_dir():
         return None
@@ -191,7 +191,7 @@ class Integration:
     """Branches of agents in one repository, and the branch `onto` that they are merged into."""
 
     def __init__(self, cwd: Path, onto: str | None = None) -> None:
-        """Raise UsageError where there is no repository, and for a target that is no branch."""
+        """Raise UsageError if there is no repository, or the target is not a branch."""
         try:
             from retinue.runs.project import has_git_consent
 
@@ -210,7 +210,7 @@ class Integration:
         return list_pending(self._git, self.onto, self._queue, tuple(_live_runs(self._state)))
 
     def branches(self) -> BranchList:
-        """Return the branches by what became of them."""
+        """Return the branches by state."""
         entries: dict[str, list[IntegrationBranch]] = {"parked": [], "merged": []}
         for entry in self._queue.entries.values():
             if entry.onto == self.onto and entry.state in entries:
@@ -218,8 +218,8 @@ class Integration:
         return BranchList(self.onto, self.pending(), **entries)
 
     def find(self, names: Iterable[str]) -> list[str]:
-        """Return branches by their names, or by the ids of the runs they are of. Raise UsageError where a name fits
-        none or several."""
+        """Find branches by their names, or by the ids of their runs. Raise UsageError if a name matches none or
+        several."""
         branch_names = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
         branches: dict[str, None] = {}
         for name in names:
@@ -240,8 +240,8 @@ class Integration:
     def run(
         self, branches: Sequence[str], check: str | None, tell: Callable[[IntegrationBranch], None]
     ) -> IntegrationReport:
-        """Merge branches one at a time; `tell` gets each as soon as it is done. `check` is a command that must succeed,
-        None for that of the settings. Raise ConfigurationError for programs that nobody consented to."""
+        """Merge branches one at a time; `tell` is called with each result. `check` is a command that must succeed, or
+        None for that of the settings. Raise ConfigurationError for programs without consent."""
         self._check_consent()
         check_target(self._git, self.onto)
         check = check or self._configured_check()
@@ -249,8 +249,8 @@ class Integration:
         return IntegrationReport(self.onto, plan.check, integrate_plan(plan, list(branches), tell))
 
     def _configured_check(self) -> str | None:
-        """Return the check command of the settings. Raise ConfigurationError for one of the project's that nobody has
-        consented to: it must not run, and without it a branch would be merged unchecked."""
+        """Return the check command of the settings. Raise ConfigurationError if the project sets one without consent:
+        it must not run, and without it a branch would be merged unchecked."""
         loaded = settings_in_effect(self._cwd, environment())
         if loaded.settings.integrate_check is None:
             for text in untrusted(loaded, "integrate.check"):
@@ -258,8 +258,8 @@ class Integration:
         return loaded.settings.integrate_check
 
     def _check_consent(self) -> None:
-        """Raise ConfigurationError where git would run filters that nobody consented to: a branch that is checked out
-        or merged without the filters it was made with would be wrong."""
+        """Raise ConfigurationError if git would run filters without consent. Without its filters, a branch would be
+        checked out or merged incorrectly."""
         filters = self._git.needing_consent()
         if filters:
             raise ConfigurationError(
