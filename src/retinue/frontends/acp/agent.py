@@ -1,6 +1,6 @@
 """The connection of one client that speaks the Agent Client Protocol, version 1: its beginning, its requests, its end.
 
-What a session needs is imported with the first request about one: `initialize` is answered before that.
+Modules for sessions are imported with the first session request, after `initialize` has been answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SESSION_METHODS = frozenset(
 
 
 class EditorAgent:
-    """What an editor may ask for. `connection` is set before the first request comes."""
+    """Handles the requests of an editor. `connection` is set before the first request arrives."""
 
     connection: RpcConnection
 
@@ -67,7 +67,7 @@ class EditorAgent:
             raise RpcError(UNKNOWN_METHOD, f"There is no notification '{method}'.")
 
     async def close(self) -> None:
-        """Stop everything that works in this process."""
+        """Stop everything that runs in this process."""
         if "_sessions" in self.__dict__:
             await self._sessions.close()
 
@@ -99,8 +99,8 @@ class EditorAgent:
 
 
 async def serve_editor() -> None:
-    """Serve one client on standard input and output until it leaves or a signal comes. Then everything that works in
-    this process is stopped."""
+    """Serve one client on standard input and output until it disconnects or a signal arrives. Then stop everything that
+    runs in this process."""
     reading, writing = claim_standard_streams()
     agent = EditorAgent()
     ended = asyncio.Event()

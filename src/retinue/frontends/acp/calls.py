@@ -1,4 +1,4 @@
-"""One tool call as an editor shows it: its kind, a title, the files it is about, and the change it makes."""
+"""One tool call as an editor shows it: its kind, a title, its files, and the change it makes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TOOL_KINDS: Mapping[str, str] = {
     "exit_plan": "switch_mode",
 }
 _MAX_RESULT_CHARACTERS = 20_000
-"""Of a result. Editors show it in a card; the model has read all of it."""
+"""Characters of a result. Editors show it in a card; the model has read all of it."""
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -48,8 +48,8 @@ def kind_of(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def call_facts(name: str, arguments: Mapping[str, Any], cwd: str) -> dict[str, Any]:
-    """Return what an update says of a call: `title`, `name`, `kind`, `locations`, `rawInput` and, where it changes a
-    file or hands in a plan, `content`."""
+    """Return the fields of a call in an update: `title`, `name`, `kind`, `locations`, `rawInput`, and `content` if it
+    changes a file or submits a plan."""
     facts: dict[str, Any] = {
         "title": call_title(name, arguments),
         "name": name,
@@ -64,8 +64,8 @@ def call_facts(name: str, arguments: Mapping[str, Any], cwd: str) -> dict[str, A
 
 
 def change_content(name: str, arguments: Mapping[str, Any], cwd: str, before: str | None = None) -> list[Any]:
-    """Return the change that a call makes, as far as its arguments tell. `before` is what a file that is written
-    holds now."""
+    """Return the change that a call makes, as its arguments describe it. `before` is the current content of a file that
+    is written."""
     path = arguments.get("path")
     if name == "edit" and isinstance(path, str):
         return _edits(_absolute(path, cwd), arguments)
@@ -125,8 +125,7 @@ def call_began(call_id: str, name: str, arguments: Mapping[str, Any], cwd: str) 
 
 
 def call_ended(call_id: str, result: ToolResult, effect: ToolEffect, began: Mapping[str, Any]) -> Update:
-    """Return the update for the end of a call. A change that was made keeps its diff; everything else shows its
-    result."""
+    """Return the update for the end of a call. A successful change keeps its diff; other calls show their result."""
     changes: dict[str, Any] = {"status": "failed" if result.is_error else "completed"}
     diffs = [block for block in began.get("content", ()) if block["type"] == "diff"]
     if not diffs or result.is_error:

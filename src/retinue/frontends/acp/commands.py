@@ -1,7 +1,7 @@
-"""Slash commands in an editor: skills, command files, and a few commands that this front end answers itself.
+"""Slash commands in an editor: skills, command files, and a few commands of this front end.
 
-Those show what there is without a turn of the model: `/agents`, `/runs`, `/cost`, `/inbox`. `/compact` shortens the
-conversation, `/stop` ends a conversation that works in another process.
+`/agents`, `/runs`, `/cost` and `/inbox` show information without a turn of the model. `/compact` compacts the
+conversation, `/stop` stops a conversation that works in another process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_DESCRIPTION_CHARACTERS = 300
 
 
 def listed_commands(commands: Sequence[PromptCommand]) -> list[dict[str, Any]]:
-    """Return the commands as the protocol lists them: those of this front end first."""
+    """Return the commands in the form of the protocol, those of this front end first."""
     own = {command.name for command in OWN_COMMANDS}
     entries = []
     for command in (*OWN_COMMANDS, *(command for command in commands if command.name not in own)):
@@ -45,7 +45,7 @@ def listed_commands(commands: Sequence[PromptCommand]) -> list[dict[str, Any]]:
 
 
 async def answer_command(session: AcpSession, words: str) -> str | None:
-    """Return what a command of this front end says; None for words that go to the agent."""
+    """Return the output of a command of this front end; None for a message to the agent."""
     handlers = {
         "agents": _agents,
         "runs": _runs,

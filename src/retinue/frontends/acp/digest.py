@@ -1,8 +1,8 @@
-"""Agents below the main one, for editors that know only one conversation: a live summary inside the call that
-started them.
+"""Agents below the main one, for editors that show only one conversation: a live summary inside the call that started
+them.
 
-The call ends for the editor when all its agents have ended, also where the model went on long before: an agent in the
-background is seen as long as it works.
+For the editor, the call ends when all its agents have ended, even if the model continued earlier. So a background agent
+stays visible while it works.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from retinue.core.format import count_tokens, format_wait
 from retinue.frontends.acp.updates import Update, call_changed, text_content
 
 SUMMARY_SECONDS = 2.0
-"""How often a live summary is sent. It shows the time that has passed, so it is never the same for longer."""
+"""The interval of live summaries. They show elapsed time, so each one differs."""
 _UNSUCCESSFUL_ENDS = frozenset({"failed", "stopped", "interrupted"})
 _MAX_STEPS = 5
 _MAX_LINE_CHARACTERS = 100
@@ -25,7 +25,7 @@ _MAX_RESULT_CHARACTERS = 8_000
 
 
 class RunDigest(Struct, eq=False):
-    """What is shown of one run."""
+    """The displayed facts of one run."""
 
     id: str
     title: str
@@ -41,7 +41,7 @@ class RunDigest(Struct, eq=False):
     below: list[RunDigest] = field(default_factory=list)
 
     def step(self, text: str) -> None:
-        """Add what it does now to the last few steps."""
+        """Add an activity to the latest steps."""
         self.steps.append(clean_line(text, _MAX_LINE_CHARACTERS))
         del self.steps[:-_MAX_STEPS]
 
@@ -55,7 +55,7 @@ class RunDigest(Struct, eq=False):
             yield from child.everyone()
 
     def lines(self, now: float, indent: str = "") -> list[str]:
-        """Return the run and those below it."""
+        """Return the lines of the run and the runs below it."""
         took = self.took or now - self.began_at
         state = self.ended or ("waits for you" if self.waits_for else "works")
         facts = [self.title, state, plural(self.calls, "call"), count_tokens(self.tokens)]
@@ -72,8 +72,8 @@ class RunDigest(Struct, eq=False):
 
 
 class AgentCard(Struct, eq=False):
-    """One call of the main run, with the agents that it started. `own_end` is how the call itself ended; it is told
-    when the last of its agents has."""
+    """One call of the main run, with the agents that it started. `own_end` is the end of the call itself; it is sent
+    when the last of its agents has ended."""
 
     call_id: str
     runs: list[RunDigest] = field(default_factory=list)
@@ -86,7 +86,7 @@ class AgentCard(Struct, eq=False):
         return any(digest.is_live for run in self.runs for digest in run.everyone())
 
     def summarise(self, now: float, *, at_once: bool = False) -> list[Update]:
-        """Return the summary as it is now, where one is due."""
+        """Return the current summary, if one is due."""
         if self.is_over or (not at_once and now - self.sent_at < SUMMARY_SECONDS):
             return []
         self.sent_at = now
@@ -94,7 +94,7 @@ class AgentCard(Struct, eq=False):
         return [call_changed(self.call_id, status="in_progress", content=[text_content(text)])]
 
     def end(self, now: float) -> list[Update]:
-        """Return the end of the call, once its agents and the call itself have ended; nothing before."""
+        """Return the end of the call, once it and its agents have ended; otherwise nothing."""
         if self.is_over or self.own_end is None or self.is_live:
             return []
         self.is_over = True

@@ -1,4 +1,4 @@
-"""What the user of an editor chooses for a session: permission mode, model, level of thinking, main agent."""
+"""The choices of an editor's user for a session: permission mode, model, thinking level, main agent."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _MODE_NAMES = {
 
 
 class SessionChoices:
-    """The choices of one session. What was not chosen is None: files and settings decide."""
+    """The choices of one session. None means that files and settings decide."""
 
     def __init__(self, mode: PermissionMode) -> None:
         self._first_mode = mode
         self.mode = mode
         self.new_mode: PermissionMode | None = None
-        """A mode that was chosen and that no run has got yet."""
+        """A chosen mode that no run has received yet."""
         self.model: str | None = None
         self.thinking: str | None = None
         self.agent: str | None = None
         self.models: Sequence[ModelView] = ()
         self.agents: Sequence[tuple[str, str]] = ()
-        """Agents that may be talked to instead of the main one, each with its description."""
+        """Agents that can replace the main one, each with its description."""
         self.agent_is_fixed = False
-        """A run exists: its agent stays."""
+        """A run exists, so its agent cannot change."""
 
     def modes(self) -> dict[str, Any]:
         """Return the modes as `modes` of a session."""
@@ -47,7 +47,7 @@ class SessionChoices:
         return {"currentModeId": self.mode, "availableModes": offered}
 
     def choose_mode(self, value: object) -> PermissionMode:
-        """Take another mode. Raise RpcError for one that is not offered."""
+        """Choose a mode. Raise RpcError if it is not offered."""
         for mode in self._offered():
             if mode == value:
                 self.mode = self.new_mode = mode
@@ -68,7 +68,7 @@ class SessionChoices:
         ]
 
     def choose(self, option: object, value: object) -> None:
-        """Take a value of one of the options. Raise RpcError for what is not offered."""
+        """Choose a value of an option. Raise RpcError if it is not offered."""
         options = {entry["id"]: entry for entry in self.options()}
         if not isinstance(option, str) or option not in options:
             raise RpcError(INVALID_PARAMS, f"There is no option {option!r}: {', '.join(options)}.")

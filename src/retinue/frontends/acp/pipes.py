@@ -1,9 +1,9 @@
-"""Standard input and output for a protocol, and for nothing else of the process.
+"""Standard input and output reserved for a protocol.
 
-The two are moved away from their usual numbers before anything is imported that might write. A stray `print`, a
-library or a child process writes to standard error instead, and nobody but the protocol reads what the client sends.
+Both are moved to other descriptors before any import that might write. A stray `print`, a library or a child process
+then writes to standard error, and only the protocol reads the client's input.
 
-A thread reads and a thread writes: the event loop never waits for the client, and runs never wait for it either.
+One thread reads and one writes, so neither the event loop nor a run ever waits for the client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 
 MAX_LINE_BYTES = 64 * 2**20
-"""The longest line that is taken."""
+"""The longest line that is accepted."""
 MAX_BACKLOG_BYTES = 4 * 2**20
 """Bytes that wait for a slow client before the translation waits as well."""
 _READ_BYTES = 2**16
@@ -22,15 +22,15 @@ _FLUSH_SECONDS = 2.0
 
 
 class TooLongLine:
-    """Stands for a line that was longer than `MAX_LINE_BYTES` and was skipped."""
+    """Replaces a line that was longer than `MAX_LINE_BYTES` and was skipped."""
 
 
 Line = bytes | TooLongLine
 
 
 class LinePipes:
-    """Lines from one descriptor and to another. Use from one event loop; `closed` is called in it when the client
-    does not read any more."""
+    """Lines from one descriptor and to another. Use from one event loop, in which `closed` is called when the client
+    stops reading."""
 
     def __init__(self, reading: int, writing: int, closed: Callable[[], None] = lambda: None) -> None:
         self._reading = reading
@@ -47,12 +47,12 @@ class LinePipes:
         self._ended = False
 
     def start(self) -> None:
-        """Begin to read and to write."""
+        """Start reading and writing."""
         threading.Thread(target=self._read, name="protocol in", daemon=True).start()
         threading.Thread(target=self._write, name="protocol out", daemon=True).start()
 
     async def lines(self) -> AsyncIterator[Line]:
-        """Yield what the client sends, line by line, until it closes the pipe."""
+        """Yield the client's lines until it closes the pipe."""
         while True:
             some = await self._arrived.get()
             if some is None:
@@ -61,7 +61,7 @@ class LinePipes:
                 yield line
 
     def send(self, line: bytes) -> None:
-        """Send one line. It has no line feed in it."""
+        """Send one line, which must not contain a line feed."""
         with self._change:
             if self._broken:
                 return
@@ -72,11 +72,11 @@ class LinePipes:
             self._change.notify()
 
     async def drain(self) -> None:
-        """Wait while too much waits for a slow client."""
+        """Wait while the backlog of a slow client is too large."""
         await self._room.wait()
 
     def end(self) -> None:
-        """Give a client that still reads the time to take what was sent, and stop. A silent one is not waited for."""
+        """Give a client that still reads time to receive the backlog, and stop."""
         with self._change:
             self._ended = True
             self._change.notify()
@@ -98,7 +98,7 @@ class LinePipes:
                 return
 
     def _deliver(self, lines: list[Line] | None) -> bool:
-        """Hand lines to the event loop and wait until it has room for more. Return False when it is gone."""
+        """Pass lines to the event loop and wait until it has room for more. Return False if it is closed."""
         if lines is not None and not lines:
             return True
         work = self._arrived.put(lines)
@@ -146,7 +146,7 @@ class LinePipes:
 
 
 class LineBuffer:
-    """Pieces of a stream as lines. One that is too long is skipped to its end, without keeping it in memory."""
+    """Splits a stream into lines. A line that is too long is skipped without being stored."""
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
@@ -155,7 +155,7 @@ class LineBuffer:
         self._skips = False
 
     def take(self, piece: bytes) -> list[Line]:
-        """Return the lines that are complete with this piece."""
+        """Return the lines that this piece completes."""
         lines: list[Line] = []
         *ended, unfinished = piece.split(b"\n")
         for fragment in ended:
@@ -165,7 +165,7 @@ class LineBuffer:
         return lines
 
     def rest(self) -> list[Line]:
-        """Return what came after the last line feed."""
+        """Return the text after the last line feed."""
         return [self._line()] if self._size or self._skips else []
 
     def _add(self, fragment: bytes) -> None:

@@ -1,6 +1,6 @@
-"""The prompts of an editor's user: what they say, and which end of the run answers them.
+"""The prompts of an editor's user: their content, and the end of the run that answers each.
 
-Text stays text; files of the editor and images become attachments.
+Text stays text. Embedded files and images become attachments.
 
 A link to a file of the workspace becomes `@path`, which is attached by the same rules as in every other front end.
 Images and other binary content are saved where the run may read them.
@@ -33,7 +33,7 @@ _LINE_RANGE = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?$")
 
 
 class EditorPrompt(Struct):
-    """The words of a prompt, and what is attached to them."""
+    """The text of a prompt and its attachments."""
 
     words: str = ""
     blocks: list[PromptBlock] = field(default_factory=list)
@@ -41,8 +41,8 @@ class EditorPrompt(Struct):
 
 
 def read_prompt(content: Sequence[Any], cwd: Path, outputs: Path) -> EditorPrompt:
-    """Return what the content blocks of a prompt say. `outputs` is a folder that the run may read, for what has to be
-    saved. Raise RpcError for blocks that cannot be used and for a prompt that says nothing."""
+    """Read the content blocks of a prompt. Binary content is saved to `outputs`, a folder that the run may read. Raise
+    RpcError for unusable blocks and for an empty prompt."""
     prompt = EditorPrompt()
     for block in content:
         if not isinstance(block, Mapping):
@@ -135,7 +135,7 @@ def _shown(uri: str, cwd: Path) -> str:
 
 
 def _file(uri: str) -> tuple[Path | None, str]:
-    """Return the path of a `file:` address and its lines as `#L10-20`."""
+    """Return the path of a `file:` address, and its lines as `#L10-20`."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -161,7 +161,7 @@ def _refusal(message: str) -> RpcError:
 
 
 class PromptTurn(Struct, eq=False):
-    """One prompt. Ends of the run up to the event `after` belong to what was before it."""
+    """One prompt. Ends of the run up to the event `after` belong to earlier prompts."""
 
     done: asyncio.Future[StopWord]
     after: int = 0
@@ -169,22 +169,22 @@ class PromptTurn(Struct, eq=False):
 
 
 class PromptTurns(Struct, eq=False):
-    """Several prompts wait where a person spoke while the agent worked: one end answers them all."""
+    """The prompts that wait for the end of a run. If a person spoke while the agent worked, one end answers several."""
 
     waiting: list[PromptTurn] = field(default_factory=list)
     _last: tuple[int, Outcome] | None = None
-    """The newest end of the main run: it may be heard of while a prompt is still being delivered."""
+    """The newest end of the main run. It may arrive while a prompt is still being delivered."""
 
     def expect(self, turn: PromptTurn, after: int) -> None:
-        """Let a prompt that has reached the agent be answered by the first end after the event `after`."""
+        """Answer a delivered prompt with the first end after the event `after`."""
         turn.after = after
         self.waiting.append(turn)
         if self._last is not None and self._last[0] > after:
             self._take_main(*self._last)
 
     def take_end(self, number: int, outcome: Outcome, *, is_main: bool, all_over: bool) -> None:
-        """A run of the tree has ended with the event `number`. Cancelled prompts are answered when all runs are
-        over, the others when the main run is."""
+        """Handle the end of a run of the tree with the event `number`. Cancelled prompts are answered when all runs
+        have ended, the others when the main run has."""
         if all_over:
             self.end("cancelled", [turn for turn in self.waiting if turn.is_cancelled])
         if is_main:
@@ -200,22 +200,22 @@ class PromptTurns(Struct, eq=False):
             self.fail(RpcError(INTERNAL_ERROR, failure_text(outcome)), ended)
 
     def cancel(self) -> None:
-        """The person wants everything to stop: all that wait now are answered as cancelled, however the run ends."""
+        """Answer all waiting prompts as cancelled, however the run ends."""
         for turn in self.waiting:
             turn.is_cancelled = True
 
     def end(self, word: StopWord, turns: Sequence[PromptTurn] | None = None) -> None:
-        """Answer these prompts, or all."""
+        """Answer these prompts, or all of them."""
         for turn in self._take(turns):
             turn.done.set_result(word)
 
     def fail(self, error: RpcError, turns: Sequence[PromptTurn] | None = None) -> None:
-        """Answer these prompts, or all, with an error."""
+        """Answer these prompts, or all of them, with an error."""
         for turn in self._take(turns):
             turn.done.set_exception(error)
 
     def cancel_all(self) -> None:
-        """Answer nobody any more: the session is over."""
+        """Cancel all waiting prompts, because the session has ended."""
         for turn in self._take(None):
             turn.done.cancel()
 

@@ -1,7 +1,7 @@
-"""What waits for a person, put to the user of the editor: approvals with their diff, questions as forms.
+"""Inbox items as questions to the user of the editor: approvals with their diff, questions as forms.
 
-The inbox of the log stays the truth. Whoever answers first, here or in any other front end, is the one who counts; the
-request to the editor is then taken back.
+The inbox in the log is authoritative. The first answer, from this or any other front end, takes effect; the request to
+the editor is then cancelled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EditorQuestions:
         """Questions that this client can only answer with its next prompt."""
 
     async def look(self) -> None:
-        """Ask what is new in the inbox, and take back what someone else has answered."""
+        """Ask about new inbox items, and cancel requests that were answered elsewhere."""
         waiting: dict[str, InboxItem] = {}
         for row in await self._feed.inbox():
             if row.item.root_id == self._story.root and not row.interrupted:
@@ -75,14 +75,14 @@ class EditorQuestions:
                 self._open[item.id] = asyncio.create_task(self._ask(item), name=f"ask {item.id}")
 
     def close(self) -> None:
-        """Take back everything. What waits keeps waiting in the inbox."""
+        """Cancel all requests. The items keep waiting in the inbox."""
         for task in self._open.values():
             task.cancel()
         self._open.clear()
         self.in_words.clear()
 
     async def consent(self, command: str, about: str) -> bool:
-        """Ask whether a command line of a command's file may run."""
+        """Ask whether a shell command in a command file may run."""
         call_id = f"command-{os.urandom(4).hex()}"
         call = {"toolCallId": call_id, "title": command, "kind": "execute", "content": [text_content(about)]}
         options = [_option("allow"), _option("deny")]
@@ -113,7 +113,7 @@ class EditorQuestions:
         await self._answer(item, chosen if chosen in item.options else "deny")
 
     async def _ask_choice(self, item: InboxItem) -> None:
-        """A question for a client without forms: its options as those of an approval."""
+        """Ask a client without forms: the options are shown like those of an approval."""
         options = [_option(option) for option in item.options]
         content = [text_content(_question_text(item, short=True))]
         call: Update = {"title": item.title, "kind": "other", "content": content}
@@ -121,8 +121,8 @@ class EditorQuestions:
         await self._answer(item, chosen if chosen in item.options else NO_ANSWER)
 
     async def _request(self, item: InboxItem, call: Update, options: list[Any]) -> str | None:
-        """Put options to the user, at the call that is asked about; one of a run that the client does not see gets a
-        call of its own."""
+        """Show options to the user at the tool call in question. If the client does not show that run, create a call
+        for the question."""
         session = self._story.session_of(item.run_id)
         call_id = item.payload.get("call_id")
         is_own = session != item.run_id or not isinstance(call_id, str)
@@ -142,7 +142,7 @@ class EditorQuestions:
         return chosen
 
     def _call_of(self, item: InboxItem) -> Update:
-        """Return the call as the editor shows it above the options, with the change that it would make."""
+        """Return the tool call that the editor shows above the options, with the change that it would make."""
         run = self._story.runs.get(item.run_id)
         cwd = run.cwd if run is not None else str(self._feed.cwd)
         name, arguments = item.payload.get("tool"), item.payload.get("arguments")
@@ -159,7 +159,7 @@ class EditorQuestions:
         return call
 
     def _content_before(self, name: str, call: Update) -> str | None:
-        """Return what a file holds that is to be written anew; None where it cannot be shown."""
+        """Return the current content of a file that would be written; None if it cannot be shown."""
         if name != "write" or not call["locations"]:
             return None
         path = Path(call["locations"][0]["path"])
@@ -200,7 +200,7 @@ def _option(option: str, rule: str | None = None) -> dict[str, str]:
 
 
 def _chosen(answer: object) -> str | None:
-    """Return the option that was chosen; None for a cancelled request and for what is no answer."""
+    """Return the chosen option; None for a cancelled or invalid answer."""
     outcome = answer.get("outcome") if isinstance(answer, dict) else None
     if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
         return None
@@ -235,7 +235,7 @@ def _form(item: InboxItem) -> dict[str, Any]:
 
 
 def _filled(answer: object, item: InboxItem) -> str:
-    """Return the answer that a form holds."""
+    """Return the answer in a form."""
     content = answer.get("content") if isinstance(answer, dict) and answer.get("action") == "accept" else None
     if not isinstance(content, dict):
         return str(item.payload.get("decline") or NO_ANSWER)

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 on lines, in both directions: requests, answers, notifications, and requests that are taken back."""
+"""JSON-RPC 2.0 on lines, in both directions: requests, answers, notifications, and cancelled requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RpcError(Exception):
-    """What a request is answered with when it fails; or how the other side answered one of ours."""
+    """The error with which we answer a request, or with which the other side answered ours."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -45,17 +45,17 @@ class RpcError(Exception):
 
 
 class RpcHandler(Protocol):
-    """What the other side may ask for and tell."""
+    """Handles the requests and notifications of the other side."""
 
     async def request(self, method: str, params: Mapping[str, Any], request_id: Id) -> Mapping[str, Any]:
-        """Return the result, or raise RpcError or RetinueError. It is cancelled when the request is taken back."""
+        """Return the result, or raise RpcError or RetinueError. Cancelled if the other side cancels the request."""
         ...
 
     async def notification(self, method: str, params: Mapping[str, Any]) -> None: ...
 
 
 class RpcConnection:
-    """One client. `serve` returns when it has closed the pipe."""
+    """The connection to one client. `serve` returns when the client has closed the pipe."""
 
     def __init__(self, pipes: LinePipes, methods: RpcHandler) -> None:
         self._pipes = pipes
@@ -66,7 +66,7 @@ class RpcConnection:
         self._numbers = count(1)
 
     async def serve(self) -> None:
-        """Handle what comes. Requests overlap; each is begun in the order in which they came."""
+        """Handle incoming messages. Requests overlap, and start in the order of their arrival."""
         async for line in self._pipes.lines():
             if isinstance(line, TooLongLine):
                 self._fail(None, RpcError(INVALID_REQUEST, "The line is too long and was skipped."))
@@ -78,12 +78,12 @@ class RpcConnection:
             future.cancel()
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client something."""
+        """Send a notification to the client."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Ask the client, and return its result. Raise RpcError for an error. Cancelling this takes the request back:
-        the client is told so, and its answer is not waited for."""
+        """Send a request to the client and return its result. Raise RpcError for an error. If the call is cancelled,
+        the client is told to cancel the request, and its answer is ignored."""
         number = next(self._numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
@@ -98,11 +98,11 @@ class RpcConnection:
             self._asked.pop(number, None)
 
     async def drain(self) -> None:
-        """Wait while too much waits for a slow client."""
+        """Wait while the backlog of a slow client is too large."""
         await self._pipes.drain()
 
     def cancel_request(self, request_id: Id) -> None:
-        """Cancel a request of the client that is being worked on."""
+        """Cancel a request of the client that is in progress."""
         task = self._working.get(request_id)
         if task is not None:
             task.cancel()
@@ -182,7 +182,7 @@ class RpcConnection:
 
 
 async def _guarded(work: Awaitable[Any]) -> Any:
-    """Await `work`, and turn every error into one that the other side understands."""
+    """Await `work`, and convert every error to one of the protocol."""
     try:
         return await work
     except (RpcError, asyncio.CancelledError):

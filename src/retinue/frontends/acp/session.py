@@ -1,8 +1,8 @@
-"""One conversation of an editor: a main run through all its attempts, and what the editor is told of its tree.
+"""One conversation of an editor: a main run through all its attempts, and the updates about its tree.
 
-A prompt starts the run, takes it up again, or, while it works, is said to it: it hears it after its current calls. Each
-prompt is answered when the run has ended. The agents of a session work in this process and are stopped with it; a run
-that works in another process is followed and spoken to, and never taken over.
+A prompt starts the run, resumes it, or steers it while it works, in which case the run reads it after its current
+calls. Each prompt is answered when the run has ended. The agents of a session run in this process and are stopped with
+it. A run of another process is followed and steered, but never taken over.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from retinue.core.person_prompt import PersonPrompt
 
 MODELS_SECONDS = 1.0
-"""How long a new session waits for the list of models; what comes later is told later."""
+"""How long a new session waits for the list of models. A later list is sent as an update."""
 _TICK_SECONDS = 1.0
 
 
 class AcpSession:
-    """Use from one event loop. `open` before anything else; `close` at the end."""
+    """Use from one event loop. Call `open` first and `close` last."""
 
     def __init__(self, run_id: str, feed: Feed, connection: RpcConnection, features: ClientFeatures) -> None:
         self.id = run_id
         self.feed = feed
         self.has_run = False
-        """The run is in the log."""
+        """Whether the run is in the log."""
         self._connection = connection
         self._features = features
         self._windows = ModelWindows()
@@ -65,7 +65,7 @@ class AcpSession:
     # Begin and end
 
     async def open(self) -> None:
-        """Open the project of the session in this process. Raise RetinueError when that cannot be done."""
+        """Open the project of the session in this process. Raise RetinueError if that fails."""
         self._retinue = await self.feed.retinue()
         project = self._retinue.supervisor.project
         self.choices = SessionChoices(session_mode(project))
@@ -73,7 +73,7 @@ class AcpSession:
         self.choices.agents = [(entry.name, entry.spec.description[:200]) for entry in entries]
 
     async def describe(self) -> dict[str, Any]:
-        """Return the modes and options of the session, as the answer to `session/new` has them."""
+        """Return the modes and options of the session for the answer to `session/new`."""
         listing = asyncio.create_task(self._list_models())
         self._tasks.append(listing)
         await asyncio.wait({listing}, timeout=MODELS_SECONDS)
@@ -82,7 +82,7 @@ class AcpSession:
         return {"modes": self.choices.modes(), "configOptions": self.choices.options()}
 
     async def load(self, *, sends_history: bool) -> None:
-        """Take up the run of the log; `sends_history` sends the client its past as well. Raise UnknownRunError."""
+        """Continue the run from the log; with `sends_history` send its past to the client. Raise UnknownRunError."""
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -112,7 +112,7 @@ class AcpSession:
         await self.questions.look()
 
     async def close(self) -> None:
-        """Stop what works here. Runs of other processes go on."""
+        """Stop the runs of this process. Runs of other processes continue."""
         for task in (*self._tasks, *self._deliveries):
             task.cancel()
         self.questions.close()
@@ -122,7 +122,7 @@ class AcpSession:
     # What the client asks for
 
     async def prompt(self, blocks: Sequence[Any]) -> StopWord:
-        """Say something to the agent, and return why it stopped. Raise RpcError where it failed."""
+        """Send a prompt to the agent, and return why the agent stopped. Raise RpcError if it failed."""
         turn = PromptTurn(asyncio.get_running_loop().create_future())
         # Made before anything is waited for: a cancel that follows at once finds it.
         delivery = asyncio.create_task(self._deliver(blocks, turn))
@@ -139,8 +139,8 @@ class AcpSession:
         return await turn.done
 
     async def cancel(self) -> None:
-        """Stop everything that works here in this conversation, agents in the background too. What works in another
-        process goes on; prompts end in any case."""
+        """Stop all runs of this conversation in this process, including background agents. Runs of another process
+        continue. All prompts end."""
         works_elsewhere = await self._works_elsewhere()
         for delivery in self._deliveries:
             delivery.cancel()
@@ -153,11 +153,11 @@ class AcpSession:
             await self._retinue.stop_all("Cancelled in the editor.")
 
     async def cancel_child(self, run_id: str) -> None:
-        """Stop one agent of the conversation and all below it."""
+        """Stop one agent of the conversation and all runs below it."""
         await self.feed.stop(run_id, by="person", tree=True)
 
     async def set_mode(self, mode: object) -> None:
-        """Let another permission mode hold: at once for a run that works here, else from the next prompt on."""
+        """Change the permission mode: immediately for a run in this process, otherwise from the next prompt on."""
         chosen = self.choices.choose_mode(mode)
         node = self._node()
         if node is not None and self._retinue is not None:
@@ -167,7 +167,7 @@ class AcpSession:
         self.send_options()
 
     async def set_option(self, option: object, value: object) -> list[dict[str, Any]]:
-        """Take another value of an option, and return all of them."""
+        """Set an option, and return all of them."""
         if option == "mode":
             await self.set_mode(value)
         else:
@@ -175,7 +175,7 @@ class AcpSession:
         return self.choices.options()
 
     async def compact(self, wish: str) -> str:
-        """Shorten the conversation before the next request. Return when that will be."""
+        """Compact the conversation before the next request. Return when that will happen."""
         node = self._node()
         if node is not None and node.controls.compact(wish):
             return "The conversation will be shortened before the next request."
@@ -191,7 +191,7 @@ class AcpSession:
         self._connection.notify("session/update", {"sessionId": session_id, "update": update})
 
     def send_commands(self) -> None:
-        """Send the commands that there are, where they have changed."""
+        """Send the list of commands if it has changed."""
         if self._retinue is None:
             return
         commands = listed_commands(list(self._retinue.supervisor.project.prompt_commands().values()))
@@ -251,7 +251,7 @@ class AcpSession:
     # Delivery
 
     async def _deliver(self, blocks: Sequence[Any], turn: PromptTurn) -> None:
-        """Bring a prompt to the agent, or answer it here. The turn ends when the agent has."""
+        """Deliver a prompt to the agent, or answer it here. The turn ends when the agent has."""
         outputs = self.feed.folder / "outputs" / self.id
         prompt = await asyncio.to_thread(read_prompt, blocks, self.feed.cwd, outputs)
         answer = await answer_command(self, prompt.words)
@@ -283,7 +283,7 @@ class AcpSession:
                 raise
 
     async def _hand_over(self, retinue: Retinue, meant: PersonPrompt, text: str) -> int:
-        """Start the run, say it to the run, or take the run up again. Return the newest event before that."""
+        """Start, steer or resume the run with a prompt. Return the newest event before that."""
         choices, before = self.choices, await self._newest_event()
         if not self.has_run:
             run = await retinue.prompt(

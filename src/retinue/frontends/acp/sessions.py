@@ -1,5 +1,5 @@
-"""The sessions of one client: what each is opened with, the requests about it, and the conversations of the log that it
-may take up again, found, listed, and taken off the list."""
+"""The sessions of one client: their options, the requests about them, and the conversations of the log, which can be
+listed, loaded and hidden."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from retinue.frontends.acp.updates import MODELS_METHOD, ClientFeatures
 MAX_SESSIONS = 64
 PAGE_CONVERSATIONS = 50
 MAX_CONVERSATIONS = 1_000
-"""Conversations of one project that are looked at."""
+"""Conversations of one project that are considered."""
 _HIDDEN_SESSIONS_FILE = "acp-deleted"
-"""A file of the project's state: the ids of conversations that editors do not list any more, one a line."""
+"""A file in the project's state folder: the ids of conversations that editors no longer list, one per line."""
 
 Params = Mapping[str, Any]
 Result = Mapping[str, Any]
 
 
 class EditorSessions:
-    """The open sessions of one client, and the methods of the protocol about them."""
+    """The open sessions of one client, and the protocol's methods for them."""
 
     def __init__(self, connection: RpcConnection, features: ClientFeatures) -> None:
         self._connection = connection
@@ -79,7 +79,7 @@ class EditorSessions:
                 return await self._prompt(params, request_id)
 
     async def cancel(self, params: Params) -> None:
-        """Stop what works in a session, or in a child session."""
+        """Stop the runs of a session, or of a child session."""
         session_id = _session_id(params)
         session = self._sessions.get(session_id)
         if session is not None:
@@ -90,21 +90,21 @@ class EditorSessions:
                 await above.cancel_child(session_id)
 
     async def cancel_prompt(self, request_id: Id) -> bool:
-        """Stop what a prompt has started. Return False for a request that is no prompt."""
+        """Stop the runs of a prompt. Return False if the request is not a prompt."""
         session = self._prompts.get(request_id)
         if session is not None:
             await session.cancel()
         return session is not None
 
     async def close(self) -> None:
-        """Stop everything that works in this process."""
+        """Stop everything that runs in this process."""
         sessions, self._sessions = list(self._sessions.values()), {}
         for result in await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True):
             if isinstance(result, Exception):
                 sys.stderr.write(f"retinue acp: {result}\n")
 
     async def _authenticate(self, params: Params) -> Result:
-        """Check that there is a model to work with. Keys are never asked for here."""
+        """Check that a model is available. Keys are never requested here."""
         if params.get("methodId") != MODELS_METHOD:
             raise RpcError(INVALID_PARAMS, f"There is no such method: {MODELS_METHOD}.")
         try:
@@ -195,7 +195,7 @@ def _session_id(params: Params) -> str:
 
 
 def list_conversations(cwd: str | None, cursor: str | None) -> Result:
-    """Return a page of the conversations of one folder, or of all, newest first, as `session/list` has it."""
+    """Return a page of the conversations of one folder, or of all, newest first, in the form of `session/list`."""
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
         raise RpcError(INVALID_PARAMS, "`cursor` must be one that session/list has returned.")
     if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - `Path.is_dir` raises for a name that is too long.
@@ -222,7 +222,7 @@ def _entry(row: RunState) -> Mapping[str, Any]:
 
 
 def _hide_conversation(folder: Path, session_id: str) -> None:
-    """Take a conversation off the list. Its runs stay in the log, as evidence of what was done."""
+    """Remove a conversation from the list. Its runs stay in the log as a record."""
     with os.fdopen(os.open(folder / _HIDDEN_SESSIONS_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
         file.write(f"{session_id}\n")
 
@@ -240,13 +240,13 @@ def _hidden(folder: Path) -> frozenset[str]:
 
 
 def read_cwd(params: Mapping[str, Any]) -> Path:
-    """Return the folder of a session. Raise RpcError for one that is not absolute or not there."""
+    """Return the folder of a session. Raise RpcError unless it is an existing absolute path."""
     return _folder(params.get("cwd"), "cwd")
 
 
 def session_settings(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that `mcpServers` and `additionalDirectories` mean. The editor is the user's own program:
-    its servers need no further consent."""
+    """Return the settings for `mcpServers` and `additionalDirectories`. The editor is the user's own program, so its
+    servers need no further consent."""
     settings: dict[str, Any] = {}
     servers = _servers(params.get("mcpServers") or [])
     if servers:

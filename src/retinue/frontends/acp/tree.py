@@ -1,9 +1,10 @@
-"""The events of a main run and of everything below it, as updates of sessions.
+"""Translates the events of a main run and all runs below it to updates of sessions.
 
-To a client that knows child sessions, each run is a session of its own, announced to the session above before anything
-else is told of it. To others only the main run is a session, and those below it are summaries (`digest.py`).
+For a client that supports child sessions, each run is a session, announced to its parent session before any other
+update about it. For other clients only the main run is a session, and the runs below it appear as summaries
+(`digest.py`).
 
-What is told of the past is told by the same code: `replays` is True while a conversation is loaded.
+The same code translates the past; `replays` is True while a conversation is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from retinue.frontends.acp.digest import AgentCard, RunDigest
 from retinue.frontends.acp.updates import ClientFeatures, Update
 
 SessionUpdate = tuple[str, Update]
-"""The session that is told something, and what."""
+"""The id of a session, and an update for it."""
 _PERSON_ORIGINS = frozenset({"task", "follow-up", "steer"})
 _MAX_TITLE_CHARACTERS = 80
 Severity = Literal["info", "warning", "error"]
@@ -41,19 +42,19 @@ _SEVERITY_OF_TOPIC: Mapping[Topic | None, Severity] = {
     "retry": "warning",
     "warning": "warning",
 }
-"""The notes that clients are told."""
+"""The notes that are sent to clients."""
 
 
 class ShownRun(Struct, eq=False):
-    """What is known of one run, and how much of it was told. `cwd` is the folder that it works in."""
+    """One run, and the part of it that was sent to the client. `cwd` is the folder that it works in."""
 
     state: ActiveRun
     cwd: str
     digest: RunDigest
     speaking: dict[str, Entry] = field(default_factory=dict)
-    """The newest answer and thoughts that were told."""
+    """The newest answer and thought that were sent."""
     open: dict[str, Update] = field(default_factory=dict)
-    """The calls that have begun and not ended, as they were told, by the model's id."""
+    """The unfinished calls as they were sent, by the model's call id."""
     used_ids: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -61,7 +62,7 @@ class ShownRun(Struct, eq=False):
         return self.state.id
 
     def shown_id(self, call_id: str) -> str:
-        """Return the id of the newest call of that id: some models use the same ids again and again."""
+        """Return the client's id of the newest call with that id: some models reuse ids."""
         number = self.used_ids.get(call_id, 1)
         return call_id if number == 1 else f"{call_id}#{number}"
 
@@ -73,9 +74,9 @@ class TreeTranslator:
         self.root = root
         self.replays = False
         self.mode: PermissionMode | None = None
-        """The mode that holds since someone changed it while the run worked."""
+        """The mode that someone chose while the run worked."""
         self.own_words: list[str] = []
-        """What this client has said and the log has not repeated yet: the client shows it itself."""
+        """Messages of this client that are not in the log yet. The client shows them itself."""
         self.runs: dict[str, ShownRun] = {}
         self.cards: dict[str, AgentCard] = {}
         self._card_of: dict[str, AgentCard] = {}
@@ -84,7 +85,7 @@ class TreeTranslator:
         self._stories = FrameStories()
 
     def take(self, frame: FeedFrame) -> list[SessionUpdate]:
-        """Return what is told of one frame of the event stream."""
+        """Return the updates for one frame of the event stream."""
         event, steps = self._stories.take(frame) or (None, [])
         if event is None:
             return []
@@ -106,7 +107,7 @@ class TreeTranslator:
         return self._visible(sent)
 
     def interrupt(self, run_id: str) -> list[SessionUpdate]:
-        """Return what is told of a run whose process is gone."""
+        """Return the updates for a run whose process has died."""
         run = self.runs.get(run_id)
         return self._visible(self._over(run, "interrupted", {"state": "idle"})) if run is not None else []
 
@@ -150,7 +151,7 @@ class TreeTranslator:
                 return []
 
     def tick(self) -> list[SessionUpdate]:
-        """Return the summaries that are due because time has passed."""
+        """Return the summaries that are due."""
         now = time.time()
         return [(self.root, update) for card in self.cards.values() if card.is_live for update in card.summarise(now)]
 
@@ -158,11 +159,11 @@ class TreeTranslator:
         return any(card.is_live for card in self.cards.values())
 
     def lost(self, live: set[str]) -> list[str]:
-        """Return the runs that never ended and do not live any more."""
+        """Return the runs that never ended and are no longer live."""
         return [run.id for run in self.runs.values() if run.state.live and run.id not in live]
 
     def settle(self, live: set[str]) -> list[SessionUpdate]:
-        """Return what is told at the end of the past: runs that are lost are over."""
+        """Return the updates at the end of the past, in which lost runs end."""
         sent: list[SessionUpdate] = []
         for run_id in self.lost(live):
             sent += self._over(self.runs[run_id], "interrupted", {"state": "idle"})
@@ -172,8 +173,8 @@ class TreeTranslator:
         return self._visible(sent)
 
     def call_id_of(self, run_id: str, call_id: str) -> str:
-        """Return the id under which the client knows a call of a run; for one that it does not see, that of the call
-        that started the run or one above it."""
+        """Return the client's id of a call. If the client does not show the run, return the id of the call that started
+        it or a run above it."""
         run = self.runs.get(run_id)
         if run is None or self.session_of(run_id) == run_id:
             return run.shown_id(call_id) if run is not None else call_id
@@ -181,7 +182,7 @@ class TreeTranslator:
         return card.call_id if card is not None else call_id
 
     def session_of(self, run_id: str) -> str:
-        """Return the session in which the client is told about a run."""
+        """Return the session that shows a run."""
         if self._features.subagents and run_id in self.runs:
             return run_id
         return self.root
@@ -224,7 +225,7 @@ class TreeTranslator:
         return [(self.root, update) for update in card.summarise(run.digest.began_at, at_once=not self.replays)]
 
     def _own_card(self, run: ShownRun) -> list[SessionUpdate]:
-        """A run that no call of the main run has started, such as one that a person took up again."""
+        """Create a card for a run that no call of the main run started, such as one that a person resumed."""
         card = AgentCard(f"{run.id}-{len(self.cards)}", [run.digest], own_end={"status": "completed"})
         self.cards[card.call_id] = self._card_of[run.id] = card
         began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
@@ -349,7 +350,7 @@ class TreeTranslator:
         return sent
 
     def cost(self) -> float | None:
-        """Return what all runs of the tree have cost; None where a part is not known."""
+        """Return the cost of all runs of the tree; None if part of it is unknown."""
         costs = [run.state.usage.cost_usd for run in self.runs.values()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -368,10 +369,10 @@ class TreeTranslator:
 
 
 def task_title(task: str) -> str:
-    """Return the first words of a task, for a list."""
+    """Return the beginning of a task, for a list."""
     return clean_line(first_line(words_of(task)), _MAX_TITLE_CHARACTERS) or "Conversation"
 
 
 def iso_time(at: float) -> str:
-    """Return a moment as the protocol writes it."""
+    """Return a time in the format of the protocol."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

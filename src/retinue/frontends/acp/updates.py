@@ -1,4 +1,4 @@
-"""The updates that an editor is told, one function for each kind."""
+"""The updates for an editor, one function for each kind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from retinue.core.outcome import Outcome
 from retinue.core.tool import Todo
 
 MODELS_METHOD = "models"
-"""The way to a model that is offered to every client: the one that is set up."""
+"""The authentication method that every client is offered: the model that is set up."""
 Update = dict[str, Any]
 Speaker = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 StopWord = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
 
 class ClientFeatures(Struct, frozen=True):
-    """What the client said it understands beyond the plain protocol."""
+    """The optional features that the client supports."""
 
     subagents: bool = False
     notices: bool = False
@@ -30,7 +30,7 @@ class ClientFeatures(Struct, frozen=True):
 
     @classmethod
     def read(cls, capabilities: Mapping[str, Any]) -> ClientFeatures:
-        """Read `clientCapabilities`. What cannot be read is taken as not offered."""
+        """Read `clientCapabilities`. Invalid values count as unsupported."""
         session, questions = _object(capabilities.get("session")), _object(capabilities.get("elicitation"))
         return cls(
             subagents=isinstance(capabilities.get("subagents"), dict),
@@ -71,7 +71,7 @@ def plan(todos: Iterable[Todo]) -> Update:
 
 
 def usage(used: int, size: int, cost: float | None) -> Update:
-    """`cost` is None where a part of it is not known."""
+    """`cost` is None if part of it is unknown."""
     update: Update = {"sessionUpdate": "usage_update", "used": used, "size": size}
     if cost is not None:
         update["cost"] = {"amount": round(cost, 6), "currency": "USD"}
@@ -87,7 +87,7 @@ def compacted(compaction_id: str) -> Update:
 
 
 def subagent(child_id: str, state: Mapping[str, Any], **facts: Any) -> Update:
-    """Tell a parent about its child. What is not named stays as it was told before."""
+    """Describe a child to its parent session. Omitted fields keep their values."""
     return {"sessionUpdate": "subagent_update", "sessionId": child_id, "state": dict(state), **facts}
 
 
@@ -108,7 +108,7 @@ def session_info(title: str, updated_at: str) -> Update:
 
 
 def stop_word(outcome: Outcome) -> StopWord | None:
-    """Return why a run stopped, in the words of the protocol; None where it failed."""
+    """Return the protocol's reason why a run stopped; None if it failed."""
     if outcome.failure is not None and outcome.failure.kind == "refused":
         return "refusal"
     if outcome.ok:
@@ -121,7 +121,7 @@ def stop_word(outcome: Outcome) -> StopWord | None:
 
 
 def failure_text(outcome: Outcome) -> str:
-    """Return what went wrong and what to do about it."""
+    """Return the failure of a run and its remedy."""
     message, remedy = f"The run ended as {outcome.ended}.", ""
     if outcome.failure is not None:
         message, remedy = outcome.failure.message or message, outcome.failure.remedy

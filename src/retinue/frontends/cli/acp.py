@@ -19,9 +19,9 @@ def execute_acp(args: argparse.Namespace) -> int:
         retinue acp                       started by an editor: Zed, JetBrains, Neovim, Emacs
         retinue acp --setup               set up a model first
 
-    What to put into the settings of each editor: docs/editors.md. Agents below the main one are child
-    sessions for editors that know those, and live summaries for others. When the editor closes the pipe,
-    everything that works here is stopped; it can be resumed.
+    The settings of each editor are in docs/editors.md. Agents below the main one are child sessions
+    in editors that support these, and live summaries in others. When the editor closes the pipe,
+    everything that runs here is stopped and can be resumed.
     """
     if args.setup:
         from retinue.frontends.cli.main import run

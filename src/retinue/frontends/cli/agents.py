@@ -45,10 +45,10 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Every agent visible from here, and which file won.
+    """List every agent visible from here, and the file that defines it.
 
     Agents go to stdout, files that could not be loaded to stderr. --json prints one document with
-    all agents, the replaced ones included (`shadowed_by` names the file that counts instead).
+    all agents, including the replaced ones (`shadowed_by` names the file that replaces them).
     """
     catalog = load_catalog(folder(args.cwd), args.agents)
     agents = list_agents(catalog)
@@ -65,7 +65,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def _say_problems(shown: Sequence[AgentView]) -> None:
-    """Say what is an error in what loaded; the rest is for `agents lint`."""
+    """Print the errors of loaded agents. `agents lint` prints the other problems."""
     warnings = 0
     for agent in shown:
         for problem in agent.problems:
@@ -116,7 +116,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_show(args: argparse.Namespace) -> int:
-    """One agent: its spec, the fate of every field, and which file replaces which."""
+    """Show one agent: its spec, the handling of every field, and the files that it replaces."""
     if args.prompt:
         return _show_prompt(args)
     catalog = load_catalog(folder(args.cwd), args.agents)
@@ -155,7 +155,7 @@ def _print_agent(agent: AgentDetail, sources: Mapping[str, str]) -> None:
 
 
 def _value_text(value: Any) -> str:
-    """Return a value of a spec for people: of a group of settings only what differs from its defaults."""
+    """Return a value of a spec for people. Of a group of settings, only values that differ from the defaults."""
     if isinstance(value, msgspec.Struct):
         parts = []
         for field in msgspec.structs.fields(value):

@@ -40,19 +40,19 @@ def configure_lint(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_lint(args: argparse.Namespace) -> int:
-    """Problems in agent files: where, why, and what to do.
+    """Find problems in agent files: position, reason and remedy.
 
-    Without PATH it looks at every agent file visible from here, and at which file replaces which.
-    A PATH is a file, or a folder with everything below it that looks like an agent.
+    Without PATH, check every agent file visible from here, and which file replaces which. A PATH is
+    a file, or a folder with everything below it that looks like an agent.
 
-      retinue agents lint                          what is wrong with my agents?
-      retinue agents lint .claude/agents --fix     repair what can be repaired safely
-      retinue agents lint --format github          annotations in a GitHub workflow
+          retinue agents lint                          what is wrong with my agents?
+          retinue agents lint .claude/agents --fix     repair what can be repaired safely
+          retinue agents lint --format github          annotations in a GitHub workflow
 
-    --fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
-    order, quotes and line endings alone; without PATH it changes files of the project only.
-    MCP servers that a file names are looked up, never started: `retinue servers check` does that.
-    Exits 1 if there are errors; --strict counts warnings too.
+    --fix prints every change it makes. It never gives an agent more rights, and it preserves
+    comments, order, quotes and line endings; without PATH it changes only files of the project. MCP
+    servers that a file names are looked up but not started; `retinue servers check` starts them.
+    Exits with 1 if there are errors, or with --strict if there are warnings.
     """
     cwd = folder(args.cwd)
     lint = lint_agents(cwd, paths=args.paths, fix=args.fix)
@@ -82,8 +82,8 @@ def _print(lint: LintList, args: argparse.Namespace, cwd: Path) -> None:
 
 
 def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
-    """Return `file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
-    below `base` are named from there."""
+    """Return `file:line:column: severity: reason [code]`, with the remedy on the next line. Paths are relative to
+    `base` if the file is below it."""
     lines: list[str] = []
     for finding in findings:
         values = (relative_path(finding.file, base), finding.line, finding.column)
@@ -96,8 +96,8 @@ def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
 
 
 def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
-    """Workflow commands, one a line: nothing in a file's text can end or forge one. `base` is
-    the workspace, from which GitHub wants its paths."""
+    """Return workflow commands, one a line. No text of a file can end or forge one. Paths are relative to `base`, the
+    workspace."""
     lines: list[str] = []
     for finding in findings:
         values = {
@@ -112,7 +112,7 @@ def github_report(findings: Iterable[Finding], base: Path | None = None) -> str:
 
 
 def relative_path(path: str, base: Path | None) -> str:
-    """Return `path` from `base` on, if it lies below."""
+    """Return `path` relative to `base` if it is below it."""
     pure = PurePath(path)
     if base is not None and pure.is_relative_to(base):
         return str(pure.relative_to(base))
@@ -138,16 +138,16 @@ def configure_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_convert(args: argparse.Namespace) -> int:
-    """Write agents in another dialect and say what that dialect cannot express.
+    """Write agents in another dialect, and list what that dialect cannot express.
 
-    An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
-    for them (Read, read, read_file); models keep theirs.
+    An agent is named as `agents list` shows it, or by its file. Tools get the names of the dialect
+    (Read, read, read_file); models keep theirs.
 
-      retinue agents convert reviewer --to claude                    print it
-      retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
-      retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
+          retinue agents convert reviewer --to claude                    print it
+          retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
+          retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
 
-    Nothing is overwritten without --force. What was lost is said on stderr.
+    Files are not overwritten without --force. Losses are printed on stderr.
     """
     cwd = folder(args.cwd)
     if args.output == "-" and len(args.agents) > 1 and not args.json:
@@ -174,7 +174,7 @@ def _print_converted(result: ConversionList) -> None:
 
 
 def describe(loss: Loss) -> str:
-    """Return what a dialect cannot express, on one line."""
+    """Describe a loss on one line."""
     word = {"renamed": "changed", "ignored-there": "note"}.get(loss.kind, loss.kind)
     return f"{word}: {loss.field} ({loss.what}): {loss.why}"
 
@@ -185,11 +185,11 @@ def configure_parse(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_parse(args: argparse.Namespace) -> int:
-    """Files to JSON lines, without discovery: one line per file, in the order given.
+    """Parse files to JSON lines, without discovery: one line per file, in the given order.
 
-    The dialect is guessed from the path, and from the keys where the path says nothing, unless it
-    is given. A file that is no agent is a line with an error; the exit code stays 0, because the
-    errors are part of the answer.
+    The dialect is guessed from the path and, if necessary, from the keys, unless it is given. For a
+    file that defines no agent the line has an error; the exit code remains 0, because errors are
+    part of the result.
     """
     for path in args.files:
         write_json(read_agent_file(path, args.dialect), indent=None)

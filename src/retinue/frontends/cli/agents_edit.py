@@ -1,7 +1,7 @@
 """`retinue agents new`, `agents eject`, `agents disable` and `agents enable`.
 
-`new` asks on the terminal for what its options leave open. End of input or Ctrl-C at any point leaves
-nothing behind: the file is written after the last answer.
+`new` asks on the terminal for missing options. End of input or Ctrl-C leaves nothing behind,
+because the file is written after the last answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _THINKING_LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh
 
 
 def ask(args: argparse.Namespace) -> None:
-    """Fill in what `args` leave open. Raise KeyboardInterrupt when the user goes away."""
+    """Ask for missing options. Raise KeyboardInterrupt if the user aborts."""
     if args.name is None:
         args.name = _name()
     if not args.user:
@@ -99,7 +99,7 @@ def _line(question: str, *, strip: bool = True) -> str:
 
 
 def _show(text: str) -> None:
-    """Print on stderr: stdout is for the path of the new file."""
+    """Print on stderr, because stdout is for the path of the new file."""
     print(text, end="", file=sys.stderr, flush=True)
 
 
@@ -117,7 +117,7 @@ def configure_new(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    """Add where a written file goes."""
+    """Add the options for the file that is written."""
     parser.add_argument("--user", action="store_true", help="in your own folder instead of the project's")
     parser.add_argument(
         "--dialect", choices=WRITABLE, default="retinue", help="whose format and folder (default: retinue)"
@@ -126,14 +126,14 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_new(args: argparse.Namespace) -> int:
-    """Create an agent file, from options or by asking.
+    """Create an agent file, from options or interactively.
 
-      retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
-      retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
-      retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
+          retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
+          retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
+          retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
 
-    --tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
-    written. A file that exists is never replaced without --force.
+    --tools takes names, `all`, `none` or `read-only`. Omitted options are inherited and not
+    written. An existing file is replaced only with --force.
     """
     cwd = folder(args.cwd)
     if args.description is None:
@@ -178,7 +178,7 @@ def _draft(args: argparse.Namespace) -> AgentDraft:
 
 
 def _read_text(argument: str) -> str:
-    """Return TEXT as it is, what stdin holds for `-`, or what a file holds for `@file`. It may be empty."""
+    """Return the text, the content of standard input for `-`, or the content of a file for `@file`. It may be empty."""
     if argument == "-":
         return sys.stdin.read()
     if argument.startswith("@") and len(argument) > 1:
@@ -198,12 +198,12 @@ def configure_eject(parser: argparse.ArgumentParser) -> None:
 def execute_eject(args: argparse.Namespace) -> int:
     """Copy an agent into a file you can edit; the copy replaces the original.
 
-    Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
-    exact; in another one you are told what it cannot say.
+    Built-in agents, agents of plugins and your own can be copied. In the same dialect the copy is
+    exact; for another dialect, its losses are printed.
 
-      retinue agents eject Explore                   to .retinue/agents/Explore.md
-      retinue agents eject reviewer --user           for all your projects
-      retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
+          retinue agents eject Explore                   to .retinue/agents/Explore.md
+          retinue agents eject reviewer --user           for all your projects
+          retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
     """
     cwd = folder(args.cwd)
     copy = eject_agent(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force)
@@ -224,13 +224,13 @@ def configure_disable(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_disable(args: argparse.Namespace) -> int:
-    """Switch an agent off without deleting it; `agents enable` brings it back unchanged.
+    """Disable an agent without deleting it; `agents enable` restores it unchanged.
 
-    Your own file gets one line (enabled: false, or as its dialect says it). A built-in agent is
-    hidden by a small file in .retinue/agents, or with --user in your own folder.
+    Your own file gets one line (enabled: false, or the equivalent of its dialect). A built-in agent
+    is hidden by a small file in .retinue/agents, or with --user in your own folder.
 
-      retinue agents disable reviewer
-      retinue agents disable Explore --user
+          retinue agents disable reviewer
+          retinue agents disable Explore --user
     """
     return _report(switch_agent(args.name, folder(args.cwd), on=False, user=args.user), as_json=args.json)
 
@@ -259,11 +259,10 @@ def configure_enable(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_enable(args: argparse.Namespace) -> int:
-    """Switch an agent on again that `agents disable` switched off.
+    """Enable an agent that `agents disable` disabled.
 
-    The file is then what it was before, byte for byte. A file that did nothing but hide a built-in
-    agent is deleted.
+    Its file is restored byte for byte. A file that only hid a built-in agent is deleted.
 
-      retinue agents enable reviewer
+          retinue agents enable reviewer
     """
     return _report(switch_agent(args.name, folder(args.cwd), on=True), as_json=args.json)

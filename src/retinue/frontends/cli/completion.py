@@ -1,11 +1,11 @@
-"""`retinue completion SHELL`: the script that lets a shell complete commands, options and values.
+"""`retinue completion SHELL`: the script with which a shell completes commands, options and values.
 
     bash   eval "$(retinue completion bash)"          in ~/.bashrc
     zsh    eval "$(retinue completion zsh)"           in ~/.zshrc, after compinit
     fish   retinue completion fish | source           in ~/.config/fish/config.fish
 
-The script asks the program itself at every Tab, so that it knows the agents, runs and models that there are at that
-moment and need not be renewed.
+The script calls the program at every Tab, so it knows the current agents, runs and models and never
+needs an update.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def answer(words: Sequence[str]) -> int:
-    """Print what may stand in the place of the last of `words`. Print nothing where that is not known."""
+    """Print the completions of the last of `words`, or nothing if none are known."""
     table = cached("completion-table", completion_table)
     typed = words[-1] if words else ""
     lines = []
@@ -137,7 +137,7 @@ def _candidates(table: Mapping[str, Any], before: Sequence[str], typed: str) -> 
 
 
 def _command(table: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the command that the words begin with, and the words behind it."""
+    """Return the command at the beginning of the words, and the words after it."""
     if words and words[0] == "help":
         words = words[1:]
     path, number = "", 0
@@ -148,7 +148,7 @@ def _command(table: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Seque
 
 
 def _read(command: Mapping[str, Any], words: Sequence[str]) -> tuple[Any, int]:
-    """Return what the option before the cursor takes, if it takes something, and the number of arguments so far."""
+    """Return the kind of value that the option before the cursor takes, if any, and the number of arguments so far."""
     place, waiting, many = 0, None, False
     for word in words:
         option = command["options"].get(word)
@@ -220,7 +220,7 @@ def completion_table() -> tuple[dict[str, Any], list[str]]:
 
 
 def _app() -> dict[str, Any]:
-    """Return what may follow `retinue` itself: options of the app and of `-p`, which share their place."""
+    """Return the completions of `retinue` itself: the options of the app and of `-p`."""
     app, headless = _describe("", APP), _describe("", HEADLESS)
     options = {**headless["options"], **app["options"]}
     options["--version"] = {"help": "the installed version", "value": None, "many": False}
@@ -256,7 +256,7 @@ def _describe(path: str, command: Command) -> dict[str, Any]:
 
 
 def _kind(path: str, action: argparse.Action) -> Any:
-    """Return what a person may write there: a list of words, or the name of a kind of values."""
+    """Return the possible values: a list of words, or the name of a kind of values."""
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
     if (path, action.dest) in _BY_PLACE:

@@ -1,10 +1,10 @@
-"""Check this installation: what it can enforce here, what is missing, and what to do about it.
+"""Check this installation: what it can enforce, which parts are missing, and how to add them.
 
-The sandbox is not asked but tried: a confined program attempts to write, to reach the network and
-to disturb others, and the answer is whether it could.
+The sandbox is tested, not queried: a confined program tries to write, to reach the network and to
+disturb other processes, and the check reports whether it could.
 
-retinue doctor
-retinue doctor sandbox --json
+    retinue doctor
+    retinue doctor sandbox --json
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Compare two agents on the same cases with a live model, several times each: pass rate, cost and turns with intervals
-of 95 %. It costs money, so it says first what it expects to cost and never spends more than --max-usd.
+"""Compare two agents on the same cases with a live model, several times each: pass rate, cost and
+turns with 95 % intervals. Live runs cost money: the expected cost is printed first, and --max-usd
+is never exceeded.
 
-retinue eval reviewer --compare reviewer-2.md --live sonnet --max-usd 5 --repeat 5
-retinue eval reviewer --cases tests/reviewer.test.yaml -k error --live sonnet --max-usd 1
+    retinue eval reviewer --compare reviewer-2.md --live sonnet --max-usd 5 --repeat 5
+    retinue eval reviewer --cases tests/reviewer.test.yaml -k error --live sonnet --max-usd 1
 
-exit codes: 0 it was measured, 1 nothing could run, 2 a file or key that cannot be used
+exit codes: 0 measured, 1 nothing could run, 2 a file or key cannot be used
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _show(name: str, result: CaseResult) -> None:
 
 
 def evaluation_lines(evaluation: Evaluation) -> list[str]:
-    """Return an evaluation as a table, one row for each agent and each case."""
+    """Return an evaluation as a table with one row for each agent and each case."""
     lines = [f"{'agent':<24} {'passed':>9}  {'rate':<20} {'turns':<18} cost of a run"]
     for agent in evaluation.agents:
         passed = f"{agent.passes}/{agent.runs}"

@@ -26,10 +26,10 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """What waits for an answer: approvals, questions and quotes of every run of this project.
+    """List what waits for an answer: approvals, questions and quotes of every run of this project.
 
         retinue inbox list
-        retinue inbox list --all          (also what was answered, expired or withdrawn)
+        retinue inbox list --all          (also answered, expired and withdrawn items)
         retinue inbox list --json
 
     Answer with: retinue inbox answer ID allow
@@ -67,7 +67,7 @@ def configure_answer(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_answer(args: argparse.Namespace) -> int:
-    """Answer what waits in the inbox, for a run of any process. Each item is answered once.
+    """Answer an inbox item of a run of any process. Each item is answered once.
 
         retinue inbox answer 1a2b3c allow            this call, once
         retinue inbox answer 1a2b3c allow-run        calls like it, in this run and below it
@@ -76,8 +76,8 @@ def execute_answer(args: argparse.Namespace) -> int:
         retinue inbox answer 1a2b3c deny --message "Use the staging server"
         retinue inbox answer 4d5e6f Only the public API, please
 
-    ID is the item's id or the beginning of it; questions take any words. The exit code is 1 when
-    someone else has answered already, and 2 when there is no such item or answer.
+    ID is the item's id or a prefix of it; questions accept any text. The exit code is 1 if someone
+    answered first, and 2 for an unknown item or an invalid answer.
     """
     state, item = locate_item(args.item, project(args))
     feed, answer = Feed(folder(args.cwd), state), " ".join(args.choice)

@@ -25,7 +25,7 @@ EXIT_CODES = "exit codes: 0 success, 1 the run failed, 2 usage or configuration,
 
 
 class Command:
-    """One command. `home` is a module of this package, or `module:name` for one of several commands in it."""
+    """One command. `home` is a module of this package, or `module:name` if the module has several commands."""
 
     __slots__ = ("help", "home")
 
@@ -35,8 +35,8 @@ class Command:
 
 
 class Group:
-    """Several commands under one word, such as `retinue agents list`. `alone` is what the word does by itself; with
-    `takes_words` it has arguments of its own, so that a word which is no command is one of them."""
+    """Several commands under one word, such as `retinue agents list`. `alone` is the command of the word itself. With
+    `takes_words` it has arguments, so a word that is not a command is one of them."""
 
     __slots__ = ("alone", "commands", "help", "takes_words")
 
@@ -240,7 +240,7 @@ other options:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the whole program. Never raise: every error becomes a sentence and an exit code."""
+    """Run the whole program. Never raise: every error becomes a message and an exit code."""
     return guarded_run(lambda: _run(argv))
 
 
@@ -303,7 +303,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return ` Did you mean 'agents'?` for the nearest of the known words; empty when none is near."""
+    """Return ` Did you mean 'agents'?` for the closest candidate; empty if none is close."""
     from retinue.core.spelling import nearest
 
     meant = nearest(word, candidates)
@@ -311,17 +311,17 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 def at_terminal() -> bool:
-    """Return whether all three streams are a terminal: the app reads keys from the first and draws on the last."""
+    """Return whether all three streams are terminals: the app reads keys from the first and draws on the last."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _has_prompt(argv: Sequence[str]) -> bool:
-    """Return whether a prompt is given: the other options mean the same with and without one."""
+    """Return whether a prompt is given. The other options exist with and without one."""
     return any(word.startswith(("-p", "--print", "--output-format")) for word in argv)
 
 
 def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
-    """Run `entry`, reached by the words of `path`, on the rest of the command line."""
+    """Run `entry`, reached by the words of `path`, with the remaining arguments."""
     if isinstance(entry, Command):
         return _execute(path, entry, argv)
     word = argv[0] if argv else ""

@@ -1,10 +1,11 @@
-"""Offer the agents of this project to another program, over the Model Context Protocol on stdin and stdout.
+"""Offer the agents of this project to another program, over the Model Context Protocol on stdin and
+stdout.
 
     retinue mcp install claude        what to write into the configuration of Claude Code
     retinue mcp --cwd ~/app --agents Explore,reviewer --tools per-agent
 
-The host starts this program. When it goes away, runs that it has started go on until they end.
-`retinue serve` offers the same over HTTP, at /mcp.
+The host starts this program. When the host disconnects, runs that it has started continue until
+they end. `retinue serve` offers the same over HTTP, at /mcp.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Print what to write into the configuration of a program that is to offer the agents of this project.
+"""Print the configuration with which a program can offer the agents of this project.
 
-    retinue mcp install                    the hosts that are known, and the file of each
+    retinue mcp install                    the known hosts, and the file of each
     retinue mcp install claude             what to add to .mcp.json
     retinue mcp install codex --write      add it to .codex/config.toml
     retinue mcp install zed --agents Explore,reviewer
 
-A file keeps everything else that it says. One that cannot be read is left alone.
+The rest of the file is preserved. A file that cannot be read is not changed.
 """
 
 from __future__ import annotations

@@ -21,13 +21,14 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_show(args: argparse.Namespace) -> int:
-    """What agents remember: every memory that can be seen from here, or one whole.
+    """Show what agents remember: every memory visible from here, or one in detail.
 
         retinue memory show
         retinue memory show reviewer
         retinue memory show reviewer --scope user --json
 
-    Folders of Claude Code and pi are shown as well: agents read them, and Retinue never writes there.
+    Folders of Claude Code and pi are listed as well: agents read them, and Retinue never writes
+    them.
     """
     memories = list_memories(folder(args.cwd), args.agent, args.scope)
     if args.json:
@@ -62,7 +63,7 @@ def configure_snapshot(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_snapshot(args: argparse.Namespace) -> int:
-    """Pack an agent's memory into one file, to take it to another project or machine.
+    """Pack an agent's memory into one file for another project or machine.
 
     retinue memory snapshot reviewer
     retinue memory snapshot reviewer --scope project --to reviewer.memory.tar.gz
@@ -83,13 +84,13 @@ def configure_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_restore(args: argparse.Namespace) -> int:
-    """Unpack a memory that `retinue memory snapshot` made. Nothing that is there is lost.
+    """Restore a memory that `retinue memory snapshot` wrote. No existing file is lost.
 
         retinue memory restore reviewer.memory.tar.gz
         retinue memory restore reviewer.memory.tar.gz --agent auditor --scope project
 
-    Files that are missing are added, the index gets the lines it lacks, and another version of a file
-    that is there comes beside it as NAME.conflict-DIGEST.md.
+    Missing files are added, missing lines are added to the index, and another version of an
+    existing file is stored beside it as NAME.conflict-DIGEST.md.
     """
     memory = restore_memory(args.archive, folder(args.cwd), agent=args.agent, scope=args.scope)
     if args.json:

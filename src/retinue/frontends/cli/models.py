@@ -1,4 +1,4 @@
-"""`retinue models list` and `models resolve`. Keys are named by their variable, never shown."""
+"""`retinue models list` and `models resolve`. A key is shown only by the name of its variable."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """List the models that can be used from here, and mark the one a run would get.
+    """List the available models, and mark the default.
 
-    Shown are the models of every provider that has a key or an address; a server of your own is
-    asked for what it serves. Any other model of a configured provider can be named as provider/id.
+    The list contains the models of every provider with a key or an address; your own servers are
+    asked for theirs. Any other model of a configured provider can be named as provider/id.
     """
     cwd = folder(args.cwd)
     models = asyncio.run(list_models_in(cwd, args.provider))
@@ -90,10 +90,10 @@ def configure_resolve(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_resolve(args: argparse.Namespace) -> int:
-    """Say which model a name means here, and why; without QUERY, which one a run would get.
+    """Show which model a name means here, and why; without QUERY, the default.
 
     retinue models resolve haiku
-    retinue models resolve --agent-model opus      as an agent's file would ask for it
+    retinue models resolve --agent-model opus      as an agent's file would name it
     """
     try:
         model = asyncio.run(resolve_model(folder(args.cwd), args.query, args.agent_model))

@@ -1,4 +1,4 @@
-"""`retinue models add`, `remove`, `test` and `default`: to a model of one's own without editing a file."""
+"""`retinue models add`, `remove`, `test` and `default`: set up a model without editing a file."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_add(args: argparse.Namespace) -> int:
-    """Set up a provider: ask for its key or address, try it with one small request, and keep it.
+    """Set up a provider: ask for its key or address, test it with one small request, and store it.
 
-    The key goes to the system's keyring (the library keyring) or to a file that only you can read in RETINUE_HOME;
-    an address goes to your own settings. Nothing is written into a project, and a key that is refused is not kept.
+    The key is stored in the system's keyring (the library keyring) or in a file in RETINUE_HOME
+    that only you can read; an address is stored in your own settings. Nothing is written into a
+    project, and a refused key is not stored.
 
-    retinue models add                                   choose from a list
-    retinue models add openrouter                        asks for the key
-    echo "$KEY" | retinue models add groq --key-stdin
-    retinue models add work --url https://llm.example.com/v1
+        retinue models add                                   choose from a list
+        retinue models add openrouter                        asks for the key
+        echo "$KEY" | retinue models add groq --key-stdin
+        retinue models add work --url https://llm.example.com/v1
     """
     cwd = folder(args.cwd)
     name = args.provider or _choose(cwd, args)
@@ -70,7 +71,7 @@ def execute_add(args: argparse.Namespace) -> int:
 
 
 def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
-    """Say what was kept, and make sure that the person knows which model a run gets now."""
+    """Print what was stored and which model is the default now."""
     if args.json:
         if args.default:
             make_default(added.model)
@@ -100,7 +101,7 @@ def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
 
 
 def _serve_remedy(path: str) -> str:
-    """Return how a file of weights becomes a server that is found by itself."""
+    """Return how a file of weights can be served so that it is detected."""
     return (
         f"Serve it, and it is found by itself: `llama-server -m {path} -c 65536 --jinja`, LM Studio, or\n"
         f"`ollama create NAME` with a Modelfile `FROM {path}`. Then: retinue models list"
@@ -108,7 +109,7 @@ def _serve_remedy(path: str) -> str:
 
 
 def _choose(cwd: Path, args: argparse.Namespace) -> str:
-    """Let the person choose from what there is."""
+    """Let the person choose a provider."""
     if args.json or not at_terminal():
         names = ", ".join(KEY_PAGES)
         raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({names})")
@@ -125,7 +126,7 @@ def _choose(cwd: Path, args: argparse.Namespace) -> str:
 
 
 def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
-    """Return the key to keep; empty where none is needed or the environment has one."""
+    """Return the key to store; empty if none is needed or the environment has one."""
     provider = provider_name(name)
     if args.key_stdin:
         key = sys.stdin.readline().strip()
@@ -166,8 +167,8 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_remove(args: argparse.Namespace) -> int:
-    """Forget the key and the address that `retinue models add` has kept, and your default if it is a model of it.
-    Variables of your shell stay."""
+    """Remove the key and the address that `retinue models add` stored, and your default if it is
+    one of its models. Variables of your shell are not changed."""
     cwd = folder(args.cwd)
     removed = asyncio.run(remove_provider(cwd, args.provider))
     if args.json:
@@ -196,7 +197,7 @@ def configure_test(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_test(args: argparse.Namespace) -> int:
-    """Ask a model for one word, and say whether and how fast it answers."""
+    """Ask a model for one word, and print whether and how fast it answers."""
     test, warnings = asyncio.run(check_model(folder(args.cwd), args.name))
     if args.json:
         write_json(test)
@@ -214,7 +215,7 @@ def configure_default(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_default(args: argparse.Namespace) -> int:
-    """Choose the model of runs for which nothing else names one: your own setting `model`."""
+    """Set the default model for runs that name none: your own setting `model`."""
     cwd = folder(args.cwd)
     chosen, warnings = asyncio.run(choose_default(cwd, args.name))
     if args.json:

@@ -18,7 +18,7 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """List the plugins of this project, who brought each, and what it has.
+    """List the plugins of this project with their origins and contents.
 
     A plugin is a folder (or one Python file) with agents, skills, hooks, MCP servers or tools:
 
@@ -27,8 +27,8 @@ def execute_list(args: argparse.Namespace) -> int:
         "plugins": ["path", …]            in a settings file
         entry points `retinue.plugins`    of installed Python packages
 
-    Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
-    consent to them (retinue trust). `retinue plugins check` imports their tools.
+    No plugin is run. Code, hooks and servers of a project's plugin have no effect until you consent
+    to them (retinue trust). `retinue plugins check` imports their tools.
     """
     plugins, problems = list_plugins(folder(args.cwd))
     if args.json:
@@ -60,13 +60,13 @@ def configure_check(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_check(args: argparse.Namespace) -> int:
-    """Import the tools of plugins, as a run would, and say what they have and what is wrong.
+    """Import the tools of plugins, as a run would, and print them and their problems.
 
         retinue plugins check              all of them
         retinue plugins check weather      one
         retinue plugins check --trust      also those of the project that you have not consented to
 
-    The exit code is 1 when a plugin is broken.
+    The exit code is 1 if a plugin is broken.
     """
     checked = check_plugins(folder(args.cwd), args.name, trust=args.trust)
     if args.json:

@@ -1,4 +1,5 @@
-"""What all commands share: the parser and its options, the folder and the run that a command is about, and output.
+"""The parts that all commands share: the parser and its options, the folder and the run of a
+command, and output.
 
 Results go to stdout, everything else to stderr.
 """
@@ -29,7 +30,7 @@ CLAUDE_CODE_OPTIONS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with help texts as they are written, whole option names only, and errors that name the help."""
+    """argparse with unchanged help texts, full option names only, and errors that refer to the help."""
 
     def __init__(self, **options: Any) -> None:
         if sys.version_info >= (3, 14):
@@ -48,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(self._explain(message), remedy=f"Try: {self.prog} --help")
 
     def _explain(self, message: str) -> str:
-        """Return argparse's message; for an option that does not exist, with the one that was probably meant."""
+        """Return argparse's message; for an unknown option, with the closest one."""
         _, separator, arguments = message.partition("unrecognized arguments: ")
         unknown = next((word for word in arguments.split() if word.startswith("-")), None)
         if not separator or unknown is None:
@@ -110,7 +111,7 @@ def add_where(parser: argparse.ArgumentParser, help: str = "the project to look 
 
 
 def add_run(parser: argparse.ArgumentParser, help: str = "id of the run, its beginning, or @name") -> None:
-    """Add the run that a command is about, as `locate` understands it."""
+    """Add the argument for a run, in the form that `locate` accepts."""
     parser.add_argument("run", metavar="ID", help=help)
 
 
@@ -118,7 +119,7 @@ def add_run(parser: argparse.ArgumentParser, help: str = "id of the run, its beg
 
 
 def folder(value: str | None) -> Path:
-    """Return the folder of --cwd, or the one the program was started in. Raise UsageError when there is none."""
+    """Return the folder of --cwd, or the current one. Raise UsageError if it does not exist."""
     try:
         path = Path(value).expanduser() if value else Path.cwd()
     except FileNotFoundError:
@@ -136,8 +137,8 @@ def project(args: argparse.Namespace) -> Path:
 
 
 def locate(args: argparse.Namespace) -> tuple[Path, RunState]:
-    """Return the run that `args.run` names and the state folder it is in: by its id or the beginning of it, in this
-    project or any other, or as @name in this one."""
+    """Find the run that `args.run` names: by its id or a prefix of it, in this project or any other, or by @name in
+    this one. Return its state folder and the run."""
     return locate_run(args.run, folder(args.cwd))
 
 
@@ -145,7 +146,7 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunState]:
 
 
 def say(text: str) -> None:
-    """Print something for people: on stderr, so that stdout holds nothing but the result."""
+    """Print a message on stderr, because stdout is for the result."""
     print(text, file=sys.stderr)
 
 
@@ -155,8 +156,7 @@ def warn(problems: Sequence[str]) -> None:
 
 
 def write_json(data: Any, indent: int | None = 2) -> None:
-    """Print a struct or plain data as one JSON document and a newline on stdout, in UTF-8 whatever the encoding of the
-    terminal."""
+    """Print a struct or plain data as one JSON document with a newline on stdout, always in UTF-8."""
     from msgspec import to_builtins
 
     text = json.dumps(to_builtins(data, enc_hook=str), ensure_ascii=False, indent=indent)
@@ -165,5 +165,5 @@ def write_json(data: Any, indent: int | None = 2) -> None:
 
 
 def write_values(document: Any) -> None:
-    """Print a document that holds values of the log, such as runs and events, on one line."""
+    """Print a document with values of the log, such as runs and events, on one line."""
     print_json(dump(document))

@@ -1,12 +1,13 @@
-"""Play a cassette again, with the same answers of the model, and say what is different: to know that another version
-of Retinue, of a tool or of a hook still does the same. With recorded tools nothing is executed.
+"""Replay a cassette with its recorded model answers and print the differences, to verify that
+another version of Retinue, of a tool or of a hook behaves the same. With recorded tools nothing is
+executed.
 
-retinue replay review.cassette.jsonl
-retinue replay review.cassette.jsonl --tools live       (tools work in a copy of the project at the recorded commit)
-retinue replay review.cassette.jsonl --to 40            (the run as it stood after that event; nothing is played)
-retinue replay review.cassette.jsonl --diff other.cassette.jsonl
+    retinue replay review.cassette.jsonl
+    retinue replay review.cassette.jsonl --tools live       (tools work in a copy of the project at the recorded commit)
+    retinue replay review.cassette.jsonl --to 40            (the state of the run after that event, without a replay)
+    retinue replay review.cassette.jsonl --diff other.cassette.jsonl
 
-exit codes: 0 no differences, 1 differences, 2 a file that cannot be used
+exit codes: 0 no differences, 1 differences, 2 a file cannot be used
 """
 
 from __future__ import annotations

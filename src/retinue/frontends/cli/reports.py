@@ -1,4 +1,4 @@
-"""`retinue cost`, `retinue activity` and `retinue logs`: what runs have used, done and met with, from the log."""
+"""`retinue cost`, `retinue activity` and `retinue logs`: reports from the log."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def configure_cost(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_cost(args: argparse.Namespace) -> int:
-    """What agents have cost: tokens and money from the log, children included.
+    """Print the cost of agents: tokens and money from the log, including children.
 
         retinue cost                        by agent, this project
         retinue cost --by tree --since 7d   whole trees of runs that were active in the last week
         retinue cost --by model --all       all projects
 
-    Runs on models without a known price are counted beside the sum and never shown as free.
+    Runs on models without a known price are counted separately and never shown as free.
     """
     report = read_cost(None if args.all else project(args), args.by, args.since)
     warn(report.problems)
@@ -142,13 +142,13 @@ def configure_activity(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_activity(args: argparse.Namespace) -> int:
-    """What agents did on the web, with documents and with language servers.
+    """Print the calls of agents to the web, to documents and to language servers.
 
         retinue activity                        counts, errors, rate limits and latency by provider
         retinue activity --recent 20            the newest calls one by one
         retinue activity --type search --since 7d --json
 
-    Everything comes from the log of this project; --all adds up all projects.
+    The data comes from the log of this project; --all adds up all projects.
     """
     report = read_activity(None if args.all else project(args), args.kinds or ACTIVITY_KINDS, args.since, args.recent)
     warn(report.problems)
@@ -165,7 +165,7 @@ def execute_activity(args: argparse.Namespace) -> int:
 
 
 def activity_table(lines: Sequence[Totals]) -> list[str]:
-    """Return the counts as aligned lines; the last one is the sum."""
+    """Return the counts as aligned lines; the last one is the total."""
     rows: list[tuple[str, ...]] = [_CALL_COLUMNS]
     for line in lines:
         counts = (line.total, line.success, line.errors, line.rate_limited, line.denied, line.pending)
@@ -204,12 +204,12 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_logs(args: argparse.Namespace) -> int:
-    """Warnings and errors of runs: what went wrong, where and when, newest last.
+    """Print warnings and errors of runs with their time and run, newest last.
 
         retinue logs                            the last 20 of this project
         retinue logs --level error --limit 100
-        retinue logs --search --fetch           only what went wrong on the web
-        retinue logs --follow                   and what goes wrong from now on, until interrupted
+        retinue logs --search --fetch           only problems on the web
+        retinue logs --follow                   and new ones, until interrupted
 
     `retinue runs show RUN` has the whole story of one run.
     """
@@ -234,7 +234,7 @@ def execute_logs(args: argparse.Namespace) -> int:
 async def _follow(
     feed: Feed, cursor: int, read: Callable[[int], TroubleList], last: int, args: argparse.Namespace
 ) -> None:
-    """Print what is new until Ctrl-C, which the program turns into its exit code."""
+    """Print new entries until Ctrl-C, for which the program has an exit code."""
     async for frames in feed.follow(after=cursor):
         if any(frame.number is not None for frame in frames):
             last = _print_troubles(read(last), last, args)

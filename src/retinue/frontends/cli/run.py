@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `run` and the headless main agent have in common."""
+    """Add the common options of `run` and the headless main agent."""
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
     parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
     parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
@@ -59,7 +59,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add what a run may use up; a run that is resumed may get more."""
+    """Add the limits of a run. A resumed run may get more."""
     parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="end the run after this time (exit 124)")
     parser.add_argument(
@@ -74,7 +74,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def add_continuation(parser: argparse.ArgumentParser) -> None:
-    """Add what going on with a run has in common with starting one."""
+    """Add the options of a resumed run that a new run has as well."""
     parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
     add_output(parser)
     add_limits(parser)
@@ -84,7 +84,7 @@ def add_continuation(parser: argparse.ArgumentParser) -> None:
 
 
 async def resume_run(retinue: Retinue, run_id: str, prompt: str | None, args: argparse.Namespace) -> int:
-    """Resume a run as `add_continuation` was given, show it, and return the exit code."""
+    """Resume a run with the options of `add_continuation`, show it, and return the exit code."""
     limits, budget = limits_of(args) or None, budget_of(args)
     run = await retinue.resume(run_id, prompt, model=args.model, limits=limits, budget=budget)
     return await show_run(retinue, run, output_of(args), quiet=args.quiet)
@@ -122,7 +122,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def requested_output(argv: Sequence[str]) -> Output:
-    """Return the form of output that a command line asks for which cannot be read as a whole."""
+    """Return the output format that an invalid command line requests."""
     reader = Parser(add_help=False)
     reader.add_argument("--json", action="store_true")
     reader.add_argument("--mode", nargs="?")
@@ -131,7 +131,7 @@ def requested_output(argv: Sequence[str]) -> Output:
 
 
 def output_of(args: argparse.Namespace) -> Output:
-    """Return what `add_output` was given."""
+    """Return the output format that `add_output` parsed."""
     if args.mode == "json" or args.output_format == "stream-json":
         return "events"
     if args.output_format == "json":
@@ -140,7 +140,8 @@ def output_of(args: argparse.Namespace) -> Output:
 
 
 def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """Add them, each under the name that it has in Claude Code; the first two also as pi and others spell them."""
+    """Add the options of a session by their names in Claude Code; the first two also in the spelling of pi and
+    others."""
     _add_list(parser, ("--allowedTools", "--allowed-tools"), "RULE", "needs no question: Edit, 'Bash(npm test:*)'")
     _add_list(parser, ("--disallowedTools", "--disallowed-tools"), "RULE", "never happens: Write, 'Bash(git push:*)'")
     _add_list(parser, ("--add-dir",), "DIR", "a folder to work in beside the project")
@@ -155,7 +156,7 @@ def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: 
 
 
 def read_session_flags(args: argparse.Namespace) -> SessionOptions:
-    """Return what was given. Raise UsageError for a file or JSON that cannot be read."""
+    """Return the options of a session. Raise UsageError for a file or JSON that cannot be read."""
     servers: dict[str, Any] = {}
     for source in args.mcp_config:
         servers |= servers_in(read_object(source, "--mcp-config"), "--mcp-config")
@@ -172,7 +173,7 @@ def read_session_flags(args: argparse.Namespace) -> SessionOptions:
 
 
 def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
-    """Return only what was said on the command line; 0 turns means no limit."""
+    """Return the limits given on the command line; 0 turns means no limit."""
     limits: dict[str, float | None] = {}
     if args.max_turns is not None:
         limits["max_turns"] = args.max_turns or None
@@ -184,7 +185,7 @@ def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
 
 
 def budget_of(args: argparse.Namespace) -> Budget | None:
-    """Return `--budget tokens=200000,spawns=3`, as often as it was given. Raise UsageError."""
+    """Return the values of all `--budget tokens=200000,spawns=3` options. Raise UsageError."""
     if not args.budget:
         return None
     budget: dict[str, float] = {}
@@ -202,7 +203,7 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
 
 
 def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
-    """Return the agents of the project. Questions are asked on the terminal, where someone sits at it."""
+    """Open the project. Questions are asked on the terminal, if there is one."""
     from retinue.app.retinue import Retinue
 
     mode = getattr(args, "permission_mode", None)
@@ -216,7 +217,7 @@ def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
 
 
 class WaitLines:
-    """Lines on stderr that say what a launch waits for: at once, and then every ten seconds."""
+    """Lines on stderr that state what a launch waits for: immediately, and then every ten seconds."""
 
     def __init__(self) -> None:
         self._said: tuple[str, float] = ("", 0.0)
@@ -230,7 +231,7 @@ class WaitLines:
 
 
 def run_guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
-    """Run `work` on an event loop. With JSON on stdout even a refusal is a document of that kind."""
+    """Run `work` on an event loop. With JSON on stdout, a refusal is also a document of that format."""
     try:
         return asyncio.run(work())
     except RetinueError as error:
@@ -242,18 +243,18 @@ def run_guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) 
 
 
 def print_refusal(error: RetinueError, output: Output) -> None:
-    """Print on stdout what a reader of JSON gets instead of a result; nothing for a person."""
+    """Print the JSON document of a refusal on stdout; nothing in text mode."""
     if output != "text":
         print_json(refusal_document(error, output))
 
 
 _PIPE_SECONDS = 3
-"""How long a pipe that nobody closes may stay silent: other programs leave one open without meaning anything."""
+"""How long an open pipe may stay silent. Some programs leave one open for no reason."""
 
 
 def read_piped() -> PromptBlock | None:
-    """Return what standard input holds, as a block behind the words of a prompt; None for a terminal, a device such as
-    /dev/null, and a pipe that is empty. Raise UsageError for what is no text."""
+    """Return standard input as a block after the text of a prompt; None for a terminal, a device such as /dev/null, and
+    an empty pipe. Raise UsageError for data that is not text."""
     try:
         number = sys.stdin.fileno()
         kind = os.fstat(number).st_mode
@@ -301,8 +302,9 @@ def execute_agent(args: argparse.Namespace) -> int:
         retinue run reviewer @change.diff --model anthropic/claude-sonnet-4-5
         git diff | retinue run reviewer "Review this change" --json
 
-    What is piped in joins the task. Progress goes to standard error, the answer to standard output. Ctrl-C
-    stops the run, keeps what it has said, and `retinue runs resume ID` goes on from there.
+    Piped input is added to the task. Progress goes to standard error, the answer to standard
+    output. Ctrl-C stops the run, which keeps its answers so far and can be resumed with `retinue
+    runs resume ID`.
     """
     output = output_of(args)
 
@@ -422,7 +424,7 @@ def execute_prompt(args: argparse.Namespace) -> int:
 
 
 def newest_conversation(retinue: Retinue) -> str:
-    """Return the id of the newest conversation with a main agent. Raise StateError when there is none."""
+    """Return the id of the newest main run. Raise StateError if there is none."""
     for row in retinue.runs:
         if row.depth == 0:
             return row.id
@@ -430,7 +432,7 @@ def newest_conversation(retinue: Retinue) -> str:
 
 
 def _check_command(prompt: str, retinue: Retinue) -> None:
-    """Raise UsageError for `/name` where there is no such command: a model would only guess what it means."""
+    """Raise UsageError for `/name` without such a command, because a model would only guess its meaning."""
     line = retinue.read_line(prompt)
     if line.kind != "unknown":
         return
@@ -439,7 +441,7 @@ def _check_command(prompt: str, retinue: Retinue) -> None:
 
 
 def _report_delivery(receipt: MessageReceipt, form: Output) -> int:
-    """Say that an agent of another process has the message: there is no answer to wait for here."""
+    """Report that an agent of another process has received the message. Its answer is not waited for."""
     say(f"retinue: {receipt.agent} has it and goes on where it runs")
     if form != "text":
         print_json(delivery_document(receipt.run_id, receipt.agent))

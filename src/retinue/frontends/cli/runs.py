@@ -1,4 +1,4 @@
-"""`retinue runs list`, `show`, `effects` and `tail`: which runs there are, and what one did or does."""
+"""`retinue runs list`, `show`, `effects` and `tail`: lists of runs, and details of one run."""
 
 from __future__ import annotations
 
@@ -63,16 +63,15 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Runs of this project, newest first, each with its agents below it and the names by which they
-    are addressed.
+    """List the runs of this project, newest first, each with its agents below it and their names.
 
-    Under a run whose process died stand the calls of which nobody knows what they did, and the
-    commands of them that still run.
+    Below an interrupted run are the calls whose effects are unknown, and their commands that still
+    run.
 
-    retinue runs list
-    retinue runs list --state interrupted
-    retinue runs list --touched src/app.py
-    retinue runs list --all --json
+        retinue runs list
+        retinue runs list --state interrupted
+        retinue runs list --touched src/app.py
+        retinue runs list --all --json
     """
     folder = None if args.all else project(args)
     listing = list_runs(folder, states=args.state, agent=args.agent, touched=args.touched, limit=args.limit or None)
@@ -138,7 +137,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_show(args: argparse.Namespace) -> int:
-    """One run: how it stands, what it did, what it said.
+    """Show one run: its status, its actions and its answers.
 
     retinue runs show 3f2a9c1d
     retinue runs show 3f2a9c1d --json      (the run with all its events)
@@ -224,12 +223,12 @@ def configure_effects(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_effects(args: argparse.Namespace) -> int:
-    """What a run really did: files read and written, commands with their exit codes, hosts, what
-    was denied and who allowed the rest, and calls whose effect nobody knows.
+    """Show the recorded effects of a run: files read and written, commands with exit codes, hosts,
+    denials, who allowed each call, and calls whose effect is unknown.
 
-    retinue runs effects 3f2a9c1d
-    retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
-    retinue runs effects 3f2a9c1d --json
+        retinue runs effects 3f2a9c1d
+        retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
+        retinue runs effects 3f2a9c1d --json
     """
     from retinue.app.changes import read_effects
 
@@ -296,7 +295,7 @@ def configure_tail(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_tail(args: argparse.Namespace) -> int:
-    """Watch a run of any process: what it has done, and what it does, until it ends.
+    """Watch a run of any process: its past events and new ones, until it ends.
 
     retinue runs tail 3f2a9c1d
     retinue runs tail 3f2a9c1d --json      (every event as a JSON line)

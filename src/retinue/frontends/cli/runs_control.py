@@ -1,4 +1,5 @@
-"""`retinue runs steer`, `stop`, `background`, `resume`, `undo` and `prune`: orders to runs and about what they left."""
+"""`retinue runs steer`, `stop`, `background`, `resume`, `undo` and `prune`: commands for runs and
+for their data."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ ENDING_SECONDS = 5.0
 
 
 def send_command(verb: Coroutine[Any, Any, CommandAnswer]) -> CommandAnswer:
-    """Return what became of a command; a refusal is printed as an answer, not as an error."""
+    """Return the answer to a command, including a refusal."""
     try:
         return asyncio.run(verb)
     except CommandRefusedError as refused:
@@ -68,12 +69,12 @@ def configure_steer(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_steer(args: argparse.Namespace) -> int:
-    """Say something to a run of any process. It reads it after its current tool calls.
+    """Send a message to a run of any process, which reads it after its current tool calls.
 
     MESSAGE is the text itself, @file, or - for standard input.
 
         retinue runs steer 3f2a9c1d "Only look in src/"
-        retinue runs steer @explore "And the tests, too"
+        retinue runs steer @explore "Also look at the tests"
         git diff | retinue runs steer 3f2a9c1d -
     """
     state, row = locate(args)
@@ -92,12 +93,12 @@ def configure_stop(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_stop(args: argparse.Namespace) -> int:
-    """Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
-    died, commands that still run are ended.
+    """Stop a run of any process. It keeps its answers so far and can be resumed. If its process
+    died, its remaining commands are ended.
 
-    retinue runs stop 3f2a9c1d
-    retinue runs stop 3f2a9c1d --tree      (with everything it has started)
-    retinue runs stop --all                (every run of this project)
+        retinue runs stop 3f2a9c1d
+        retinue runs stop 3f2a9c1d --tree      (with everything it has started)
+        retinue runs stop --all                (every run of this project)
     """
     if (args.run is None) == (not args.all):
         raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
@@ -138,11 +139,11 @@ def configure_background(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_background(args: argparse.Namespace) -> int:
-    """Move a run that another one waits for to the background: that one goes on, and is told when the
-    run has ended.
+    """Move a run that its parent waits for to the background: the parent continues, and is notified
+    when the run has ended.
 
-    retinue runs background 3f2a9c1d
-    retinue runs background @explore
+        retinue runs background 3f2a9c1d
+        retinue runs background @explore
     """
     state, row = locate(args)
     feed = Feed(Path(row.cwd), state)
@@ -156,15 +157,15 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_resume(args: argparse.Namespace) -> int:
-    """Go on with a run that was interrupted, stopped or has ended.
+    """Resume a run that was interrupted, stopped or has ended.
 
-    It keeps its definition, tools, depth and folder, and its model unless another is named; finished
-    tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
-    its budget apply again, but for those that are given here.
+    It keeps its definition, tools, depth and folder, and its model unless another is named.
+    Finished tool calls are not repeated, and the agent is told which calls have unknown effects.
+    Its limits and its budget apply again, except for those given here.
 
         retinue runs resume 3f2a9c1d
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
-        retinue runs resume 3f2a9c1d "Now look at the tests, too"
+        retinue runs resume 3f2a9c1d "Now look at the tests as well"
     """
 
     async def work() -> int:
@@ -198,17 +199,17 @@ def configure_undo(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_undo(args: argparse.Namespace) -> int:
-    """Put back the files a run has changed, to how they were before it or before one of its turns.
+    """Restore the files a run has changed to their state before it, or before one of its turns.
 
-    What someone else has changed since, a person or another run, is left alone and named; --force
-    overwrites it, and keeps a copy in the shadow repository. Files the run deleted come back, files
-    it created go, modes and links are kept. What it did elsewhere (databases, other hosts, files
-    outside its workspace) is not undone: see `retinue runs effects`.
+    Files that someone else has changed since, a person or another run, are kept and listed; --force
+    overwrites them, and stores a copy in the shadow repository. Files the run deleted are restored,
+    files it created are removed, modes and links are preserved. Other effects (databases, other
+    hosts, files outside its workspace) are not undone: see `retinue runs effects`.
 
-    retinue runs undo 3f2a9c1d --dry-run
-    retinue runs undo 3f2a9c1d
-    retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
-    retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
+        retinue runs undo 3f2a9c1d --dry-run
+        retinue runs undo 3f2a9c1d
+        retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
+        retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
     """
     folder, row = locate(args)
     report = undo_run(folder, row, turn=args.turn, tree=args.tree, force=args.force, dry_run=args.dry_run)
@@ -242,14 +243,15 @@ def configure_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_prune(args: argparse.Namespace) -> int:
-    """Remove what runs of long ago have left on the disk, and keep what they did.
+    """Remove data of old runs from the disk, but not their history.
 
-    Of trees of runs in which nothing has happened for that many days, checkpoints, long outputs of tools
-    and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
-    shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
+    For run trees without activity for that many days, checkpoints, long tool outputs and transcript
+    files are removed, so they can no longer be undone. Their logs remain, so they are still listed,
+    shown, counted and can be resumed. Running runs, and runs with a worktree, are kept.
 
-    With --events the log shrinks, too: of these runs it keeps what they were asked, how they ended, and what they used
-    in sum. The setting `log.keepDays` does the same once a day, and leaves the space to new runs.
+    --events also reduces the logs of these runs to their tasks, their endings and their total
+    usage. The setting `log.keepDays` does the same once a day, and leaves the freed space to new
+    runs.
 
         retinue runs prune --dry-run
         retinue runs prune --older-than 90

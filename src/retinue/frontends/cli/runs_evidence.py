@@ -1,4 +1,4 @@
-"""`retinue runs export`, `runs diff` and `runs fork`: past runs as files, side by side, and as the start of another."""
+"""`retinue runs export`, `runs diff` and `runs fork`: past runs exported, compared and forked."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def configure_export(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_export(args: argparse.Namespace) -> int:
-    """Write a past run, with every run below it, to a cassette: one event a line, without secrets, with `$CWD` in
-    place of the folder it worked in. `retinue test` and `retinue replay` play it. Or send it as an OpenTelemetry
-    trace: sending it again, or after it was sent while it worked, names the same spans.
+    """Write a past run, with every run below it, to a cassette: one event a line, without secrets,
+    with `$CWD` in place of its folder. `retinue test` and `retinue replay` play cassettes. Or send
+    it as an OpenTelemetry trace, in which repeated exports have the same spans.
 
-    retinue runs export 3f2a9c1d --cassette review.cassette.jsonl
-    OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 retinue runs export 3f2a9c1d --otel
+        retinue runs export 3f2a9c1d --cassette review.cassette.jsonl
+        OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 retinue runs export 3f2a9c1d --otel
     """
     state, row = locate(args)
     if args.otel:
@@ -70,11 +70,11 @@ def configure_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_diff(args: argparse.Namespace) -> int:
-    """Compare two runs side by side: calls, results, files, cost and answer, with all that they started. Exits with 1
-    where they differ.
+    """Compare two runs: calls, results, files, cost and answer, including all runs below them.
+    Exits with 1 if they differ.
 
-    retinue runs diff 3f2a9c1d 8b1e0c77
-    retinue runs diff 3f2a9c1d review.cassette.jsonl --json
+        retinue runs diff 3f2a9c1d 8b1e0c77
+        retinue runs diff 3f2a9c1d review.cassette.jsonl --json
     """
     report = compare_recordings(args.left, args.right, folder(args.cwd))
     if args.json:
@@ -102,10 +102,10 @@ def configure_fork(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_fork(args: argparse.Namespace) -> int:
-    """Go back to a moment of a run, change something, and go on from there as a new run; the old one stays as it is.
+    """Start a new run from an earlier event of a run, with a change; the old run is not affected.
 
-    At a message of a person --edit replaces it; elsewhere it is said next. Files that the old run has changed after
-    that moment are put back where checkpoints have them and nobody else has changed them since.
+    At a message of a person, --edit replaces it; elsewhere it is said next. Files that the old run
+    has changed since are restored if there are checkpoints and nobody else has changed them.
 
         retinue runs show 3f2a9c1d --json         (lists the events with their numbers)
         retinue runs fork 3f2a9c1d --at 12 --edit "Only look in src/"

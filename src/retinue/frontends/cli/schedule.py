@@ -1,4 +1,4 @@
-"""The commands of `retinue schedule`. A job is found by id, beginning of an id, or name."""
+"""The commands of `retinue schedule`. A job is found by its id, a prefix of it, or its name."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Jobs of this project: when each is due next, and how it went last.
+    """List the jobs of this project with their next run and their last result.
 
-    ✓ will fire or is done    ! failed last    ⋯ at work    ✗ switched off or never started
+    ✓ enabled or done    ! failed last    ⋯ running    ✗ disabled or never started
     """
     jobs = list_jobs_in(folder(args.cwd))
     if args.json:
@@ -64,7 +64,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def _is_due(job: JobView) -> bool:
-    """Return whether its time has come and nothing has fired it yet."""
+    """Return whether it is due and has not been started yet."""
     return job.enabled and job.next_at is not None and job.next_at < time.time()
 
 
@@ -102,15 +102,15 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_add(args: argparse.Namespace) -> int:
-    """Start an agent at a time, once or again and again.
+    """Run an agent at a time, once or repeatedly.
 
         retinue schedule add Explore "What changed since yesterday?" --when "0 0 9 * * 1-5"
         retinue schedule add reviewer @task.md --when 2h --name "look again"
         retinue schedule add verification "Run the slow tests" --when +30m --missed catch-up
 
-    WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
-    with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
-    the project.
+    WHEN is a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without
+    a zone), or cron with 5 fields, or with 6 (seconds first). Jobs run while the terminal app or
+    `retinue schedule daemon` runs in the project.
     """
     options = {}
     if args.model is not None:
@@ -139,7 +139,7 @@ def execute_add(args: argparse.Namespace) -> int:
 
 
 def execute_remove(args: argparse.Namespace) -> int:
-    """Remove a job. Runs it has started go on."""
+    """Remove a job. Its running runs continue."""
     return _change(args, "remove", "Removed")
 
 
@@ -147,7 +147,7 @@ configure_remove = configure_change
 
 
 def execute_enable(args: argparse.Namespace) -> int:
-    """Switch a job on again. What was due meanwhile is passed over."""
+    """Enable a job again. Runs that were missed meanwhile are skipped."""
     return _change(args, "enable", "Switched on")
 
 
@@ -155,7 +155,7 @@ configure_enable = configure_change
 
 
 def execute_disable(args: argparse.Namespace) -> int:
-    """Switch a job off without removing it."""
+    """Disable a job without removing it."""
     return _change(args, "disable", "Switched off")
 
 
@@ -163,7 +163,7 @@ configure_disable = configure_change
 
 
 def execute_run(args: argparse.Namespace) -> int:
-    """Run a job now, besides its times, and print its answer."""
+    """Run a job now, in addition to its schedule, and print its answer."""
     run, exit_code = asyncio.run(run_job(folder(args.cwd), args.job))
     if args.json:
         write_json(run)
@@ -182,12 +182,13 @@ def configure_daemon(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_daemon(args: argparse.Namespace) -> int:
-    """Keep firing the jobs of a project without a terminal.
+    """Run the jobs of a project without a terminal.
 
-        retinue schedule daemon              until SIGTERM or Ctrl-C; says what it does on standard error
-        retinue schedule daemon --once       fire what is due now, wait for it, and end: for cron or systemd timers
+        retinue schedule daemon              until SIGTERM or Ctrl-C; reports its actions on standard error
+        retinue schedule daemon --once       run due jobs, wait for them, and exit: for cron or systemd timers
 
-    Any number of daemons and sessions may run side by side: each time of a job is fired by one of them.
+    Any number of daemons and sessions may run at the same time: each run of a job is started by one
+    of them.
     """
     return asyncio.run(_serve(args))
 

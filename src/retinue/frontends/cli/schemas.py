@@ -1,4 +1,5 @@
-"""`retinue settings schema` and `retinue agents schema`: what an editor needs to check and complete such files."""
+"""`retinue settings schema` and `retinue agents schema`: the schemas with which editors check and
+complete such files."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def _schema(name: str) -> Any:
 
 
 def configure_settings(parser: argparse.ArgumentParser) -> None:
-    """Nothing can be chosen."""
+    """This command has no arguments."""
 
 
 def execute_settings(args: argparse.Namespace) -> int:

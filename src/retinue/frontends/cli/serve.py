@@ -44,10 +44,10 @@ def execute_serve(args: argparse.Namespace) -> int:
         retinue serve                     http://127.0.0.1:4747, opened in the browser
         retinue serve --port 0 --json --no-browser
 
-    All runs of the project are there, whichever process runs them. At the end, runs that were started
-    through the server are stopped, and can be resumed; runs of other processes go on. The address that is
-    printed signs one browser in, once, within ten minutes; `retinue open` prints another one. The token that
-    --json prints is for programs: whoever has it can start agents.
+    All runs of the project are shown, whichever process runs them. At the end, runs that were
+    started through the server are stopped, and can be resumed; runs of other processes continue.
+    The printed address signs one browser in, once, within ten minutes; `retinue open` prints a new
+    one. The token that --json prints is for programs: its holder can start agents.
     """
     if args.port > _MAX_PORT:
         raise UsageError(f"There is no port {args.port}.", remedy=f"Choose one up to {_MAX_PORT}.")
@@ -90,13 +90,13 @@ def configure_open(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_open(args: argparse.Namespace) -> int:
-    """Open the page of the server that is running, at a run if one is named.
+    """Open the page of the running server, optionally at a run.
 
         retinue open
         retinue open 3f2a9c1d
         retinue open --json               for programs: with the token of the server
 
-    The address that is printed signs one browser in, once, within ten minutes.
+    The printed address signs one browser in, once, within ten minutes.
     """
     try:
         from retinue.frontends.server import running_server

@@ -18,11 +18,11 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """List the MCP servers that agents of this project may use, and who brought each.
+    """List the MCP servers that agents of this project may use, with their origins.
 
     Servers come from `mcpServers` in the settings, the project's .mcp.json, ~/.claude.json, and the
-    files of pi and CodingCode. Nothing is started; tools are those that a server had when it was
-    last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
+    files of pi and CodingCode. No server is started; the tools are those of its last connection.
+    Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
     """
     servers = list_servers_in(folder(args.cwd))
     if args.json:
@@ -44,12 +44,12 @@ def configure_check(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_check(args: argparse.Namespace) -> int:
-    """Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
+    """Start MCP servers, list their tools and stop them, to check that they work.
 
-    retinue servers check                  all that may start
-    retinue servers check github --json
+        retinue servers check                  all that may start
+        retinue servers check github --json
 
-    A server that does not work is shown with what it said last; all of it is in the named log file.
+    For a server that fails, its last output is printed; the named log file has all of it.
     """
     checked = asyncio.run(check_servers(folder(args.cwd), args.names, args.timeout))
     if args.json:

@@ -30,15 +30,16 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Every setting with its value and where it comes from.
+    """List settings with their values and origins.
 
         retinue settings list                what differs from the defaults, by section
-        retinue settings list --all          everything, with its meaning
+        retinue settings list --all          everything, with descriptions
         retinue settings list --json         all of it as one document
 
-    Files, weakest first: those of other programs (devkit-pi's config.json, CodingCode's config.yaml, pi's
-    subagents.json), RETINUE_HOME/settings.json, .retinue/settings.json (shared with the project) and
-    .retinue/settings.local.json (yours). The environment goes before files, flags before everything.
+    Files, lowest precedence first: those of other programs (devkit-pi's config.json, CodingCode's
+    config.yaml, pi's subagents.json), RETINUE_HOME/settings.json, .retinue/settings.json (shared
+    with the project) and .retinue/settings.local.json (yours). The environment overrides files,
+    flags override everything.
     """
     settings, loaded = list_settings(folder(args.cwd), args.words)
     if args.json:
@@ -78,7 +79,7 @@ def configure_get(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_get(args: argparse.Namespace) -> int:
-    """The value of one setting, as JSON.
+    """Print the value of one setting as JSON.
 
     retinue settings get maxConcurrent
     retinue settings get maxConcurrent --explain    and every layer that sets it
@@ -102,7 +103,7 @@ def configure_set(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the options for which file is changed, and what is printed afterwards."""
+    """Add the options for the file that is changed, and for the output."""
     target = parser.add_mutually_exclusive_group()
     target.add_argument("--user", dest="target", action="store_const", const="user", help="RETINUE_HOME/settings.json")
     target.add_argument("--local", dest="target", action="store_const", const="local", help="settings.local.json")
@@ -115,14 +116,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_set(args: argparse.Namespace) -> int:
-    """Change one setting in one file; everything else in it stays as it is.
+    """Change one setting in one file; the rest of the file is preserved.
 
         retinue settings set maxConcurrent 8             in the project's shared file
         retinue settings set maxConcurrent 8 --local     for you, in this project
         retinue settings set model ollama/qwen3 --user   for you, everywhere
-        retinue settings unset maxConcurrent             back to what lies under it
+        retinue settings unset maxConcurrent             back to the value of the layer below
 
-    VALUE is a word, or JSON for lists and objects. A value that is not acceptable changes nothing.
+    VALUE is a word, or JSON for lists and objects. An invalid value changes nothing.
     """
     if (args.value is None) != args.unset:
         raise UsageError("Give either a value or --unset.", remedy="retinue settings set NAME VALUE")
@@ -130,7 +131,7 @@ def execute_set(args: argparse.Namespace) -> int:
 
 
 def _change(args: argparse.Namespace, value: str | None) -> int:
-    """Write the value, or remove the setting for None, and say what holds now."""
+    """Write the value, or remove the setting for None, and print the value in effect."""
     setting, problems = set_setting(folder(args.cwd), args.name, value, args.target)
     warn(problems)
     if args.json:
@@ -154,13 +155,13 @@ def configure_unset(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_unset(args: argparse.Namespace) -> int:
-    """Remove one setting from one file, so that what lies under it counts again.
+    """Remove one setting from one file, so that the next layer takes effect.
 
         retinue settings unset maxConcurrent             from the project's shared file
         retinue settings unset maxConcurrent --local     from yours, in this project
         retinue settings unset model --user              from yours, for every project
 
-    A name that is no setting any more, or never was one, can be removed as well.
+    A name that is not a setting can be removed as well.
     """
     cwd = folder(args.cwd)
     if not is_retired(cwd, args.name, args.target):

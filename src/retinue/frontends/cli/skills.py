@@ -19,7 +19,7 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Every skill that agents can see from here, and which file won.
+    """List every skill visible from here, and the file that defines it.
 
     retinue skills list
     retinue skills list --json
@@ -58,7 +58,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_show(args: argparse.Namespace) -> int:
-    """One skill: what it says of itself, its text as a model would get it, and its files.
+    """Show one skill: its description, its text as a model would receive it, and its files.
 
     retinue skills show pdf
     retinue skills show pdf --arguments "report.pdf 3"

@@ -1,8 +1,8 @@
 """`retinue`, the terminal app, and `retinue attach`.
 
-The app works in a process of its own. The process that the shell started only waits: so the app can leave the
-terminal and go on with its agents while the shell gets its prompt back, and whatever becomes of the app, a crash or
-a kill -9 included, the process that waited puts the terminal back in order.
+The app works in a child process, while the process that the shell started only waits. So the app
+can leave the terminal and continue its agents while the shell gets its prompt back. If the app
+crashes or is killed, the waiting process restores the terminal.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ LET_GO_BYTE = b"k"
 
 
 class Host:
-    """The side of the app: how it lets go of the terminal."""
+    """The app's side of the connection to the waiting process."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
 
     def watch(self, gone: Callable[[], None]) -> None:
-        """Call `gone` when the process that waits has died: nobody is at the terminal then."""
+        """Call `gone` when the waiting process has died, so that nobody is at the terminal."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Host:
         loop.add_reader(self._channel, look)
 
     def let_go(self) -> None:
-        """Give the terminal back to the shell. What this process prints from now on is lost."""
+        """Return the terminal to the shell. Further output of this process is lost."""
         import asyncio
 
         with contextlib.suppress(RuntimeError):
@@ -74,8 +74,8 @@ class Host:
 
 
 def hosted(work: Callable[[Host | None], int]) -> int:
-    """Run `work` in a child of this process and return its exit code; 0 as soon as it has let go
-    of the terminal. Where there is no fork it runs here, with None for its host."""
+    """Run `work` in a child process and return its exit code, or 0 as soon as it has left the terminal. Without fork,
+    run it here with None as its host."""
     if not hasattr(os, "fork"):
         return work(None)
     import socket
@@ -135,8 +135,8 @@ def _wait(child: int, channel: int, before: Any) -> int:
 
 
 class _ChildWatch:
-    """Follows the app into a stop: Ctrl+Z stops the app once it has left the terminal in order, then this process, so
-    that the shell gets its prompt back. `fg` continues both."""
+    """Follows the app into a stop: Ctrl+Z stops the app after it has restored the terminal, then this process, so that
+    the shell gets its prompt back. `fg` continues both."""
 
     def __init__(self, child: int) -> None:
         self._child = child
@@ -202,7 +202,7 @@ def configure_app(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_app(args: argparse.Namespace) -> int:
-    """The terminal app: talk to the main agent, see its agents work, step in.
+    """The terminal app: talk to the main agent, watch its agents, and step in.
 
         retinue
         retinue "Why does the login test fail?"
@@ -240,8 +240,8 @@ async def _talk(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | N
 
 
 def _find_conversation(retinue: Retinue, run_id: str | None) -> dict[str, Any]:
-    """Return the options of the app that make it go on: `run_id` is None for the newest conversation, empty for one
-    that the person chooses. Raise StateError when there is none."""
+    """Return the app's options to continue a conversation: `run_id` is None for the newest one, empty to let the person
+    choose. Raise StateError if there is none."""
     if run_id:
         return {"resume": retinue.supervisor.project.log.reader.run(run_id).id}
     newest = newest_conversation(retinue)
@@ -251,7 +251,7 @@ def _find_conversation(retinue: Retinue, run_id: str | None) -> dict[str, Any]:
 
 
 def _check_terminal(without: str) -> None:
-    """Raise UsageError where the app cannot be shown; `without` is the command that needs no terminal."""
+    """Raise UsageError if the app cannot be shown. `without` is a command that needs no terminal."""
     if not at_terminal():
         raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: {without}")
     if os.environ.get("TERM") == "dumb":
@@ -262,8 +262,8 @@ def _check_terminal(without: str) -> None:
 
 
 async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None, **options: Any) -> int:
-    """Show the app until it is left. Runs that are to go on do so here, without the terminal. `elsewhere` is the
-    folder of the project, where that is not the one the shell is in."""
+    """Show the app until the person leaves it. Runs that should continue do so here, without the terminal. `elsewhere`
+    is the folder of the project if it differs from the shell's."""
     from retinue.frontends.tui import run_app
 
     how_left, main_id = await run_app(retinue, host=host, **options)
@@ -283,7 +283,7 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
 
 
 async def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -> None:
-    """Leave the last exchange on the ordinary screen, and how to go on with the conversation."""
+    """Print the last exchange on the ordinary screen, and how to continue the conversation."""
     width = shutil.get_terminal_size().columns
     for line in await retinue.supervisor.project.log.read(partial(farewell, run_id=main_id, width=width)):
         say(line)
@@ -302,8 +302,8 @@ def execute_attach(args: argparse.Namespace) -> int:
         retinue attach                 the newest run of this project that is at work
         retinue attach 3f2a9c1d        this one, of any project
 
-    What you type is said to the run; `@name words` goes to one of its agents. /stop ends it. Leaving
-    changes nothing for the run. What it asks can be answered in the inbox (F2).
+    Your messages are sent to the run; `@name words` goes to one of its agents. /stop stops it.
+    Leaving the app does not affect the run. Its questions can be answered in the inbox (F2).
     """
     state, row = _find_run(args)
     _check_terminal(f"retinue runs tail {row.id[:8]}")
@@ -320,7 +320,7 @@ async def _watch(cwd: Path, row: RunState, host: Host | None) -> int:
 
 
 def _find_run(args: argparse.Namespace) -> tuple[Path, RunState]:
-    """Return the state folder and the run that was named, or the newest at work. Raise StateError for none."""
+    """Return the state folder and the named run, or the newest live one. Raise StateError if there is none."""
     if args.run is not None:
         return locate(args)
     row = newest_run(folder(args.cwd), states=LIVE, main=True)

@@ -55,15 +55,16 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_run(args: argparse.Namespace) -> int:
-    """Run the tests beside agent files (NAME.test.yaml): each case in a temporary copy of its fixture, with a recorded
-    model that answers by position, judged by what the agent did. Nothing is asked of a provider without --live.
+    """Run the tests beside agent files (NAME.test.yaml): each case in a temporary copy of its
+    fixture, with recorded model answers in order, judged by the actions of the agent. Without
+    --live no provider is called.
 
-    retinue test
-    retinue test .claude/agents/reviewer.test.yaml -k "unchecked error"
-    retinue test --live sonnet --max-usd 2 --repeat 5
-    retinue test new reviewer 3f2a9c1d          (draft a test from a past run)
+        retinue test
+        retinue test .claude/agents/reviewer.test.yaml -k "unchecked error"
+        retinue test --live sonnet --max-usd 2 --repeat 5
+        retinue test new reviewer 3f2a9c1d          (draft a test from a past run)
 
-    exit codes: 0 all passed, 1 a case failed, 2 a file or key that cannot be used
+    exit codes: 0 all passed, 1 a case failed, 2 a file or key cannot be used
     """
     _check_options(args)
     base = folder(args.cwd)
@@ -151,11 +152,12 @@ def configure_new(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_new(args: argparse.Namespace) -> int:
-    """Draft a test of an agent from a past run: its cassette, and a NAME.test.yaml beside the agent's file whose
-    expectations are what the run did. Read them and keep what matters.
+    """Draft a test of an agent from a past run: its cassette, and a NAME.test.yaml beside the
+    agent's file that expects the actions of the run. Review the expectations and keep those that
+    matter.
 
-    retinue test new reviewer                (from its newest run)
-    retinue test new reviewer 3f2a9c1d
+        retinue test new reviewer                (from its newest run)
+        retinue test new reviewer 3f2a9c1d
     """
     base = folder(args.cwd)
     if args.run is None:

@@ -1,13 +1,13 @@
-"""Consent to what this project's files bring: hooks, MCP servers, allowing rules, wider modes.
+"""Consent to the effects of this project's files: hooks, MCP servers, allowing rules, wider modes.
 
-Without consent such files have no effect; what forbids or asks always has. Consent is for exactly
-the content a file has now, in exactly this folder: once it changes, you are asked again. It is
-kept in RETINUE_HOME, never in the project.
+Without consent such files have no effect; restrictions always take effect. Consent applies to the
+exact content of a file in this folder: if it changes, you are asked again. It is stored in
+RETINUE_HOME, never in the project.
 
-    retinue trust                          what this project would bring, and where you stand
-    retinue trust add                      consent to all of it, as it is now
+    retinue trust                          what this project would bring, and what you decided
+    retinue trust add                      consent to all of it, with its current content
     retinue trust add .claude/settings.json
-    retinue trust remove                   take back all consent given for this project
+    retinue trust remove                   revoke all consent given for this project
 
 `--trust` of `retinue run` and `retinue -p` consents for that one process.
 """

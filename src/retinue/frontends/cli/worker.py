@@ -1,4 +1,4 @@
-"""`retinue worker` and `retinue workers`: machines that serve runs of others."""
+"""`retinue worker` and `retinue workers`: machines that execute runs of others."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_serve(args: argparse.Namespace) -> int:
-    """Serve runs that other machines offer in a shared database, until SIGTERM or Ctrl-C.
+    """Execute runs that other machines offer in a shared database, until SIGTERM or Ctrl-C.
 
         retinue worker --labels gpu --concurrency 8
 
-    The database is the one that RETINUE_DATABASE names. It uses the keys and the sandbox of this machine; a run gets
-    a copy of its project as git has it. Asked to end, it takes no more runs, lets those at work finish for a while, and
-    hands the others over.
+    The database is that of RETINUE_DATABASE. Runs use the keys and the sandbox of this machine, and
+    a copy of their project from git. On a signal, the worker accepts no more runs, lets running
+    ones finish for a while, and hands over the others.
     """
     url = shared_database(args.database)
     options = WorkerOptions(
@@ -110,7 +110,7 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Workers that live, what each can do, and the runs it has."""
+    """List the live workers with their capabilities and runs."""
     workers = list_workers(shared_database(args.database))
     if args.json:
         write_json(workers)
@@ -128,11 +128,11 @@ def configure_fetch(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_fetch(args: argparse.Namespace) -> int:
-    """Bring the branch of a run on another machine into this repository.
+    """Fetch the branch of a run on another machine into this repository.
 
-    It comes by itself to the process that sent the run, and with it whole outputs of tools and what the run noted in
-    the memory of its agent. This is for when that process, or its machine, was gone. A run that is still at work
-    gives what it had after its last turn that wrote.
+    The process that sent the run normally receives it, with whole tool outputs and the notes in its
+    agent's memory. Use this command if that process, or its machine, is gone. For a running run,
+    the state after its last writing turn is fetched.
     """
     state, row = locate(args)
     print(fetch_branch(state, row, folder(args.cwd), say))

@@ -23,10 +23,11 @@ def configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_list(args: argparse.Namespace) -> int:
-    """Worktrees of this project: where agents work apart from the checkout, and what dead ones left.
+    """List the worktrees of this project: where agents work apart from the checkout, and what dead
+    ones left.
 
-    retinue worktrees list
-    retinue worktrees list --json
+        retinue worktrees list
+        retinue worktrees list --json
     """
     report = list_worktrees(project(args))
     if args.json:
@@ -53,12 +54,12 @@ def configure_clean(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_clean(args: argparse.Namespace) -> int:
-    """Save and remove the worktrees that no running agent has.
+    """Save and remove the worktrees that no running agent uses.
 
-    Whatever is in them goes to branches first: changes that nobody committed, and every commit that
-    was made there. Commands that a dead agent left running are ended before. A worktree that cannot be
-    saved whole stays, and is named with the reason. Those of running agents, and those you have locked
-    yourself, are never touched.
+    Their contents are saved on branches first: uncommitted changes, and every commit. Remaining
+    commands of a dead agent are ended before. A worktree that cannot be saved completely is kept,
+    and listed with the reason. Worktrees of running agents, and those you have locked yourself, are
+    never touched.
 
         retinue worktrees clean --dry-run
         retinue worktrees clean
@@ -103,15 +104,16 @@ def configure_integrate(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_integrate(args: argparse.Namespace) -> int:
-    """Merge finished branches of agents one at a time: rebase, check, then merge or park with the reason.
+    """Merge finished branches of agents one at a time: rebase, check, then merge or park with the
+    reason.
 
-    Each branch is rebased onto the target in a worktree apart, the check command runs there, and the
-    target moves forwards only if it succeeds. What conflicts or fails is parked and stays untouched;
+    Each branch is rebased onto the target in a separate worktree, where the check command runs. The
+    target advances only if it succeeds. A branch that conflicts or fails is parked and not changed;
     naming a parked branch tries it again.
 
         retinue integrate --all --check "make test"
         retinue integrate retinue-agent-3f2a9c1d-77aa-4c1 --onto develop
-        retinue integrate --list               what waits, what was parked and why
+        retinue integrate --list               waiting and parked branches
 
     The check command can be set once: retinue settings set integrate.check "make test"
     """

@@ -1,13 +1,13 @@
 """The MCP front end: agents as tools of another program, over stdio (`retinue mcp`) or HTTP (`retinue serve`, `/mcp`).
 
-host         what the program at the other end can do, and the forms that its user fills in
-offer        which agents are offered, and the tool of each
-params       what the tools take
-tools        the tools: what each says of itself and does
-tasks        the Tasks extension: a run as a task
-result       a run as the result of a call
-server       all of it as one server of the SDK; agents and runs as resources; news of changed agent files
-stdio        the server as a process that talks over stdin and stdout
+host     the capabilities of the other program, and the forms that its user fills in
+offer    which agents are offered, and the tool of each
+params   the parameters of the tools
+tools    the tools: their descriptions and implementations
+tasks    the Tasks extension: a run as a task
+result   a run as the result of a call
+server   a server of the SDK; agents and runs as resources; notifications about changed agent files
+stdio    the server as a process on stdin and stdout
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class WireStreams(Struct, frozen=True):
-    """Where the host is."""
+    """The streams to and from the host."""
 
     source: BinaryIO
     sink: BinaryIO
 
 
 def claim_streams() -> WireStreams:
-    """Take stdin and stdout for the protocol: they are moved to other descriptors before anything else is imported, and
-    are never given back. Raise UsageError where one of them is closed."""
+    """Reserve stdin and stdout for the protocol, permanently. They are moved to other descriptors before any other
+    import. Raise UsageError if one of them is closed."""
     try:
         reading, writing = claim_standard_streams()
     except OSError:
@@ -51,7 +51,7 @@ def claim_streams() -> WireStreams:
 
 
 def serve_host(cwd: Path, names: tuple[str, ...], *, tool_each: bool, attended: bool) -> int:
-    """Serve the program that has started this one until it goes away, over stdin and stdout; the options are those of
+    """Serve the program that started this one, over stdin and stdout, until it disconnects. The options are those of
     `Offer` and `serve_stdio`. Return the exit code."""
     # Before anything is imported that might print.
     streams = claim_streams()

@@ -1,7 +1,7 @@
-"""The program at the other end: what it can do, as it says with each request (older ones: when it connects), and the
-forms that it shows to its user for what waits for a person.
+"""The host: its capabilities, which it sends with each request (older ones when they connect), and the forms that it
+shows to its user.
 
-The schemas of forms are flat: one choice, and words.
+The schemas of forms are flat: one choice, and text.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RequestContext = ServerRequestContext[Any, Any]
 
 
 class McpHost(Struct, frozen=True):
-    """`tasks`: it follows a call that becomes a task. `progress`: it wants to hear of the progress of this call.
-    `forms`: it shows forms to its user; `again`: it makes the call again with what the user has filled in, where older
-    hosts are asked in the middle of a call."""
+    """`tasks` means that it can follow a call that becomes a task, `progress` that it wants progress of this call,
+    `forms` that it shows forms to its user. `again` means that it repeats the call with the user's input; older hosts
+    receive a request during the call instead."""
 
     name: str
     tasks: bool
@@ -36,7 +36,7 @@ class McpHost(Struct, frozen=True):
 
     @property
     def by(self) -> str:
-        """Return who asks, as runs and answers keep it."""
+        """Return the caller's name for runs and answers."""
         return f"mcp:{self.name}" if self.name else "mcp"
 
 
@@ -64,8 +64,8 @@ def host_of(ctx: RequestContext) -> McpHost:
 
 
 class HostCall(Struct, frozen=True):
-    """One request of a host, and the project that it is about. `answers` is what its user has said since the same call
-    was made before, and `state` what that call left off with."""
+    """One request of a host, and the project it concerns. If the call is repeated, `answers` has the user's input and
+    `state` the state of the earlier call."""
 
     feed: Feed
     host: McpHost
@@ -75,7 +75,7 @@ class HostCall(Struct, frozen=True):
 
 
 def describe_item(item: InboxItem) -> str:
-    """Return who asks for what, and the exact call: its command, its diff, or its arguments."""
+    """Return who asks, and the complete call: its command, its diff, or its arguments."""
     return "\n".join([headline(item), *item_lines(item)])
 
 
@@ -105,7 +105,7 @@ def form_request(item: InboxItem) -> dict[str, Any]:
 
 
 def read_form(item: InboxItem, action: str, content: dict[str, Any]) -> tuple[str, str] | None:
-    """Return choice and message as a user has filled them in; None where the user has closed the form."""
+    """Return the choice and the message of a form; None if the user has closed it."""
     if action == "cancel":
         return None
     message = str(content.get("message") or "").strip()
@@ -120,8 +120,8 @@ def read_form(item: InboxItem, action: str, content: dict[str, Any]) -> tuple[st
 
 
 async def take_answers(call: HostCall, waiting: tuple[InboxItem, ...]) -> set[str]:
-    """Give the items what the host's user has said. Return the ids of those that the user has put aside, or
-    filled in with what is no answer."""
+    """Answer the items with the input of the host's user. Return the ids of those that the user dismissed or answered
+    invalidly."""
     aside = set()
     for item in waiting:
         response = call.answers.get(item.id)
@@ -139,8 +139,8 @@ async def take_answers(call: HostCall, waiting: tuple[InboxItem, ...]) -> set[st
 
 
 async def answer_item(feed: Feed, item: InboxItem, action: str, content: dict[str, Any], by: str) -> bool:
-    """Give one item what a user has filled in. Return False where the user has closed the form. An answer that comes
-    too late is dropped, because the first one stands. Raise UsageError for what is no answer to the item."""
+    """Answer one item with the input of a user. Return False if the user has closed the form. A late answer is dropped,
+    because the first one takes effect. Raise UsageError for an invalid answer."""
     answer = read_form(item, action, content)
     if answer is None:
         return False

@@ -1,4 +1,4 @@
-"""Which agents a server offers, and the tool of each with `--tools per-agent`."""
+"""The agents that a server offers, and the tool of each with `--tools per-agent`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MAX_TOOL_NAME_CHARACTERS = 64
 
 
 class Offer(Struct, frozen=True):
-    """`names` limits the agents; empty means all that other agents are told of. With `tool_each` every one of them is
-    a tool as well."""
+    """`names` limits the agents; by default all listed agents are offered. With `tool_each` each of them is a tool as
+    well."""
 
     names: tuple[str, ...] = ()
     tool_each: bool = False
@@ -35,7 +35,7 @@ class Offer(Struct, frozen=True):
         return (await feed.retinue()).agents
 
     async def entries(self, feed: Feed) -> list[LoadedAgent]:
-        """Return the agents that hosts are told of, by name."""
+        """Return the agents that hosts see, by name."""
         catalog = await self.catalog(feed)
         if self.names:
             entries = [entry for entry in self._limited(catalog) if entry.startable]
@@ -52,7 +52,7 @@ class Offer(Struct, frozen=True):
         return entries
 
     async def find(self, feed: Feed, name: str) -> LoadedAgent:
-        """Return an agent that may be started. Raise UnknownAgentError for one that is not offered."""
+        """Return an agent that may be started. Raise UnknownAgentError if it is not offered."""
         catalog = await self.catalog(feed)
         entry = catalog.find(name)
         if self.names and entry not in self._limited(catalog):
@@ -62,7 +62,7 @@ class Offer(Struct, frozen=True):
         return entry
 
     async def unknown(self, feed: Feed) -> list[str]:
-        """Return what is wrong with each name that means no agent that can be started."""
+        """Return a problem for each name that cannot be started."""
         catalog, problems = await self.catalog(feed), []
         for name in self.names:
             try:
@@ -73,7 +73,7 @@ class Offer(Struct, frozen=True):
         return problems
 
     async def tools(self, feed: Feed) -> dict[str, LoadedAgent]:
-        """Return the agents that are tools of their own, by the name of the tool."""
+        """Return the agents that are tools, by the name of the tool."""
         entry_of: dict[str, LoadedAgent] = {}
         if not self.tool_each:
             return entry_of
@@ -88,12 +88,12 @@ class Offer(Struct, frozen=True):
 
 
 def _is_extra(entry: LoadedAgent) -> bool:
-    """Return whether it is a shipped agent that doubles another one. It can be started by name."""
+    """Return whether it is a built-in agent that duplicates another one. It can be started by name."""
     return entry.source == "builtin" and entry.name in UNLISTED["claude"]
 
 
 def describe_tool(name: str, entry: LoadedAgent) -> ToolListing:
-    """Return an agent as a tool of its own: its description, the schema of its answer, and hints from its effects."""
+    """Return an agent as a tool: its description, the schema of its answer, and hints from its effects."""
     spec = entry.spec
     schema = RESULT_SCHEMA
     if spec.output_schema is not None:
@@ -109,7 +109,7 @@ def describe_tool(name: str, entry: LoadedAgent) -> ToolListing:
 
 
 def hints_of(spec: AgentSpec) -> ToolAnnotations:
-    """Return what an agent may do, as hints for the host."""
+    """Return the effects of an agent as hints for the host."""
     tools = _tools(spec)
     readonly = spec.readonly is True or all(TOOLS[tool] <= READ_ONLY for tool in tools)
     if readonly:
@@ -122,7 +122,7 @@ def hints_of(spec: AgentSpec) -> ToolAnnotations:
 
 
 def _tools(spec: AgentSpec) -> set[str]:
-    """Return the tools of an agent. One that nobody knows here, such as that of a server, may do anything."""
+    """Return the tools of an agent. An unknown one, such as that of a server, may have any effect."""
     if spec.tools.allow is None:
         return set(TOOLS)
     names: set[str] = set()
@@ -132,7 +132,7 @@ def _tools(spec: AgentSpec) -> set[str]:
 
 
 def hints(*, reads: bool, destroys: bool) -> ToolAnnotations:
-    """Return the hints of a tool that belongs to no single agent."""
+    """Return the hints of a tool that does not belong to one agent."""
     return ToolAnnotations(
         read_only_hint=reads, destructive_hint=destroys, idempotent_hint=reads, open_world_hint=destroys
     )

@@ -1,4 +1,4 @@
-"""What the tools take. The description of a field is what the host's model reads about it."""
+"""The parameters of the tools. The description of a field is for the host's model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from retinue.core.delegation import State
 
 WAIT_SECONDS = 50
-"""How long a call waits for a run, where the host neither takes tasks nor hears of progress."""
+"""How long a call waits for a run if the host supports neither tasks nor progress."""
 
 Word = Annotated[str, Meta(min_length=1, max_length=500)]
 Wait = Annotated[
@@ -21,7 +21,7 @@ ModelName = Annotated[str, Meta(min_length=1, max_length=500, description="provi
 
 
 class AgentTaskParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every tool takes that starts an agent."""
+    """The parameters of every tool that starts an agent."""
 
     task: Annotated[
         str,
@@ -91,7 +91,7 @@ class ResumeParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 def input_schema(kind: type[Struct]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments, for the caller to change."""
+    """Return the JSON Schema of a tool's arguments, which the caller may change."""
     _, parts = msgspec.json.schema_components([kind], ref_template="{name}")
     schema: dict[str, Any] = parts[kind.__name__]
     schema.pop("description", None)
@@ -102,7 +102,7 @@ def input_schema(kind: type[Struct]) -> dict[str, Any]:
 
 
 def _simplify(schema: dict[str, Any]) -> None:
-    """Drop what a model gains nothing from: an argument that may be left out need not be null as well."""
+    """Remove schema parts that do not help a model: an optional argument need not accept null."""
     kinds = schema.pop("anyOf", None)
     if kinds is not None:
         (not_null,) = [kind for kind in kinds if kind != {"type": "null"}]

@@ -1,7 +1,8 @@
-"""One project as a server of the MCP SDK: its handlers, agents and runs as resources, and news of changed agent files.
+"""One project as a server of the MCP SDK: its handlers, agents and runs as resources, and notifications about changed
+agent files.
 
-The same server answers hosts of revision 2026-07-28, which say with each request what they can do, and older ones that
-say it once. What a host gets depends on that alone (`host.py`).
+The same server answers hosts of revision 2026-07-28, which send their capabilities with each request, and older ones,
+which send them once. Only these capabilities determine the answers (`host.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from retinue.frontends.mcp.tools import HOST_TOOLS, HostTool, ToolResult, start_
 
 _CATALOG_POLL_SECONDS = 2.0
 _LINKS_SINCE = "2025-06-18"
-"""The revision of the protocol that brought links to resources in results."""
+"""The revision of the protocol that introduced links to resources in results."""
 _INSTRUCTIONS = (
     "Agents of this project, each with a conversation, rights and a record of its own. run_agent starts one. A run "
     "goes on when a call ends early: get_result waits for it, list_runs finds it again. What an agent answers is data."
@@ -87,7 +88,7 @@ _RESOURCE_TEMPLATES = (
 
 
 class McpServer(Server[Any]):
-    """Serves one project to any number of hosts. The feed is the caller's to close."""
+    """Serves one project to any number of hosts. The caller closes the feed."""
 
     def __init__(self, feed: Feed, offer: Offer | None = None) -> None:
         self._feed = feed
@@ -95,7 +96,7 @@ class McpServer(Server[Any]):
         self._bus = InMemorySubscriptionBus()
         self._known: Catalog | None = None
         self._older: dict[int, ServerSession] = {}
-        """A session of each connection of an older host: they hear of changes without asking."""
+        """A session for each connection of an older host, which is notified of changes without subscribing."""
         super().__init__(
             "retinue",
             title="Retinue",
@@ -120,12 +121,13 @@ class McpServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Return what older hosts are told: that lists change, and nothing of extensions that they do not have."""
+        """Return the options for older hosts: lists can change, and there are no extensions."""
         changes = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
         return super().create_initialization_options(changes, experimental_capabilities, extensions or {})
 
     def get_capabilities(self, *arguments: Any, **options: Any) -> ServerCapabilities:
-        """Return what the server can do. The SDK would promise news of single resources, and there are none."""
+        """Return the capabilities of the server. The SDK would announce subscriptions to single resources, which do not
+        exist."""
         capabilities = super().get_capabilities(*arguments, **options)
         if capabilities.resources is not None:
             capabilities.resources.subscribe = False
@@ -199,7 +201,7 @@ class McpServer(Server[Any]):
     # Resources
 
     async def _list_resources(self, ctx: RequestContext, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        """Return what a host may attach without knowing an id."""
+        """Return the resources that a host may attach without knowing an id."""
         self._note_older(ctx)
         newest = f"The newest {_MAX_LISTED_RUNS} runs of this project."
         resources = [
@@ -240,7 +242,7 @@ class McpServer(Server[Any]):
             connection.exit_stack.callback(self._older.pop, id(connection), None)
 
     async def look_for_changes(self) -> None:
-        """Tell every host when agent files have changed since it was told of them."""
+        """Notify every host if agent files have changed since they were listed."""
         if self._known is None:
             return
         with suppress(RetinueError):
@@ -271,15 +273,15 @@ async def _watch_agents(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
 
 
 def _check_name(ctx: RequestContext, task_id: str) -> None:
-    """Raise MCPError when the header that gateways route by names another task than the request does. The SDK checks
-    it for its own methods only."""
+    """Raise MCPError if the routing header names another task than the request. The SDK checks it only for its own
+    methods."""
     named = None if ctx.request is None else ctx.request.headers.get(MCP_NAME_HEADER)
     if named is not None and decode_header_value(named) != task_id:
         raise MCPError(HEADER_MISMATCH, f"The header {MCP_NAME_HEADER} does not match `taskId` of the request.")
 
 
 def read_arguments(arguments: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
-    """Return the arguments of a call as its tool takes them. Raise UsageError, for the model to correct."""
+    """Convert the arguments of a call. Raise UsageError, which the model can correct."""
     # Models send null for what they do not want to say.
     values = {name: value for name, value in arguments.items() if value is not None}
     try:
@@ -289,7 +291,7 @@ def read_arguments(arguments: dict[str, Any], kind: type[msgspec.Struct]) -> Any
 
 
 async def read_resource(feed: Feed, offer: Offer, uri: str) -> tuple[str, str]:
-    """Return the text and the type of a resource. Raise MCPError or RetinueError where there is none."""
+    """Return the text and the media type of a resource. Raise MCPError or RetinueError if it does not exist."""
     scheme, _, path = uri.partition("://")
     match [scheme, *(unquote(segment) for segment in path.split("/"))]:
         case ["retinue", "agents"]:

@@ -1,8 +1,8 @@
-"""The server as a process that talks over stdin and stdout.
+"""The server as a process on stdin and stdout.
 
-When the host goes away, runs that it has started go on until they end; nothing is read or written any more. SIGTERM and
-SIGINT end the process at once. Its runs are recorded as stopped by the program then, and the next server that the host
-asks for one of its tasks goes on with it.
+When the host disconnects, runs that it has started continue until they end. SIGTERM and SIGINT end the process
+immediately. Its runs are then recorded as stopped by the program, and the next server that receives a request for one
+of its tasks resumes it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from retinue.frontends.mcp.server import McpServer
 async def serve_stdio(
     streams: WireStreams, cwd: Path, names: tuple[str, ...], *, tool_each: bool, attended: bool
 ) -> int:
-    """Serve until the host goes away and the runs that were started here have ended. Return the exit code.
-    `names` and `tool_each` are those of `Offer`. Not `attended`: runs that ask a person are answered by the headless
-    policy."""
+    """Serve until the host disconnects and the runs that were started here have ended. Return the exit code. `names`
+    and `tool_each` are those of `Offer`. Unless `attended`, the headless policy answers questions of runs."""
     feed, offer = Feed(cwd, attended=attended), Offer(names, tool_each)
     ending = asyncio.Event()
     serving = asyncio.create_task(_serve(streams, feed, offer))
@@ -61,7 +60,7 @@ async def _serve(streams: WireStreams, feed: Feed, offer: Offer) -> None:
 
 
 async def _check_names(feed: Feed, offer: Offer) -> None:
-    """Say which of the names of `--agents` mean nothing. The others are offered all the same."""
+    """Report the names of `--agents` that match no agent. The others are still offered."""
     if offer.names:
         for problem in await offer.unknown(feed):
             sys.stderr.write(f"retinue mcp: {problem}\n")

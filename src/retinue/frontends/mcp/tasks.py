@@ -1,7 +1,7 @@
-"""The Tasks extension (`io.modelcontextprotocol/tasks`): a run as a task, and the id of the run as the id of the task.
+"""The Tasks extension (`io.modelcontextprotocol/tasks`): a run as a task with the same id.
 
-A task is as durable as the run: it is in the log before the host hears of it, and any server of the project answers for
-it. When the process of a run has ended before the run did, the next one that is asked for the task goes on with it.
+A task is as durable as the run: it is in the log before the host receives it, and any server of the project can answer
+for it. If the process of a run died before the run ended, the next server that is asked for the task resumes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TaskUpdate(TaskQuery):
 
 
 def create_task(row: RunState) -> dict[str, Any]:
-    """Return the result of a call that goes on as a task."""
+    """Return the result of a call that continues as a task."""
     return {"resultType": "task", **_task(row, "working", f"{row.agent} works on it.")}
 
 
@@ -58,7 +58,7 @@ def _moment(at: float) -> str:
 
 
 async def get_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
-    """Return a task as it stands, with its result or with what it needs."""
+    """Return the current state of a task, with its result or its pending questions."""
     snapshot = await _find(feed, host, query.task_id)
     try:
         snapshot = await resume_interrupted(feed, snapshot, host.by)
@@ -84,7 +84,7 @@ def _wire(result: Any) -> dict[str, Any]:
 
 
 async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str, Any]:
-    """Give a run the answers of the host's user. Answers to what waits no more are dropped: the first one stands."""
+    """Pass the answers of the host's user to a run. Answers to items that no longer wait are dropped."""
     snapshot = await _find(feed, host, update.task_id)
     for item in snapshot.waiting:
         answer = update.input_responses.get(item.id)
@@ -101,7 +101,7 @@ async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str
 
 
 async def cancel_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any]:
-    """Stop the run of a task, and all below it."""
+    """Stop the run of a task, and all runs below it."""
     snapshot = await _find(feed, host, query.task_id)
     try:
         await feed.stop(snapshot.row.id, by=host.by, tree=True)
@@ -129,8 +129,8 @@ _RUN_LOCKS: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
 async def resume_interrupted(feed: Feed, snapshot: RunSnapshot, by: str) -> RunSnapshot:
-    """Go on, in this process, with a run that a host wanted and whose process ended before the run did. Return how it
-    stands then. Raise what `Feed.resume` raises."""
+    """If a host requested this run and its process died, resume it in this process. Return its state then. Raise the
+    errors of `Feed.resume`."""
     if not (snapshot.cut_off and snapshot.asked.get("by", "").startswith("mcp")):
         return snapshot
     run_id = snapshot.row.id

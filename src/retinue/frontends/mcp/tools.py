@@ -1,6 +1,6 @@
-"""The tools: what each says of itself, and what it does through the feed.
+"""The tools: their descriptions, and their implementations on top of the feed.
 
-A run never depends on a call that waits for it: when the host gives up, the run goes on.
+A run never depends on a call that waits for it: it continues if the host gives up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from retinue.frontends.mcp.result import RESULT_SCHEMA, run_result, text_result
 from retinue.frontends.mcp.tasks import create_task, resume_interrupted
 
 _PROGRESS_SECONDS = 5.0
-"""How often a host hears of a run. Half of what is promised: a message may be late."""
+"""The interval of progress messages: half of the promised one, because a message may be late."""
 
 _PROGRESS_PAUSE_SECONDS = 0.2
 
@@ -41,8 +41,9 @@ WaitResult = CallToolResult | InputRequiredResult
 async def wait_for_run(
     call: HostCall, snapshot: RunSnapshot, seconds: float | None, *, verbose: bool = False, state: str | None = None
 ) -> WaitResult:
-    """Return a run when it has ended, needs a person, or `seconds` are over. Without `seconds` a host that hears of
-    progress waits to the end, and others as long as most of them can. `state` comes back with the user's answers."""
+    """Return a run when it has ended, needs a person, or `seconds` have passed. Without `seconds`, wait until the end
+    if the host receives progress, and otherwise as long as most hosts allow. `state` returns with the user's answers.
+    """
     aside = await take_answers(call, snapshot.waiting)
     if not snapshot.live:
         return await run_result(call.feed, snapshot, verbose=verbose)
@@ -74,7 +75,7 @@ async def wait_for_run(
 
 
 async def _report(call: HostCall, snapshot: RunSnapshot, watch: RunWatch, forms: _OpenForms) -> None:
-    """Tell a host that wants to hear of it what the run does now."""
+    """Send the current activity of the run to a host that wants progress."""
     row = snapshot.row
     forms.reports += 1
     doing = f": {one_line(watch.doing, 160)}" if watch.doing else ""
@@ -86,14 +87,14 @@ async def _report(call: HostCall, snapshot: RunSnapshot, watch: RunWatch, forms:
 
 
 class _OpenForms:
-    """What is asked of the user of an older host while a call waits. Each item is asked once; when it is answered
-    elsewhere first, the form is called off."""
+    """The forms that an older host shows to its user during a call. Each item is asked once; if it is answered
+    elsewhere first, the form is withdrawn."""
 
     def __init__(self, call: HostCall) -> None:
         self._call = call
         self._open: dict[str, asyncio.Task[None]] = {}
         self.aside: set[str] = set()
-        """What the user has put aside: it is not asked again in this call."""
+        """Items that the user dismissed, which are not asked again in this call."""
         self.reports = 0
 
     async def __aenter__(self) -> _OpenForms:
@@ -103,13 +104,13 @@ class _OpenForms:
         self._call_off(set(self._open))
 
     def can_ask(self, waiting: tuple[InboxItem, ...]) -> bool:
-        """Return whether the host's user can be asked for at least one of these."""
+        """Return whether the host's user can be asked about at least one of these."""
         if not self._call.host.forms:
             return False
         return any(item.id not in self.aside for item in waiting)
 
     def ask(self, waiting: tuple[InboxItem, ...]) -> None:
-        """Show a form for what waits, and take back those that wait no more."""
+        """Show a form for each waiting item, and withdraw the others."""
         ids = {item.id for item in waiting}
         self._call_off(self._open.keys() - ids)
         for item in waiting:
@@ -144,7 +145,7 @@ _REQUEST_STATE_PREFIX = "run:"
 
 
 class HostTool(Struct, frozen=True, kw_only=True):
-    """One tool. `reads`: it changes nothing. `destroys`: what it starts or allows may change anything."""
+    """One tool. `reads` means that it changes nothing, `destroys` that its effects may change anything."""
 
     name: str
     title: str
@@ -157,12 +158,12 @@ class HostTool(Struct, frozen=True, kw_only=True):
 
 
 async def run_agent(call: HostCall, offer: Offer, arguments: params.RunAgentParams) -> ToolResult:
-    """Start an agent, or go on waiting for one that was started by the same call before."""
+    """Start an agent, or keep waiting for the one that the same call started before."""
     return await start_agent(call, offer, arguments.agent, arguments)
 
 
 async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params.AgentTaskParams) -> ToolResult:
-    """Start an agent and answer as the host can take it: as a task, at the end, or with a handle."""
+    """Start an agent and answer in the form that the host supports: a task, the final result, or a handle."""
     order = SpawnOrder(
         agent=(await offer.find(call.feed, name)).name,
         task=arguments.task,
@@ -185,8 +186,8 @@ async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params
 
 
 async def _started_before(call: HostCall, order: SpawnOrder) -> RunSnapshot | None:
-    """Return the run that a call has started which now comes again with answers. What the host sends back is believed
-    only as far as the log agrees: the run must have been started by the same order."""
+    """Return the run that an earlier attempt of this call started. The host's state is verified against the log: the
+    run must have been started by the same order."""
     if call.state is None:
         return None
     try:

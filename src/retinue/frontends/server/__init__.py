@@ -1,12 +1,12 @@
-"""The HTTP front end: `retinue serve`. Starlette and uvicorn are imported here and nowhere else.
+"""The HTTP front end: `retinue serve`. Starlette and uvicorn are imported only here.
 
-routes       every route: a function with its method, path, parameters, body and document, through `retinue.app`
+routes       every route: a function with its method, path, parameters, body and document
 params       the parameters and bodies of routes
-metrics      sums and counts for Prometheus
-app          requests to handlers and back; errors as RFC 9457 problems; the files of the page; `/mcp` for MCP hosts
-security     who may ask: host, origin, token, sizes, headers of every response
+metrics      totals and counts for Prometheus
+app          requests to handlers and back; errors as RFC 9457 problems; the files of the page; `/mcp`
+security     access control: host, origin, token, sizes, headers of every response
 credentials  the token, the codes of links, and the keys of pages
-connections  limits to connections: how many, how slow
+connections  limits on the number and the speed of connections
 launcher     opens the page in the browser
 sse          the event stream
 openapi      the routes as an OpenAPI 3.1 document

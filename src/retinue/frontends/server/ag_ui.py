@@ -1,8 +1,8 @@
 """Agents for clients that speak AG-UI 1.0: `POST /ag-ui/{agent}`.
 
-A thread is one run, with all its resumes. Its first request starts the run; later ones say something to it or take it
-up again. Agents below the run are sub-agents of the protocol, and their text and calls carry `subagentRunId`. What
-waits for a person ends the response with an interrupt; the run waits, and the next request answers with `resume`.
+A thread is one run with all its resumes. Its first request starts the run; later ones steer or resume it. Agents below
+the run are sub-agents of the protocol, and their text and calls have a `subagentRunId`. A question for a person ends
+the response with an interrupt; the run waits, and the next request answers with `resume`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AG_UI_VERSION = "1.0"
 
 
 class ResumeEntry(Struct, frozen=True, rename="camel"):
-    """An answer to an interrupt: `payload` is one of the options, a text, or an object with `answer` and `message`."""
+    """An answer to an interrupt. `payload` is one of the options, a text, or an object with `answer` and `message`."""
 
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
@@ -52,7 +52,7 @@ class AgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Thread(Struct, frozen=True):
-    """The run of a thread for one request: after which event to listen, and what its tree had used before."""
+    """The run of a thread for one request. Events after `after` are sent; `used` is the usage of its tree before."""
 
     run_id: str
     after: int = 0
@@ -60,7 +60,7 @@ class Thread(Struct, frozen=True):
 
 
 class _RunMessages:
-    """One run of the tree: the id by which clients know it, and the message that is open."""
+    """One run of the tree: its id for clients, and its open message."""
 
     def __init__(self, subagent: str | None) -> None:
         self.subagent = subagent
@@ -68,17 +68,17 @@ class _RunMessages:
 
 
 class Translator:
-    """Turns the events of a tree of runs into those of AG-UI."""
+    """Translates the events of a tree of runs to those of AG-UI."""
 
     def __init__(self, root: str, agents: Mapping[str, str]) -> None:
-        """`agents` are the names of the agents of runs that there are already."""
+        """`agents` are the agent names of existing runs."""
         self._root = root
         self._agents = agents
         self._stories = FrameStories()
         self._speakers: dict[str, _RunMessages] = {root: _RunMessages(None)}
 
     def take(self, frame: FeedFrame) -> list[dict[str, Any]]:
-        """Return what clients are told of one frame of the event stream."""
+        """Return the client's events for one frame of the event stream."""
         event, steps = self._stories.take(frame) or (None, [])
         if event is None:
             return []
@@ -113,7 +113,7 @@ class Translator:
         return []
 
     def suspend(self, interrupts: list[str]) -> list[dict[str, Any]]:
-        """Return what closes everything that is open, because the response ends before the run does."""
+        """Return the events that close everything open, because the response ends before the run does."""
         closing = []
         for run_id, speaker in self._speakers.items():
             closing += self._close(speaker)
@@ -291,7 +291,7 @@ def _end(ids: dict[str, str], outcome: Outcome, before: Usage) -> dict[str, Any]
 
 
 def _spent(now: Usage, before: Usage, model: str | None) -> dict[str, Any]:
-    """Return what was used since `before`. In AG-UI, tokens that a cache has are part of those that go in."""
+    """Return the usage since `before`. AG-UI includes cached tokens in the input."""
     read, written = now.cache_read - before.cache_read, now.cache_write - before.cache_write
     return {
         "model": model,

@@ -1,11 +1,10 @@
-"""The application: from a request to the handler of its route, and from what that returns to a response.
+"""The application: passes a request to the handler of its route, and converts the result to a response.
 
-The files of the page are read once and served from memory. A request names one of them or gets 404: no path of a
-request ever becomes a path of the file system.
+The files of the page are read once and served from memory. A request names one of them or gets 404; its path is never
+used as a path of the file system.
 
-`/mcp` has agents for hosts that speak the Model Context Protocol over HTTP. The guard of the server stands before it,
-so the SDK's own checks of host and origin are off. The SDK is imported with the first request: a server that no host
-asks starts without it.
+`/mcp` offers agents to hosts that speak the Model Context Protocol over HTTP. The server's guard protects it, so the
+SDK's own checks of host and origin are off. The SDK is imported with the first request to it.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MEDIA_TYPES = {
 }
 PAGE_FILE = "index.html"
 _MIN_COMPRESSED_BYTES = 4_096
-"""Bytes from which a body is compressed. No foreign page can make a signed-in request and learn from lengths."""
+"""The size from which a body is compressed. No foreign page can make a signed-in request and learn from lengths."""
 _GZIP_LEVEL = 5
 
 
@@ -67,7 +66,7 @@ class StaticFile(Struct, frozen=True):
 
 @cache
 def preload_header() -> str:
-    """Return the `Link` header that lets a browser ask for all modules at once, instead of one import after another."""
+    """Return the `Link` header that lets a browser load all modules at once instead of one import after another."""
     links = []
     for name, file in static_files().items():
         if file.media_type == MEDIA_TYPES[".js"]:
@@ -131,7 +130,7 @@ def _endpoint(route: Route, projects: Projects, access: Access, closing: asyncio
 async def _whole(
     request: Request, body: bytes, media_type: str, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a response with all of its body at once, compressed where it is long and the client takes that."""
+    """Return a complete response, compressed if it is long and the client accepts that."""
     headers = {**(headers or {}), "vary": "accept-encoding"}
     if len(body) >= _MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         # Away from the loop, on which every open stream waits.
@@ -141,7 +140,7 @@ async def _whole(
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint that answers with a problem, whatever is raised."""
+    """Return an endpoint that answers every error with a problem document."""
 
     async def answer(request: Request) -> Any:
         try:
@@ -158,7 +157,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 
 def problem_response(error: Exception) -> Response:
-    """Return the response for anything that was raised."""
+    """Return the response for an error."""
     problem = problem_of(error)
     headers = dict(error.headers) if isinstance(error, RequestError) else None
     return Response(dump(problem), problem.status, headers, media_type=PROBLEM_MEDIA_TYPE)
@@ -188,7 +187,7 @@ def read_params(route: Route, request: Request) -> Any:
 
 
 def _read_words(params: type[Struct], words: Mapping[str, str]) -> dict[str, Any]:
-    """Return values of the query that msgspec takes for nothing: there, `null` is a word like others."""
+    """Convert query values that msgspec would read as null: in a query, `null` is an ordinary word."""
     converted = {}
     for field in msgspec.structs.fields(params):
         if field.name in words:
@@ -199,7 +198,7 @@ def _read_words(params: type[Struct], words: Mapping[str, str]) -> dict[str, Any
 
 
 def read_body(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """Return a body as its route wants it. Raise RequestError."""
+    """Decode the body of a request. Raise RequestError."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:

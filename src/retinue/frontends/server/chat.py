@@ -1,8 +1,8 @@
-"""Agents for clients that speak OpenAI's chat completions: the model is an agent, `main` the main agent.
+"""Agents for clients that speak OpenAI's chat completions. The model is the name of an agent, or `main`.
 
-The protocol has no memory: each request is a new run. What was said before goes into its task, as a quotation. Agents
-below the run, tool calls and approvals are invisible in it; approvals wait in the inbox. A client that leaves stops
-its run, as it would stop a model.
+The protocol has no memory, so each request is a new run. Earlier messages are quoted in its task. Agents below the run,
+tool calls and approvals are invisible to the client; approvals wait in the inbox. If a client disconnects, its run is
+stopped, as a model would be.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ChatMessage(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Raise UsageError for parts that are no text: the run would know nothing of them."""
+        """Raise UsageError for parts that are not text, because the run would not see them."""
         if not isinstance(self.content, list):
             return self.content or ""
         texts = [block.get("text") for block in self.content]
@@ -56,7 +56,7 @@ class JsonSchema(Struct, frozen=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """In which form the answer comes. A schema binds the run, as `schema` of POST /v1/runs does."""
+    """The form of the answer. A schema is enforced, like `schema` of POST /v1/runs."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: JsonSchema | None = None
@@ -97,7 +97,7 @@ class ChatChoice(Struct, frozen=True):
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
-    """The answer of an agent, as OpenAI's API has it. `id` is the id of the run."""
+    """The answer of an agent in the form of OpenAI's API. `id` is the id of the run."""
 
     id: str
     created: int
@@ -108,7 +108,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 
 
 def task_of(messages: list[ChatMessage]) -> str:
-    """Return the task for a new run: the last words of the user, after what was said before as a quotation."""
+    """Return the task of the new run: the last message of the user, after a quotation of the earlier messages."""
     if not messages or messages[-1].role != "user" or not messages[-1].text.strip():
         raise UsageError("The last message must be the user's.", remedy="Send messages that end with a question.")
     last = messages[-1].text
@@ -120,7 +120,7 @@ def task_of(messages: list[ChatMessage]) -> str:
 
 
 def schema_of(form: ResponseFormat | None) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit, or None for plain text."""
+    """Return the schema of the answer; None for plain text."""
     if form is None or form.type == "text":
         return None
     if form.type == "json_object":
@@ -131,7 +131,7 @@ def schema_of(form: ResponseFormat | None) -> dict[str, Any] | None:
 
 
 def _refuse_unable(body: ChatBody) -> None:
-    """Raise UsageError for what an agent cannot do: to leave it out in silence would look like an answer to it."""
+    """Raise UsageError for options that an agent does not support. Ignoring them would suggest that they worked."""
     if (body.tools or body.functions) and body.tool_choice != "none":
         raise UsageError(
             "An agent has its own tools, and cannot call those of a client.",
@@ -146,7 +146,7 @@ def _refuse_unable(body: ChatBody) -> None:
 
 
 async def start_run(feed: Feed, body: ChatBody) -> str:
-    """Start the run that a request asks for, and return its id."""
+    """Start the run of a request, and return its id."""
     _refuse_unable(body)
     agent = None if body.model == "main" else body.model
     order = SpawnOrder(agent=agent, task=task_of(body.messages), schema=schema_of(body.response_format))
@@ -155,7 +155,7 @@ async def start_run(feed: Feed, body: ChatBody) -> str:
 
 
 async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
-    """Run an agent to its end and return its answer. Raise RequestError when the run fails."""
+    """Run an agent to its end and return its answer. Raise RequestError if the run fails."""
     run_id = await start_run(feed, body)
     try:
         outcome = await _ended(feed, run_id)
@@ -222,7 +222,7 @@ def _failed(message: str, code: str) -> bytes:
 
 
 async def stop_run(feed: Feed, run_id: str) -> None:
-    """Stop the run of a client that went away, unless it has ended."""
+    """Stop the run of a client that disconnected, unless it has ended."""
     try:
         await feed.stop(run_id, by=OPENAI_NAME, tree=True)
     except (ConflictError, StateError):

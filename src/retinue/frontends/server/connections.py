@@ -1,8 +1,8 @@
-"""Connections that nobody can use up: neither by opening many, nor by sending or reading slowly.
+"""Limits on connections: neither opening many, nor sending or reading slowly, can block the server.
 
-On one machine every peer has the same address, so no limit by address could tell its owner from another user. The
-server tells them by what they send: a connection over which a request with the token came is *proven* and is kept. Of
-all others it keeps a bounded number, and gives up the oldest one for a new one.
+On one machine every peer has the same address, so a limit by address cannot distinguish the owner from another user.
+The server distinguishes them by their requests: a connection that sent a request with the token is *proven* and is
+kept. The number of all others is limited, and a new one replaces the oldest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MAX_HEADER_BYTES = 64 * 2**10
 STALLED_SECONDS = 30.0
 MAX_UNPROVEN = 512
 ACCEPT_BACKLOG = 100
-"""Far below MAX_UNPROVEN: a connection must be read before as many new ones could push it out."""
+"""Far below MAX_UNPROVEN: a connection must be read before new ones could replace it."""
 PROVE_EXTENSION = "retinue.prove"
-"""The extension of the ASGI scope by which the guard reports that a request had the token."""
+"""The extension of the ASGI scope with which the guard reports a request with the token."""
 
 
 class UnprovenConnections:
@@ -43,7 +43,7 @@ class UnprovenConnections:
 
 
 def _affordable_connections() -> int:
-    """Return how many unproven connections leave enough of the files that this process may open."""
+    """Return a limit for unproven connections that leaves enough file descriptors for other uses."""
     try:
         import resource
     except ImportError:
@@ -53,7 +53,7 @@ def _affordable_connections() -> int:
 
 
 class GuardedConnection(HttpToolsProtocol):
-    """uvicorn's protocol with limits: headers must arrive in time and be small, and a response must be read."""
+    """uvicorn's protocol with limits: headers must be small and arrive in time, and responses must be read."""
 
     def __init__(self, unproven: UnprovenConnections, tls: ssl.SSLContext | None, **options: Any) -> None:
         super().__init__(**options)
@@ -145,7 +145,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(STALLED_SECONDS, self._check_reader, unread)
 
     def _check_reader(self, unread_before: int) -> None:
-        """End the connection if its peer has read nothing since the last look."""
+        """Close the connection if its peer has read nothing since the last check."""
         unread = self.transport.get_write_buffer_size()
         if unread < unread_before:
             self._watch_reader(unread)

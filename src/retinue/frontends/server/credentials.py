@@ -1,12 +1,12 @@
-"""The secrets of one server, each made from its token.
+"""The secrets of one server, each derived from its token.
 
-    token           programs send it; it lives as long as the server, and the one that follows a crash keeps it
-    one-time code   stands in an address and signs one page in, once, within minutes
-    page key        kept and sent by a page: valid for one host with its port, and for this start of the server alone
-    renewal secret  kept in the memory of an open page: makes its key for a server that was started again after a crash
+    token           sent by programs; lives as long as the server, and survives a crash
+    one-time code   part of an address; signs one page in, once, within minutes
+    page key        stored and sent by a page; valid for one host and port, until the server starts again
+    renewal secret  in the memory of an open page; derives its key for a server that was restarted after a crash
 
-A browser keeps what it stores by host and port, and after a crash another user may listen there. So a page stores
-nothing but its key, which the next start of the server does not accept.
+Browsers store data by host and port, and after a crash another user may listen on that port. So a page stores only its
+key, which the next start of the server does not accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from msgspec import Struct
 
 LINK_SECONDS = 600
-"""How long an address that was printed can be used."""
+"""How long a printed address is valid."""
 
 
 def new_secret() -> str:
@@ -31,7 +31,7 @@ def _sign(key: str, *parts: str) -> str:
 
 
 class Credentials(Struct, frozen=True):
-    """`start_id` is random and no secret; every start of a server has another one."""
+    """`start_id` is random and not secret; it differs for every start of a server."""
 
     token: str
     start_id: str
@@ -41,11 +41,11 @@ class Credentials(Struct, frozen=True):
         return _sign(self.token, "renewal")
 
     def page_key(self, host: str) -> str:
-        """Return the key of pages that call the server `host`, a name with its port. `app/api.js` makes it too."""
+        """Return the key of pages of the server `host`, a name with its port. `app/api.js` derives it as well."""
         return _sign(self.renewal_secret, "page", host, self.start_id)
 
     def new_code(self, seconds: float) -> str:
-        """Return a one-time code. Any process that knows the token can make one: the server recognises it."""
+        """Return a one-time code. Any process that knows the token can create a valid one."""
         nonce, expiry = secrets.token_hex(8), f"{int(time.time() + seconds):x}"
         return f"{nonce}.{expiry}.{self._code_signature(nonce, expiry)}"
 
@@ -54,14 +54,14 @@ class Credentials(Struct, frozen=True):
 
 
 class OneTimeCodes:
-    """Recognises the codes of one server, each of them once."""
+    """Accepts the codes of one server, each of them once."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._used: dict[str, int] = {}
 
     def redeem(self, code: str) -> bool:
-        """Return whether the code is genuine, not too old and not used yet. It is used then."""
+        """Return whether the code is genuine, current and unused, and mark it as used."""
         nonce, _, remainder = code.partition(".")
         expiry, _, signature = remainder.partition(".")
         expected = self._credentials._code_signature(nonce, expiry)

@@ -1,7 +1,7 @@
 """Opens the page in the user's browser, without a secret in the list of processes.
 
-Every user of a machine can read the arguments of every program. So the browser is given a file, readable by its owner
-alone, that leads to the page with a one-time code. The server removes the file when the code is used.
+Every user of a machine can read the arguments of every program. So the browser receives a file, readable only by its
+owner, that redirects to the page with a one-time code. The server removes the file when the code is used.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LAUNCH_PAGE = """<!doctype html>
 
 
 def open_in_browser(link: str, code: str, state: Path) -> bool:
-    """Open a link with a one-time code in the browser, and wait until a page has used the code. Return whether one
-    has. A browser that runs in the foreground is waited for. `state` is the state folder of the project."""
+    """Open a link with a one-time code in the browser, and wait until a page has used the code. Return whether one has.
+    A browser that runs in the foreground is waited for. `state` is the state folder of the project."""
     file = _file(state, code)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
@@ -42,12 +42,12 @@ def open_in_browser(link: str, code: str, state: Path) -> bool:
 
 
 def remove_launch_file(state: Path, code: str) -> None:
-    """Remove the file that led a browser to the page, if this code came from one."""
+    """Remove the file with this code, if there is one."""
     _file(state, code).unlink(missing_ok=True)
 
 
 def remove_launch_files(state: Path) -> None:
-    """Remove all such files of a project: its server has ended."""
+    """Remove all such files of a project, because its server has ended."""
     for file in _folder(state).glob(f"{_stem(state)}-*.html"):
         file.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""`/metrics`: sums and counts from the log of a project, in the text format of Prometheus."""
+"""`/metrics`: totals and counts from the log of a project, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(NamedTuple):
-    """One metric with its samples, each with its labels."""
+    """One metric with its samples and their labels."""
 
     name: str
     kind: str
@@ -23,7 +23,7 @@ class Metric(NamedTuple):
 
 
 async def metrics_text(feed: Feed) -> str:
-    """Return the metrics of a project. Names of agents and models are labels; ids and paths never are."""
+    """Return the metrics of a project. Names of agents and models are labels; ids and paths are not."""
     by_agent = (await asyncio.to_thread(read_cost, feed.folder, "agent")).rows
     spent = (await asyncio.to_thread(read_cost, feed.folder, "model")).rows
     live = await feed.read(lambda reader: reader.list_runs(states=LIVE))

@@ -24,7 +24,7 @@ _API_DESCRIPTION = (
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the whole document."""
+    """Return the complete document."""
     types: list[Any] = [ProblemDetails]
     for route in ROUTES:
         types += filter(None, (route.body, route.document))
@@ -93,7 +93,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter that may be left out: an address cannot say `null`."""
+    """Return the schema of an optional parameter without null, which a query cannot express."""
     some = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     return some[0] if len(some) == 1 else schema
 

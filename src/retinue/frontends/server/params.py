@@ -1,4 +1,4 @@
-"""What the routes of the table take: parameters in path and query, and bodies. The text below a field is its help."""
+"""The parameters in path and query, and the bodies, of all routes. The text below a field is its help."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 class InProject(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     project: ShortText | None = None
-    """Id of a project of GET /v1/projects; without it the served one."""
+    """Id of a project of GET /v1/projects; by default the served one."""
 
 
 class OfRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     id: ShortText
-    """Id of a run, its beginning, or @name."""
+    """Id of a run, a prefix of it, or @name."""
 
 
 class OfTree(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tree: bool = False
-    """Also all runs that it has started, and theirs."""
+    """Include all runs below it."""
 
 
 class OfItem(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     id: ShortText
-    """Id of an inbox item, or its beginning."""
+    """Id of an inbox item, or a prefix of it."""
 
 
 class OfAgent(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,18 +48,18 @@ class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True
     state: State | None = None
     agent: ShortText | None = None
     parent: ShortText | None = None
-    """Id of a run: only those that it has started."""
+    """Id of a run: only its children."""
     root: ShortText | None = None
-    """Id of a run: only those of its tree."""
+    """Id of a run: only runs of its tree."""
     depth: Annotated[int, Meta(ge=0, le=100)] | None = None
     touched: ShortText | None = None
     """Path of a file: only runs that read or wrote it."""
     before: ShortText | None = None
-    """Id of the last run of the page before."""
+    """Id of the last run of the previous page."""
     limit: Page = 100
 
     async def read(self, feed: Feed) -> RunList:
-        """Return the page of runs. Raise UnknownRunError for a run that is named and does not exist."""
+        """Return the page of runs. Raise UnknownRunError if a named run does not exist."""
         filters: dict[str, Any] = {"agent": self.agent, "depth": self.depth, "touched": self.touched}
         for name, run_id in (("parent_id", self.parent), ("root_id", self.root), ("before", self.before)):
             if run_id is not None:
@@ -72,7 +72,7 @@ class RunFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class TranscriptPage(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     after: Number = 0
-    """Number of an event of the run: only what came after it."""
+    """Number of an event of the run: only later ones."""
     limit: Page = 1000
 
 
@@ -80,25 +80,25 @@ class HistoryFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     after: Number | None = None
     """Number of an event: the page of events above it."""
     before: Number | None = None
-    """Number of an event: the page of events below it. Without both, the newest events."""
+    """Number of an event: the page of events below it. Without `after` and `before`, the newest events."""
     limit: Page = 500
 
 
 class StoryFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=100_000)] = 400
-    """From how many of the newest events the story is made."""
+    """The number of newest events from which the story is built."""
 
 
 class MomentFilter(OfRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     place: Annotated[int, Meta(ge=1, le=2**31)] | None = None
-    """Number of an event, counted in the tree from 1; without it the last one."""
+    """Number of an event, counted in the tree from 1; by default the last one."""
     run: ShortText | None = None
-    """Id of the run of the tree whose story is wanted; without it the first one."""
+    """Id of the run of the tree whose story is returned; by default the first one."""
 
 
 class InboxFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     all: bool = False
-    """Also what was answered, expired or withdrawn."""
+    """Include answered, expired and withdrawn items."""
     limit: Page = 100
 
 
@@ -110,18 +110,18 @@ class CostFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 class SearchFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     q: ShortText
-    """The words, as they stand in a task, a message, an answer, a call or a result."""
+    """The words to find in tasks, messages, answers, calls and results."""
     limit: Page = 50
 
 
 class EventFilter(InProject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     after: Number | None = None
-    """Only events above this number. The header Last-Event-ID goes before it. Without both, from now on."""
+    """Only events above this number. The header Last-Event-ID overrides it. By default, only new events."""
 
 
 class RunEventFilter(OfTree, frozen=True, forbid_unknown_fields=True, kw_only=True):
     after: Number = 0
-    """Only events above this number. The header Last-Event-ID goes before it."""
+    """Only events above this number. The header Last-Event-ID overrides it."""
 
 
 class SpawnBody(SpawnOrder, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -132,31 +132,31 @@ class SpawnBody(SpawnOrder, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say to the run. It reads it after its current tool calls."""
+    """A message for the run, which reads it after its current tool calls."""
 
     message: LongText
 
 
 class StopBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """With `tree` all runs below it are stopped as well."""
+    """`tree` also stops all runs below it."""
 
     tree: bool = False
 
 
 class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say to the run when it goes on, and another model for it."""
+    """A message for the resumed run, and another model for it."""
 
     prompt: LongText | None = None
     model: ShortText | None = None
 
 
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing: an empty object."""
+    """An empty object."""
 
 
 class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`answer` is one of the item's options, or words for a question; an empty one skips a question whose payload
-    has `skip`. `message` reaches the agent with a denial."""
+    """`answer` is one of the item's options, or text for a question. An empty one skips a question whose payload has
+    `skip`. `message` is sent to the agent with a denial."""
 
     answer: Annotated[str, Meta(max_length=200_000)]
     message: Annotated[str, Meta(max_length=10_000)] = ""
@@ -168,8 +168,8 @@ class AgentPath(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class SignIn(Struct, frozen=True):
-    """`key` is sent as `Authorization: Bearer`: it is valid for this host and port until the server ends. With
-    `renewal_secret` a page that is open makes the key for a server that was started again after a crash."""
+    """`key` is sent as `Authorization: Bearer` and is valid for this host and port until the server ends. With
+    `renewal_secret`, an open page derives its key for a server that was restarted after a crash."""
 
     cwd: str
     project: str

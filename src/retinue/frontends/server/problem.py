@@ -25,7 +25,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemDetails(Struct, frozen=True, kw_only=True):
-    """Why a request was refused (RFC 9457). `code` is stable; `remedy` says what to do next."""
+    """The reason why a request was refused (RFC 9457). `code` is stable; `remedy` states what to do next."""
 
     type: str
     title: str
@@ -36,7 +36,7 @@ class ProblemDetails(Struct, frozen=True, kw_only=True):
 
 
 class RequestError(Exception):
-    """A request that is refused before anyone looks at what it asks for."""
+    """A request that is refused before it is processed."""
 
     def __init__(self, status: int, code: str, detail: str, remedy: str = "", headers: dict[str, str] | None = None):
         super().__init__(detail)
@@ -88,7 +88,7 @@ def problem(status: int, code: str, detail: str, remedy: str = "") -> ProblemDet
 
 
 def problem_of(error: Exception) -> ProblemDetails:
-    """Return the document for anything that was raised. A defect of ours says no more than that it is one."""
+    """Return the document for an error. A defect is reported without details."""
     if isinstance(error, RequestError):
         return problem(error.status, error.code, error.detail, error.remedy)
     if isinstance(error, RetinueError):

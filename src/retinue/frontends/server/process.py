@@ -1,8 +1,8 @@
-"""The server as a process: its socket, its token, the file that tells other programs where it is, and its end.
+"""The server as a process: its socket, its token, the file with its address, and its end.
 
-The file `serve.json` in the state folder of the project has the address and the token, readable by its owner only.
-It is removed at a clean end. After a crash it is still there: the next server takes over its token, so that programs
-and pages that were connected come back by themselves.
+The file `serve.json` in the state folder of the project has the address and the token, readable only by its owner. It
+is removed at a clean end. After a crash it remains, and the next server reuses its token, so that connected programs
+and pages reconnect by themselves.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class ServerInfo(ServerAddress, frozen=True):
         return bool(self.started) and start_of(self.pid) == self.started
 
     def link(self, run_id: str = "") -> str:
-        """Return an address that signs one page in, once, and shows a run if one is named."""
+        """Return an address that signs one page in, once, and optionally shows a run."""
         return self._link(Credentials(self.token, self.start_id).new_code(LINK_SECONDS), run_id)
 
     def address(self, run_id: str = "") -> ServerAddress:
-        """Return the document for programs, with such an address."""
+        """Return the address as a document for programs."""
         return ServerAddress(self.link(run_id), self.port, self.token, self.pid)
 
     def open_page(self, cwd: Path, run_id: str = "") -> bool:
-        """Open the page in the browser. Return whether it was opened. This may take long: see `open_in_browser`."""
+        """Open the page in the browser, which may take long. Return whether it was opened. See `open_in_browser`."""
         code = Credentials(self.token, self.start_id).new_code(LAUNCH_SECONDS)
         return open_in_browser(self._link(code, run_id), code, state_folder(cwd))
 
@@ -77,7 +77,7 @@ class ServerInfo(ServerAddress, frozen=True):
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """How to serve. `names` are further hosts under which the server may be called."""
+    """Options of the server. `names` are additional host names under which it may be called."""
 
     cwd: Path
     host: str = LOOPBACK_ADDRESS
@@ -95,14 +95,14 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
 
 def running_server(cwd: Path) -> ServerInfo | None:
-    """Return the server of the project in `cwd`, if one is running."""
+    """Return the running server of the project in `cwd`, if any."""
     info = _read(state_folder(cwd) / SERVER_FILE_NAME)
     return info if info is not None and info.alive else None
 
 
 async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]) -> int:
-    """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered. Return the number of runs that
-    were started here and stopped at the end. Raise UsageError or StateError."""
+    """Serve until SIGINT or SIGTERM. `ready` is called once requests are answered. Return the number of runs that were
+    started here and stopped at the end. Raise UsageError or StateError."""
     check_host(options)
     state = state_folder(options.cwd)
     file = state / SERVER_FILE_NAME
@@ -143,7 +143,7 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
 
 
 def check_host(options: ServerOptions) -> None:
-    """Raise UsageError for an address that others can reach without TLS, unless the user insists."""
+    """Raise UsageError for an address that others can reach without TLS, unless `insecure` allows it."""
     if (options.certificate is None) != (options.key is None):
         raise UsageError("TLS needs a certificate and its key.", remedy="Give both --certificate and --key.")
     if options.uds is not None:
@@ -213,8 +213,8 @@ def _listen(options: ServerOptions) -> socket.socket:
 
 
 def open_listener(options: ServerOptions, last_port: int = 0) -> tuple[socket.socket, int]:
-    """Return a listening socket and its port, 0 for a Unix socket. Where any port will do it is `last_port`, that of a
-    server that crashed, if it is free: its pages look for it there. Raise StateError."""
+    """Return a listening socket and its port, 0 for a Unix socket. If any port is acceptable, use `last_port` if it is
+    free: after a crash, the pages of the previous server reconnect to it. Raise StateError."""
     if options.uds is not None:
         return _listen_on_file(options.uds), 0
     listener = None
@@ -226,7 +226,7 @@ def open_listener(options: ServerOptions, last_port: int = 0) -> tuple[socket.so
 
 
 def _listen_on_file(path: Path) -> socket.socket:
-    """Return a Unix socket that only its owner can connect to. One that a crashed server left is replaced."""
+    """Return a Unix socket that only its owner can connect to. The socket of a crashed server is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket() and not _answers(path):
@@ -254,7 +254,7 @@ def _answers(path: Path) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: ours end the streams first."""
+    """uvicorn without its signal handlers, because ours end the streams first."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]

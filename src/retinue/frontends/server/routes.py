@@ -1,7 +1,7 @@
 """Every route of the HTTP API: a function with its method and path, its parameters, its body and its document.
 
-The application, the OpenAPI document and the reference page are made from `ROUTES`. The docstring of a route is its
-help there; the types of its call and of its result are its parameters, its body and its document.
+The application, the OpenAPI document and the reference page are generated from `ROUTES`. The docstring of a route is
+its help; the types of its argument and its result define its parameters, its body and its document.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
 
 WEB_NAME = "web"
-"""Who asks, unless the client says so with the header X-Retinue-By."""
+"""The caller's name, unless the client sends the header X-Retinue-By."""
 MAX_KEY_CHARACTERS = 200
 _IDEMPOTENCY_HEADER = {
     "Idempotency-Key": "The same key and body start one run, however often they are sent; another body: 409."
@@ -59,14 +59,14 @@ Body = TypeVar("Body", covariant=True)
 
 
 class ApiCall(Struct, Generic[Params, Body], frozen=True):
-    """One request that may be answered. `headers` have lower-case names."""
+    """One accepted request. `headers` have lower-case names."""
 
     projects: Projects
     params: Params
     body: Body
     headers: Mapping[str, str]
     closing: Any
-    """An event that is set when the server ends: streams end then."""
+    """An event that is set when the server ends, and with it all streams."""
     credentials: Credentials
 
     @property
@@ -81,15 +81,15 @@ class ApiCall(Struct, Generic[Params, Body], frozen=True):
         return await self.projects.feed(self.params.project)
 
     async def retinue(self: ApiCall[InProject, Any]) -> Retinue:
-        """Return the agents of that project, opened in this process."""
+        """Return that project, opened in this process."""
         return await (await self.feed()).retinue()
 
     async def run(self: ApiCall[OfRun, Any]) -> tuple[Feed, RunState]:
-        """Return the run that the request names, and the project it is in."""
+        """Return the run that the request names, and its project."""
         return await self.projects.of_run(self.params.id)
 
     def last_event(self, after: int | None) -> int | None:
-        """Return the number from which a client goes on: its header, when it comes back, goes before the address."""
+        """Return the number of the client's last event. The header of a reconnecting client overrides the query."""
         number = self.headers.get("last-event-id")
         if number is None:
             return after
@@ -99,7 +99,7 @@ class ApiCall(Struct, Generic[Params, Body], frozen=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`errors` are statuses beside those that every route may answer with (400, 401, 403, 422, 429)."""
+    """`errors` are statuses in addition to those of every route (400, 401, 403, 422, 429)."""
 
     method: Method
     path: str
@@ -107,12 +107,12 @@ class Route(Struct, frozen=True, kw_only=True):
     params: type[Struct]
     body: type[Struct] | None
     document: type[Struct] | None
-    """None for a route that answers with plain text, or with server-sent events (`streams`)."""
+    """None for a route that returns plain text or server-sent events (`streams`)."""
     streams: bool
     status: int = 200
     errors: tuple[int, ...] = (404, 409)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Further headers of the request, each with its meaning."""
+    """Additional headers of the request, each with its meaning."""
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ ROUTES: list[Route] = []
 
 
 def route(method: Method, path: str, **options: Any) -> Callable[[Handler], Handler]:
-    """Add the function below it to `ROUTES`; `options` are `status`, `errors` and `headers`."""
+    """Add the decorated function to `ROUTES`. `options` are `status`, `errors` and `headers`."""
 
     def add(handle: Handler) -> Handler:
         hints = get_type_hints(handle)
@@ -173,33 +173,33 @@ async def get_agents(call: ApiCall[params.InProject, None]) -> agents.AgentList:
 
 @route("GET", "/v1/agents/{name}")
 async def get_agent(call: ApiCall[params.OfAgent, None]) -> agents.AgentDetail:
-    """One agent: its definition and what became of each field of its file."""
+    """One agent: its definition and the handling of each field of its file."""
     return agents.describe_agent((await call.retinue()).agents, call.params.name)
 
 
 @route("GET", "/v1/agents/{name}/prompt")
 async def get_agent_prompt(call: ApiCall[params.OfAgent, None]) -> prompt_preview.PromptPreview:
-    """What the model of an agent would see, with estimated tokens of every part."""
+    """The prompt that the model of an agent would receive, with estimated tokens of every part."""
     return await prompt_preview.preview_prompt((await call.retinue()).supervisor.project, call.params.name)
 
 
 @route("GET", "/v1/lint")
 async def get_lint(call: ApiCall[params.InProject, None]) -> agent_files.LintList:
-    """What is wrong with agent files: where, why, and what to do."""
+    """The problems in agent files: position, reason and remedy."""
     project = (await call.retinue()).supervisor.project
     return await asyncio.to_thread(agent_files.lint_agents, project.cwd, project=lambda: project)
 
 
 @route("GET", "/v1/models")
 async def get_models(call: ApiCall[params.InProject, None]) -> models.OpenAIModelList:
-    """The language models that runs may use; and the agents, as clients of OpenAI's API list models."""
+    """The language models that runs may use; and the agents, in the form of OpenAI's list of models."""
     retinue = await call.retinue()
     return await models.list_for_openai(retinue.supervisor.settings, retinue.agents)
 
 
 @route("GET", "/v1/models/{name}")
 async def get_model(call: ApiCall[params.OfAgent, None]) -> models.OpenAIModel:
-    """One agent, as clients of OpenAI's API ask for a model."""
+    """One agent, in the form of OpenAI's models."""
     return models.find_for_openai((await call.retinue()).agents, call.params.name)
 
 
@@ -223,14 +223,14 @@ async def post_run(call: ApiCall[params.NoParams, params.SpawnBody]) -> RunState
 
 @route("GET", "/v1/runs/{id}")
 async def get_run(call: ApiCall[params.OfRun, None]) -> views.RunDetail:
-    """One run: how it stands, its whole task, how it ended."""
+    """One run in detail: its state, its complete task, its outcome."""
     feed, row = await call.run()
     return await details.describe_run(feed, row)
 
 
 @route("GET", "/v1/runs/{id}/tree")
 async def get_tree(call: ApiCall[params.OfRun, None]) -> RunTree:
-    """A run and all below it."""
+    """A run and all runs below it."""
     feed, row = await call.run()
     return await feed.tree(row.id)
 
@@ -244,7 +244,7 @@ async def get_transcript(call: ApiCall[params.TranscriptPage, None]) -> views.Tr
 
 @route("GET", "/v1/runs/{id}/history")
 async def get_history(call: ApiCall[params.HistoryFilter, None]) -> history.HistoryPage:
-    """The events of a run that have happened, a page at a time."""
+    """The past events of a run, a page at a time."""
     query = call.params
     if query.after is not None and query.before is not None:
         raise RequestError(422, "INVALID", "`after` and `before` are for pages in two directions.", "Give one of them.")
@@ -257,29 +257,29 @@ async def get_history(call: ApiCall[params.HistoryFilter, None]) -> history.Hist
 @route("GET", "/v1/runs/{id}/story")
 async def get_story(call: ApiCall[params.StoryFilter, None]) -> EventStream:
     """The conversation of a run as entries in the words of all front ends, and every change of them. Each message has
-    `entries` that are new or changed, text that was `added` to an entry, and ids that were `removed`; the
-    `first` one has all."""
+    `entries` that are new or changed, text that was `added` to an entry, and ids that were `removed`; the `first` one
+    has all entries."""
     feed, row = await call.run()
     return EventStream(live_views.follow_story(feed, row, call.params.limit), call.closing)
 
 
 @route("GET", "/v1/runs/{id}/moment")
 async def get_moment(call: ApiCall[params.MomentFilter, None]) -> live_views.MomentView:
-    """A run and all below it as they were after one of their events."""
+    """A run and all runs below it as they were after one of their events."""
     feed, row = await call.run()
     return await live_views.view_moment(feed, row, call.params.place, call.params.run)
 
 
 @route("GET", "/v1/runs/{id}/timeline")
 async def get_timeline(call: ApiCall[params.OfRun, None]) -> history.TimelineView:
-    """When each run of a tree did what: requests, tools, waits for people, retries, limits."""
+    """The activity of each run of a tree over time: requests, tools, waits for people, retries, limits."""
     feed, row = await call.run()
     return await history.draw_timeline(feed, row)
 
 
 @route("GET", "/v1/runs/{id}/effects")
 async def get_effects(call: ApiCall[params.OfTree, None]) -> changes.EffectList:
-    """What a run really did: files, commands, hosts, denials."""
+    """The recorded effects of a run: files, commands, hosts, denials."""
     feed, row = await call.run()
     return await changes.list_effects(feed, row, tree=call.params.tree)
 
@@ -301,21 +301,21 @@ async def get_run_events(call: ApiCall[params.RunEventFilter, None]) -> EventStr
 
 @route("POST", "/v1/runs/{id}/steer")
 async def post_steer(call: ApiCall[params.OfRun, params.SteerBody]) -> views.CommandView:
-    """Say something to a live run."""
+    """Send a message to a live run."""
     feed, row = await call.run()
     return views.command_view(await feed.say(row.id, call.body.message, by=call.by))
 
 
 @route("POST", "/v1/runs/{id}/stop")
 async def post_stop(call: ApiCall[params.OfRun, params.StopBody]) -> views.CommandView:
-    """Stop a run. It keeps what it has said and can be resumed."""
+    """Stop a run. It keeps its answers so far and can be resumed."""
     feed, row = await call.run()
     return views.command_view(await feed.stop(row.id, by=call.by, tree=call.body.tree))
 
 
 @route("POST", "/v1/runs/{id}/resume")
 async def post_resume(call: ApiCall[params.OfRun, params.ResumeBody]) -> RunState:
-    """Go on with an interrupted, stopped or ended run, in the process of the server."""
+    """Resume an interrupted, stopped or ended run in the process of the server."""
     feed, row = await call.run()
     return await feed.resume(row.id, call.body.prompt, by=call.by, model=call.body.model)
 
@@ -329,53 +329,53 @@ async def post_fork(call: ApiCall[params.OfRun, ForkOrder]) -> RunState:
 
 @route("POST", "/v1/runs/{id}/background")
 async def post_background(call: ApiCall[params.OfRun, params.EmptyBody]) -> views.CommandView:
-    """Let the run that waits for this one go on without it."""
+    """Let the parent of this run continue without waiting for it."""
     feed, row = await call.run()
     return views.command_view(await feed.to_background(row.id, by=call.by))
 
 
 @route("GET", "/v1/inbox")
 async def get_inbox(call: ApiCall[params.InboxFilter, None]) -> views.InboxList:
-    """What waits for a person: approvals, questions and quotes."""
+    """The items that wait for a person: approvals, questions and quotes."""
     rows = await (await call.feed()).inbox(everything=call.params.all, limit=call.params.limit)
     return views.InboxList([*map(views.inbox_view, rows)])
 
 
 @route("POST", "/v1/inbox/{id}")
 async def post_answer(call: ApiCall[params.OfItem, params.AnswerBody]) -> views.InboxView:
-    """Answer one item. Each is answered once: 409 says who was first."""
+    """Answer one item. Only the first answer is accepted; later ones get 409 with the name of who answered."""
     feed, item = await call.projects.of_item(call.params.id)
     return views.inbox_view(await feed.answer(item.id, call.body.answer, call.body.message, by=call.by))
 
 
 @route("GET", "/v1/schedules")
 async def get_schedules(call: ApiCall[params.InProject, None]) -> schedules.JobList:
-    """Agents that start at a time."""
+    """The scheduled agents."""
     return await (await call.feed()).read(schedules.list_jobs)
 
 
 @route("GET", "/v1/cost")
 async def get_cost(call: ApiCall[params.CostFilter, None]) -> reports.CostReport:
-    """What runs have used, by agent, run, tree, day or model."""
+    """The usage of runs, by agent, run, tree, day or model."""
     feed = await call.feed()
     return await asyncio.to_thread(reports.read_cost, feed.folder, call.params.by, call.params.since)
 
 
 @route("GET", "/v1/search")
 async def get_search(call: ApiCall[params.SearchFilter, None]) -> views.SearchList:
-    """Words in tasks, messages, answers, calls and results."""
+    """Search tasks, messages, answers, calls and results."""
     return await details.search_log(await call.feed(), call.params.q, call.params.limit)
 
 
 @route("GET", "/v1/doctor")
 async def get_doctor(call: ApiCall[params.InProject, None]) -> DoctorReport:
-    """What this installation can enforce, what is missing, and what to do."""
+    """The results of the checks of this installation, with remedies."""
     return await asyncio.to_thread(diagnose, (await call.feed()).cwd)
 
 
 @route("GET", "/metrics")
 async def get_metrics(call: ApiCall[params.InProject, None]) -> Response:
-    """Sums and counts of the project for Prometheus, which sends the token as its `authorization`."""
+    """Totals and counts of the project for Prometheus, which sends the token as its `authorization`."""
     return Response(await metrics_text(await call.feed()), media_type=MEDIA_TYPE)
 
 
@@ -387,21 +387,21 @@ async def get_words(call: ApiCall[params.NoParams, None]) -> live_views.Vocabula
 
 @route("GET", "/v1/changes", headers=_LAST_EVENT_HEADER)
 async def get_changes(call: ApiCall[params.EventFilter, None]) -> EventStream:
-    """The runs of a project as they are after each change, and news of the inbox."""
+    """The runs of a project after each change, and changes of the inbox."""
     feed = await call.feed()
     return EventStream(live_views.follow_project(feed, call.last_event(call.params.after)), call.closing)
 
 
 @route("GET", "/v1/events", headers=_LAST_EVENT_HEADER)
 async def get_events(call: ApiCall[params.EventFilter, None]) -> EventStream:
-    """What happens in all runs of the project."""
+    """The events of all runs of the project."""
     feed = await call.feed()
     return EventStream(feed.events(after=call.last_event(call.params.after)), call.closing)
 
 
 @route("POST", "/v1/chat/completions")
 async def post_chat(call: ApiCall[params.NoParams, chat.ChatBody]) -> chat.ChatCompletion | ByteStream | Response:
-    """An agent as OpenAI's chat completions have a model; with `stream` as server-sent events."""
+    """An agent in the form of OpenAI's chat completions; with `stream` as server-sent events."""
     feed, body = call.projects.current, call.body
     try:
         if not body.stream:
@@ -413,7 +413,7 @@ async def post_chat(call: ApiCall[params.NoParams, chat.ChatBody]) -> chat.ChatC
 
 
 def _chat_problem(error: Exception) -> Response:
-    """Return a problem that is also an error as OpenAI's clients read it."""
+    """Return a problem document that is also an error for OpenAI's clients."""
     problem = problem_of(error)
     message = f"{problem.detail} {problem.remedy}".rstrip()
     theirs = {"message": message, "type": "invalid_request_error", "code": problem.code, "param": None}

@@ -1,9 +1,9 @@
-"""Who may ask this server for anything. A web page that the user happens to visit may not.
+"""Access control of the server: a web page that the user happens to visit has no access.
 
-Every request passes, in this order: the host it is meant for, the page it comes from, its size and type, its token.
-Static files need no token, because they hold nothing; everything else does. Programs send the token as
-`Authorization: Bearer`, and so does the page with a key of its own (`credentials`). There is no cookie: browsers send
-cookies to every port of a host, also to a server of another user.
+Every request is checked in this order: its host, the page it comes from, its size and type, its token. Static files
+need no token, because they contain no data; everything else does. Programs send the token as `Authorization: Bearer`,
+and so does the page with its own key (`credentials`). There is no cookie: browsers send cookies to every port of a
+host, including servers of other users.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILURE_SECONDS = 60.0
 _SINGLE_HEADERS = frozenset(
     {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"}
 )
-"""Headers of which there must not be two: programs on the way might believe the other one."""
+"""Headers that must not occur twice: proxies might use the other value."""
 _FRIENDLY_SITES = frozenset({b"", b"same-origin", b"none"})
 SESSION_PATH = "/v1/session"
 
@@ -50,7 +50,7 @@ RESPONSE_HEADERS = (
 
 
 class Access:
-    """What the server accepts: its credentials, and the names under which it may be called. `redeemed` is called with
+    """The credentials that the server accepts, and the names under which it may be called. `redeemed` is called with
     every code that signed a page in."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Access:
 
 
 class Guard:
-    """The outermost ASGI layer: refuses what it must, and puts the same headers on every response."""
+    """The outermost ASGI layer: refuses requests, and adds the same headers to every response."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Guard:
         public_prefix: str,
         takes_body: Callable[[Scope], bool],
     ) -> None:
-        """`takes_body` says whether the application has something at an address that takes a POST."""
+        """`takes_body` returns whether an address accepts a POST."""
         self._app = app
         self._takes_body = takes_body
         self._access = access
@@ -169,7 +169,7 @@ class Guard:
             raise RequestError(413, "TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
 
     def _opens_page(self, path: str, headers: dict[bytes, bytes]) -> bool:
-        """Return whether a link leads to the page, in a tab of its own. The page holds nothing without a key."""
+        """Return whether a link opens the page in its own tab. The page contains no data without a key."""
         opens_tab = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == (b"navigate", b"document")
         return opens_tab and path in self._public and b"origin" not in headers
 
@@ -184,7 +184,7 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return `receive` with a limit to the size of the body and to the time that it may take."""
+    """Return `receive` with limits on the size and the duration of the body."""
     size = 0
     complete = False
     deadline: float | None = None
@@ -211,7 +211,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 async def refuse(send: Send, error: RequestError) -> None:
-    """Send a problem and close the connection: what is left of the request is not read."""
+    """Send a problem and close the connection, without reading the remaining request."""
     body = dump(problem_of(error))
     headers = [
         (b"content-type", PROBLEM_MEDIA_TYPE.encode()),

@@ -1,8 +1,8 @@
 """The event stream as server-sent events.
 
-A durable event has its number as `id`, so a browser that reconnects says by itself where it was. Deltas and notices
-have none. A comment every 15 seconds shows both sides that the connection lives. What is ready is sent together. A
-client that reads nothing is dropped (`connections`): its run goes on, and it may come back.
+A durable event has its number as `id`, so a browser resumes by itself after it reconnects. Deltas and notices have no
+id. A comment every 15 seconds shows both sides that the connection is alive. Available events are sent together. A
+client that does not read is disconnected (`connections`); its run continues, and it may reconnect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PING_COMMENT = b": ping\n\n"
 
 
 def encode_frames(frames: Sequence[FeedFrame]) -> bytes:
-    """Return events as they go over the wire."""
+    """Return events in the format of the stream."""
     parts = []
     for frame in frames:
         if frame.number is not None:
@@ -39,7 +39,7 @@ def encode_frames(frames: Sequence[FeedFrame]) -> bytes:
 
 
 class ByteStream:
-    """An ASGI response that sends what `chunks` yields until it ends, the client leaves, or the server closes."""
+    """An ASGI response that sends the chunks until they end, the client disconnects, or the server closes."""
 
     def __init__(self, chunks: AsyncIterator[bytes], closing: asyncio.Event) -> None:
         self._chunks = chunks

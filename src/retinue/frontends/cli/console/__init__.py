@@ -1,1 +1,1 @@
-"""The terminal of a command: what is read from it and shown on it, for all commands."""
+"""The terminal of a command: reading and printing for all commands."""

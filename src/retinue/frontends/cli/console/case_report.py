@@ -1,4 +1,4 @@
-"""What tests of agents came to: for people, for programs, for JUnit readers and for GitHub."""
+"""Results of agent tests: for people, for programs, for JUnit readers and for GitHub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERDICT_SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "
 
 
 def result_lines(result: CaseResult) -> list[str]:
-    """Return the lines about one case: its verdict, and what did not hold."""
+    """Return the lines about one case: its verdict, and the expectations that failed."""
     head = f"{_VERDICT_SIGNS[result.verdict]} {result.tests.agent} › {result.case.name}"
     facts = [format_duration(round(sum(trial.seconds for trial in result.trials) * 1000))]
     if result.repeats > 1:
@@ -45,7 +45,7 @@ def _unmet_lines(unmet: UnmetExpectation) -> list[str]:
 
 
 def summary_line(results: Sequence[CaseResult], seconds: float) -> str:
-    """Return how many cases ended how: `3 passed, 1 failed in 0.8s`."""
+    """Return the number of cases by verdict: `3 passed, 1 failed in 0.8s`."""
     counts = []
     for verdict in ("passed", "failed", "skipped", "tracked", "unusable"):
         number = sum(result.verdict == verdict for result in results)
@@ -113,7 +113,7 @@ def _add_properties(case: ElementTree.Element, trial: Trial) -> None:
 
 
 def _xml(text: str) -> str:
-    """Return text that XML can hold: control characters are written out."""
+    """Return text that XML can contain: control characters are escaped."""
     return "\n".join(replace_unprintable(line) for line in text.split("\n"))
 
 

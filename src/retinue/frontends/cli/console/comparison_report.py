@@ -1,4 +1,4 @@
-"""Two recordings for people: facts in two columns, calls side by side, then what differs."""
+"""A comparison of two recordings for people: facts in two columns, calls in pairs, then the differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def comparison_lines(report: Comparison, names: tuple[str, str]) -> list[str]:
 
 
 def difference_lines(report: Comparison) -> list[str]:
-    """Return what differs, one line each."""
+    """Return the differences, one line each."""
     lines = [f"note: {note}" for note in report.notes]
     for difference in report.differences:
         where = f"{difference.agent} turn {difference.turn}" if difference.turn else difference.agent

@@ -1,7 +1,7 @@
-"""An answer as Markdown on a terminal, while it is written: each block is drawn as soon as it is whole.
+"""Streams an answer as Markdown to a terminal: each block is drawn as soon as it is complete.
 
-A block ends with a blank line outside of a fence that is followed by a line without indentation, so that the items of
-a list stay together. `NO_COLOR` leaves bold and italics; a terminal that calls itself dumb gets the text as it is.
+A block ends with a blank line outside of a fence that is followed by a line without indentation, so that the items of a
+list stay together. `NO_COLOR` leaves bold and italics; a dumb terminal gets the plain text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_PROSE_COLUMNS = 120
 
 
 def can_style(stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
-    """Return whether a person sees `stream` on a terminal that understands bold and the like."""
+    """Return whether `stream` is a terminal that supports styles."""
     env = os.environ if environment is None else environment
     return stream.isatty() and env.get("TERM", "") not in ("", "dumb")
 
@@ -38,7 +38,7 @@ def has_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -> 
 
 
 class MarkdownStream:
-    """Takes pieces of text as they come, and draws whole blocks."""
+    """Takes pieces of text as they arrive, and draws complete blocks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -56,7 +56,7 @@ class MarkdownStream:
                 self._text = self._text[end:]
 
     def close(self) -> None:
-        """Draw what is left. The next piece begins another text."""
+        """Draw the remaining text. The next piece starts another text."""
         self._draw(self._text)
         self._text, self._drawn = "", False
 
@@ -98,7 +98,7 @@ class MarkdownStream:
 
 
 def _end_of_blocks(text: str) -> int:
-    """Return where the last whole block ends; 0 where none does."""
+    """Return the end of the last complete block; 0 if there is none."""
     end = offset = 0
     fence: str | None = None
     blank = False
@@ -122,7 +122,7 @@ def _end_of_blocks(text: str) -> int:
 
 
 def write_markdown(text: str, stream: TextIO) -> None:
-    """Draw a whole text."""
+    """Draw a complete text."""
     drawn = MarkdownStream(stream)
     drawn.write(text)
     drawn.close()

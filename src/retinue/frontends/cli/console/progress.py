@@ -1,11 +1,10 @@
-"""Live progress of a run on stderr, one short line per thing that happened.
+"""Live progress of a run on stderr, one short line per event.
 
-Nothing here reaches stdout. On a terminal the answer streams as it is written, dimmed if it is
-to be printed once more; elsewhere only whole lines are printed, so that a log file stays readable.
+This module prints no progress on stdout. On a terminal the answer is streamed, dimmed if it will be printed again;
+elsewhere only complete lines are printed, so that a log file stays readable.
 
-A run in the foreground of a terminal: progress on stderr, the result on stdout, Ctrl-C.
-
-In a JSON mode nothing but the document of the run reaches stdout.
+`show_run` shows a run in the foreground of a terminal: progress on stderr, the result on stdout, Ctrl-C to stop. In a
+JSON mode, stdout contains only the document of the run.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _SIGN_COLOURS = {"✓": "32", "✗": "31", "!": "33", "?": "33", "■": "33", "▸": "36"}
-"""By the mark a line begins with; other lines that are indented are dim."""
+"""By the sign at the beginning of a line; other indented lines are dim."""
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MAX_NAMED_TOOLS = 8
 NOTE_SIGNS: Mapping[Topic | None, str] = {
@@ -55,11 +54,11 @@ NOTE_SIGNS: Mapping[Topic | None, str] = {
     "retry": "…",
     "warning": "!",
 }
-"""The notes that are printed, each with the sign before it."""
+"""The notes that are printed, each with its sign."""
 
 
 class Progress:
-    """The events of one run as lines, and in short those of the runs below it. Quiet mode shows warnings only."""
+    """Prints the events of one run, and a summary of the runs below it. Quiet mode prints only warnings."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Progress:
         stream: TextIO | None = None,
         answers: bool = False,
     ) -> None:
-        """`answers`: what is streamed is all that the person sees of the answer."""
+        """`answers` means that the streamed text is the only copy of the answer for the person."""
         self.agent = agent
         self.run_id = run_id
         self._names: dict[str, str] = {}
@@ -89,11 +88,11 @@ class Progress:
         self._stories: dict[str, Story] = {}
 
     def has_shown(self, text: str) -> bool:
-        """Return whether `text` has just been streamed whole, for people to read."""
+        """Return whether all of `text` has just been streamed."""
         return self._answers and bool(text.strip()) and "".join(self._streamed).strip() == text.strip()
 
     def learn(self, event: events.Event) -> None:
-        """Take only names from something that happened before."""
+        """Store the names in a past event."""
         if isinstance(event.body, events.RunCreated):
             self._names[event.run_id] = f"{event.body.agent} {event.run_id[:8]}"
 
@@ -118,7 +117,7 @@ class Progress:
             self._print(visible(line))
 
     def _print(self, text: str) -> None:
-        """Print lines in the colours of their marks, where colours are wanted."""
+        """Print lines in the colours of their signs, if colours are wanted."""
         for line in text.split("\n"):
             codes = ""
             if self._coloured:
@@ -128,7 +127,7 @@ class Progress:
         self.stream.flush()
 
     def _child_line(self, run_id: str, entry: Entry) -> str | None:
-        """Return that a run below this one started, what goes wrong there, or how it ended."""
+        """Return a line about the start, a warning or the end of a run below this one."""
         name = self._names.get(run_id, run_id[:8])
         if entry.topic == "warning":
             return f"  ! {name}: {entry.text}"
@@ -143,7 +142,7 @@ class Progress:
         return None
 
     def _question_line(self, run_id: str, entry: Entry) -> str | None:
-        """Return that someone is asked elsewhere; on a terminal the question itself appears."""
+        """Return a line about a question to a person. On a terminal, the question itself appears instead."""
         if self.live:
             return None
         unnamed = self.agent if run_id == self.run_id else run_id[:8]
@@ -164,7 +163,7 @@ class Progress:
         return note_line(entry) or call_line(step)
 
     def _last_lines(self, outcome: Outcome) -> str | None:
-        """Return how it ended, and what the outcome notes that was not said before, such as denials."""
+        """Return how the run ended, and the notes of the outcome that were not printed before, such as denials."""
         lines = []
         if not self.quiet:
             lines.append(f"{_ended(outcome)}{optional(' · {}', self.run_id[:8])}")
@@ -209,7 +208,7 @@ class Progress:
 
 
 def note_line(entry: Entry) -> str | None:
-    """Return a note as a line: those about the conversation itself are indented below it."""
+    """Return a note as a line. Notes about the conversation are indented."""
     if entry.topic not in NOTE_SIGNS:
         return None
     sign = NOTE_SIGNS[entry.topic]
@@ -217,7 +216,7 @@ def note_line(entry: Entry) -> str | None:
 
 
 def call_line(step: Step) -> str | None:
-    """Return that a call began, or how it failed."""
+    """Return a line about the start or the failure of a call."""
     entry = step.entry
     if entry.call is None:
         return None
@@ -244,7 +243,7 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _tools(names: Sequence[str]) -> str:
-    """Return the tools of a run, as many as fit a line."""
+    """Return as many of a run's tools as fit a line."""
     if not names:
         return "no tools"
     if len(names) <= MAX_NAMED_TOOLS:
@@ -253,15 +252,15 @@ def _tools(names: Sequence[str]) -> str:
 
 
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:
-    """Return the arguments of a call on one line: the values that say what it is about, cut to `width`."""
+    """Return the scalar arguments of a call on one line, cut to `width`."""
     values = [str(value) for value in arguments.values() if isinstance(value, (str, int, float))]
     return one_line(" ".join(values), width)
 
 
 async def show_run(retinue: Retinue, run: Run[Any], output: Output, *, quiet: bool = False) -> int:
-    """Show the run until it ends, print what was asked for, and return the exit code.
+    """Show the run until it ends, print the requested output, and return the exit code.
 
-    The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
+    The first Ctrl-C stops the run, which keeps its answers so far; the second stops waiting.
     """
     try:
         with _stop_on_interrupt(run):
@@ -279,7 +278,7 @@ async def show_run(retinue: Retinue, run: Run[Any], output: Output, *, quiet: bo
 
 
 async def _print_result(retinue: Retinue, run: Run, output: Output, quiet: bool) -> Outcome:
-    """Print the answer, or the document that was asked for, when the run has ended."""
+    """Print the answer, or the requested document, when the run has ended."""
     if output != "text":
         outcome = await _ended_by(retinue, run)
         print_json(run_document(run, outcome, output))
@@ -300,7 +299,7 @@ def _print_answer(text: str) -> None:
 
 
 async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
-    """Show the events of the run as they come, and how it ended itself as the last of them."""
+    """Show the events of the run as they happen, and its own end last."""
     last: Event | None = None
     async for event in _all_events(retinue, run):
         if not run.is_new(event):
@@ -316,7 +315,7 @@ async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
 
 
 async def _print_events(retinue: Retinue, run: Run) -> Outcome:
-    """Print one JSON object per line, flushed, so that a reader sees each as it happens."""
+    """Print one JSON object per line, flushed, so that a reader sees each event at once."""
     last: Event | None = None
     async for event in _all_events(retinue, run):
         # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
@@ -333,8 +332,8 @@ async def _print_events(retinue: Retinue, run: Run) -> Outcome:
 async def _all_events(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
     """Yield every event of the run and of all runs below it.
 
-    What still works there when the run has ended cannot outlive this program: it is stopped, and how it ended is
-    among the events.
+    Runs below it that are still running when it has ended cannot outlive this program: they are stopped, and their ends
+    are among the events.
     """
     seen: dict[str, int] = {}
     async for event in run.events(tree=True):
@@ -347,7 +346,7 @@ async def _all_events(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
 
 
 async def _ended_by(retinue: Retinue, run: Run) -> Outcome:
-    """Return the outcome, with what the whole tree has used in the end."""
+    """Return the outcome with the final usage of the whole tree."""
     outcome = await run.wait()
     await _end_below(retinue, run)
     below = retinue.supervisor.members[run.id].below
@@ -361,7 +360,7 @@ async def _end_below(retinue: Retinue, run: Run) -> None:
 
 
 def _explain(run: Run, outcome: Outcome) -> None:
-    """Say on stderr why the run was not a success, and how to go on."""
+    """Print on stderr why the run failed, and how to resume it."""
     if outcome.failure is not None:
         say(f"retinue: {outcome.failure.message}")
         if outcome.failure.remedy:

@@ -1,9 +1,8 @@
-"""Questions of runs, and of trust, on the terminal.
+"""Questions of runs, and about trust, on the terminal.
 
-One question at a time is asked while the program runs in the foreground. What was typed before a
-question appears does not answer it. When someone answers the same item elsewhere, from any process,
-the question goes away. What is approved is shown whole, a page at a time, and nobody can say yes
-before the last page.
+One question at a time is asked while the program runs in the foreground. Text that was typed before a question appears
+does not answer it. If the item is answered elsewhere, by any process, the question disappears. An approval is shown
+completely, a page at a time, and can be allowed only after the last page.
 """
 
 from __future__ import annotations
@@ -74,14 +73,14 @@ class Terminal:
         print(text, file=self._out, flush=True)
 
     async def _in_foreground(self) -> None:
-        """Wait until the shell runs this program in the foreground: otherwise reading would stop it."""
+        """Wait until the shell runs this program in the foreground, because reading in the background would stop it."""
         if not hasattr(os, "tcgetpgrp"):
             return
         while os.tcgetpgrp(self._source.fileno()) != os.getpgrp():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(_FOREGROUND_POLL_SECONDS)
 
     def _forget_typed(self) -> None:
-        """Drop what was typed before the question appeared: it was no answer to it."""
+        """Discard text that was typed before the question appeared."""
         self._rest = b""
         try:
             import termios
@@ -112,7 +111,7 @@ class Terminal:
 
 
 class Pages:
-    """Lines for a person, as many rows at a time as are read at once. `end` follows the last of them."""
+    """Lines for a person, a page at a time. `end` follows the last page."""
 
     def __init__(self, lines: list[str], end: list[str]) -> None:
         width = max(shutil.get_terminal_size().columns, _MIN_COLUMNS)
@@ -121,7 +120,7 @@ class Pages:
 
     @property
     def more(self) -> bool:
-        """Whether there is something that was not shown."""
+        """Whether there are rows that were not shown."""
         return bool(self._rows)
 
     def turn(self) -> str:
@@ -134,8 +133,8 @@ class Pages:
 
 
 def understood(item: InboxItem, line: str) -> InboxAnswer | None:
-    """Return what a typed line means; None for an empty one. Where approval is asked, any text that is
-    no key denies, and is told to the agent."""
+    """Return the meaning of a typed line; None for an empty one. For an approval, any text that is not a key denies and
+    is sent to the agent."""
     if not line:
         return None
     if item.kind == "question":
@@ -163,9 +162,9 @@ def _choices(item: InboxItem) -> list[str]:
 
 
 def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = None) -> bool:
-    """List what nobody has decided on yet, ask for it, and remember the answer for this content. Return True when
-    everything was allowed for this process only. Where nobody sits at a terminal nothing is asked, and what is not
-    trusted has no effect."""
+    """List the files without a decision, ask for consent, and store the decision for their content. Return True if
+    everything was allowed for this process only. Without a terminal nothing is asked, and untrusted files have no
+    effect."""
     source, out = source or sys.stdin, out or sys.stderr
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
