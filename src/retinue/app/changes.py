@@ -92,7 +92,7 @@ def run_effects(reader: LogReader, folder: Path, row: RunState) -> RunEffects:
 
 def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
     """Return the files changed by calls that were cut off or cancelled, from the ledger."""
-    if not _has_ledger(folder):
+    if not has_ledger(folder):
         return {}
     with closing(Undo(folder)) as undo:
         changes = undo.changed([run_id])
@@ -111,8 +111,8 @@ def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
     return files
 
 
-def _has_ledger(folder: Path) -> bool:
-    # Looking makes nothing: a project in which nothing was changed has no ledger.
+def has_ledger(folder: Path) -> bool:
+    """Return whether any file of the project was changed, without creating a ledger."""
     return (folder / "checkpoints" / "ledger.db").is_file()
 
 
@@ -142,7 +142,7 @@ async def list_changes(feed: Feed, row: RunState, *, tree: bool) -> DiffList:
         rows = reader.tree(row) if tree else [row]
         outcome = reader.outcome(row.id)
         files: list[FileDiff] = []
-        if _has_ledger(feed.folder):
+        if has_ledger(feed.folder):
             with closing(Undo(feed.folder)) as undo:
                 files = undo.diffs([run.id for run in rows])
         return DiffList(
@@ -182,7 +182,7 @@ def undo_run(
         scope = _scope(reader, row, rows[1:], turn)
     files: list[UndoneFile] = []
     forgotten = None
-    if _has_ledger(folder):
+    if has_ledger(folder):
         with closing(Undo(folder)) as undo:
             files = undo.run(scope, force=force, dry_run=dry_run)
             forgotten = undo.forgotten(scope.runs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from retinue.app.changes import has_ledger
 from retinue.app.conversation import exchanges
 from retinue.app.rich_text import fit, one_line
 from retinue.app.text import plural, short_path
@@ -131,7 +132,7 @@ class Rewinder:
         return self._project.log.reader.tree(self._row)
 
     def _undo(self, scope: UndoScope) -> list[UndoneFile]:
-        if not _has_ledger(self._project.state):
+        if not has_ledger(self._project.state):
             return []
         with closing(Undo(self._project.state)) as undo:
             done = undo.run(scope)

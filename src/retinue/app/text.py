@@ -197,6 +197,11 @@ def printed_answer(outcome: Outcome) -> str:
     return text
 
 
+def failure_message(outcome: Outcome) -> str:
+    """Return why a run failed."""
+    return outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
+
+
 def for_reader(text: str) -> str:
     """Return an answer for stdout: unchanged for the terminal writer, without escapes for a program."""
     if sys.stdout.isatty():

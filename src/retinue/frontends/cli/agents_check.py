@@ -22,6 +22,7 @@ from retinue.app.agent_files import (
 )
 from retinue.app.output import put, put_file, workflow_command
 from retinue.app.text import optional, plural
+from retinue.core.controls import in_line
 from retinue.core.spec import Severity
 from retinue.errors import UsageError
 from retinue.frontends.cli.agents import LOOK_FROM_HELP
@@ -89,9 +90,9 @@ def text_report(findings: Iterable[Finding], base: Path | None = None) -> str:
         values = (relative_path(finding.file, base), finding.line, finding.column)
         position = ":".join(str(value) for value in values if value is not None)
         mark = ", fixable" if finding.fixable else ""
-        lines.append(f"{_one_line(position)}: {finding.severity}: {_one_line(finding.reason)} [{finding.code}{mark}]")
+        lines.append(f"{in_line(position)}: {finding.severity}: {in_line(finding.reason)} [{finding.code}{mark}]")
         if finding.remedy:
-            lines.append(f"    {_one_line(finding.remedy)}")
+            lines.append(f"    {in_line(finding.remedy)}")
     return "".join(line + "\n" for line in lines)
 
 
@@ -117,15 +118,6 @@ def relative_path(path: str, base: Path | None) -> str:
     if base is not None and pure.is_relative_to(base):
         return str(pure.relative_to(base))
     return path
-
-
-def _one_line(value: str) -> str:
-    return "".join(char if char.isprintable() else _visible(char) for char in value)
-
-
-def _visible(char: str) -> str:
-    # Control characters of a hostile file must not steer the terminal.
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def configure_convert(parser: argparse.ArgumentParser) -> None:

@@ -6,15 +6,14 @@ import argparse
 
 from retinue.app.plugins import CheckedPlugin, PluginView, check_plugins, list_plugins
 from retinue.app.text import clean, indent, optional, plural
-from retinue.frontends.cli.project import add_cwd, add_json, folder, say, write_json
+from retinue.frontends.cli.project import add_where, folder, say, write_json
 from retinue.frontends.cli.servers import LOOKED_AT_HELP
 
 _COUNTED_FIELDS = ("agents", "skills", "hooks", "servers")
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_cwd(parser, LOOKED_AT_HELP)
-    add_json(parser, "print one JSON document")
+    add_where(parser, LOOKED_AT_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -55,8 +54,7 @@ def _line(plugin: PluginView) -> str:
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
     parser.add_argument("--trust", action="store_true", help="also import what the project brings, this once")
-    add_cwd(parser, LOOKED_AT_HELP)
-    add_json(parser, "print one JSON document")
+    add_where(parser, LOOKED_AT_HELP)
 
 
 def execute_check(args: argparse.Namespace) -> int:

@@ -7,14 +7,13 @@ import asyncio
 
 from retinue.app.servers import CheckedServer, check_servers, list_servers_in, server_line
 from retinue.app.text import indent
-from retinue.frontends.cli.project import add_cwd, add_json, folder, warn, write_json
+from retinue.frontends.cli.project import add_where, folder, warn, write_json
 
 LOOKED_AT_HELP = "the project to look at (default: here)"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    add_cwd(parser, LOOKED_AT_HELP)
-    add_json(parser, "print one JSON document")
+    add_where(parser, LOOKED_AT_HELP)
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -39,8 +38,7 @@ def execute_list(args: argparse.Namespace) -> int:
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
     parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
-    add_cwd(parser, LOOKED_AT_HELP)
-    add_json(parser, "print one JSON document")
+    add_where(parser, LOOKED_AT_HELP)
 
 
 def execute_check(args: argparse.Namespace) -> int:

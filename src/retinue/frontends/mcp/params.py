@@ -60,21 +60,19 @@ class ListRunsParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     limit: Annotated[int, Meta(ge=1, le=200)] = 20
 
 
-class GetResultParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RunParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     run: RunId
+
+
+class GetResultParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
     wait_seconds: Wait | None = None
     verbose: Annotated[bool, Meta(description="Also every text and call of the agent")] = False
 
 
-class SteerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    run: RunId
+class SteerParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
     message: Annotated[
         str, Meta(min_length=1, max_length=200_000, description="What to tell it, after its current calls")
     ]
-
-
-class StopParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    run: RunId
 
 
 class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -83,8 +81,7 @@ class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     message: Annotated[str, Meta(max_length=10_000, description="Told to the agent with a denial")] = ""
 
 
-class ResumeParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    run: RunId
+class ResumeParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
     prompt: Annotated[str, Meta(min_length=1, max_length=200_000, description="What to tell it first")] | None = None
     model: ModelName | None = None
     wait_seconds: Wait | None = None

@@ -18,6 +18,7 @@ from retinue.app.details import tree_usage
 from retinue.app.feed import Feed, SpawnOrder, id_of_key
 from retinue.app.frame_story import FrameStories
 from retinue.app.stream import FeedFrame
+from retinue.app.text import failure_message
 from retinue.app.watch import find_waiting
 from retinue.core.delegation import LIVE
 from retinue.core.encode import dump
@@ -171,11 +172,12 @@ def _finished(run_id: str, outcome: Outcome) -> dict[str, Any]:
     if outcome.ok:
         success = {"type": "success"}
         return {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "result": outcome.text, "outcome": success}
-    return {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": _problem(outcome), "code": outcome.ended}
-
-
-def _problem(outcome: Outcome) -> str:
-    return outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
+    return {
+        "type": "SUBAGENT_ERROR",
+        "subagentRunId": run_id,
+        "message": failure_message(outcome),
+        "code": outcome.ended,
+    }
 
 
 def interrupt_of(item: InboxItem, root: str) -> dict[str, Any]:
@@ -284,7 +286,7 @@ def _interrupted(ids: dict[str, str], waiting: list[InboxItem], run_id: str) -> 
 
 def _end(ids: dict[str, str], outcome: Outcome, before: Usage) -> dict[str, Any]:
     if not outcome.ok:
-        return {"type": "RUN_ERROR", "message": _problem(outcome), "code": outcome.ended}
+        return {"type": "RUN_ERROR", "message": failure_message(outcome), "code": outcome.ended}
     result = outcome.value if outcome.value is not None else outcome.text
     usage = [_spent(outcome.tree_usage or outcome.usage, before, outcome.model)]
     return {"type": "RUN_FINISHED", **ids, "result": result, "outcome": {"type": "success"}, "usage": usage}

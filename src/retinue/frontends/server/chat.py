@@ -17,6 +17,7 @@ from msgspec import Struct
 from retinue.app.feed import ConflictError, Feed, SpawnOrder
 from retinue.app.frame_story import FrameStories
 from retinue.app.stream import FeedFrame
+from retinue.app.text import failure_message
 from retinue.core.encode import dump
 from retinue.core.outcome import Outcome
 from retinue.core.story import Entry
@@ -163,10 +164,8 @@ async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
         await stop_run(feed, run_id)
         raise
     if not outcome.ok:
-        failure = outcome.failure
-        detail = failure.message if failure is not None else f"The run ended as {outcome.ended}."
         # Not 409 or 5xx: clients would send the same task again by themselves.
-        raise RequestError(422, "RUN_FAILED", detail, f"retinue runs show {run_id}")
+        raise RequestError(422, "RUN_FAILED", failure_message(outcome), f"retinue runs show {run_id}")
     choice = ChatChoice(ChatAnswer(_answer(outcome, body)), _finish_reason(outcome))
     return ChatCompletion(
         id=run_id, created=int(time.time()), model=body.model, choices=[choice], usage=_usage(outcome)
@@ -205,8 +204,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         if outcome.ok and not words:
             yield chunk({"content": _answer(outcome, body)})
         if not outcome.ok:
-            message = outcome.failure.message if outcome.failure is not None else f"The run ended as {outcome.ended}."
-            yield _failed(message, outcome.ended)
+            yield _failed(failure_message(outcome), outcome.ended)
         else:
             yield chunk({}, _finish_reason(outcome))
         if body.stream_options is not None and body.stream_options.include_usage:
