@@ -53,7 +53,7 @@ def test_a_newcomer_with_a_key_of_openrouter_gets_an_answer_with_two_commands(ru
         assert {key for path, key, _ in server.asked if path.endswith("/completions")} == {KEY}
     lines = added.stdout.splitlines()
     assert lines[0].startswith(f"✓ openrouter/{SONNET} answered in ")
-    assert lines[1].startswith("The key is kept in ") and "readable by you only" in lines[1]
+    assert lines[1].startswith("The key is stored in ") and "readable by you only" in lines[1]
     assert "retinue -p" in lines[3]
     assert KEY not in added.stdout + added.stderr
     assert files(tmp_path / "project") == set()
@@ -112,7 +112,7 @@ def test_a_removed_provider_is_no_longer_the_default(run: Run, tmp_path: Path) -
     removed = run("models", "remove", "work")
     assert removed.returncode == 0, removed.stderr
     assert "work/big is no longer the default.\n" in removed.stdout
-    assert "A run without a model of its own gets offline/planner" in removed.stdout
+    assert "The default model is offline/planner" in removed.stdout
     assert run("models", "resolve").returncode == 0
 
 
@@ -122,7 +122,7 @@ def test_the_default_of_a_project_that_a_removal_breaks_is_told(run: Run, tmp_pa
     )
     assert run("settings", "set", "model", "work/big", "--project").returncode == 0
     removed = run("models", "remove", "work")
-    assert "is refused now: see retinue models resolve" in removed.stdout
+    assert "There is no default model now: see retinue models resolve" in removed.stdout
     assert ".retinue/settings.json" in run("models", "resolve").stderr
 
 
@@ -132,7 +132,7 @@ def test_a_removed_key_is_gone_and_what_is_left_is_said(run: Run, tmp_path: Path
     done = run("models", "remove", "openrouter", OPENROUTER_API_KEY="x")
     assert done.stdout.splitlines() == [
         "Removed of openrouter: its key and its entry in your settings.",
-        "It can still be used: its key comes from OPENROUTER_API_KEY.",
+        "It is still usable: its key comes from OPENROUTER_API_KEY.",
     ]
     assert KEY not in (tmp_path / "home/.retinue/keys.json").read_text()
     again = run("models", "remove", "openrouter")
@@ -181,7 +181,7 @@ def test_a_second_provider_says_which_one_is_used_and_how_to_change_it(run: Run)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add",), "Nobody is there to choose a provider"),
+        (("add",), "A provider can only be chosen in a terminal"),
         (("add", "openrouter"), "Use --key-stdin"),
         (("add", "openruter"), "There is no provider 'openruter'"),
         (("add", "work", "--url", "http://127.0.0.1:9/v1"), "does not say which models it has"),

@@ -106,7 +106,7 @@ def settings(installation: Installation) -> Iterator[Row]:
         if not any(rule.startswith(warning) for rule in rules):
             warnings.append(warning)
     for warning in warnings:
-        yield "warning", "settings", warning, "Correct the file; the rest of it counts."
+        yield "warning", "settings", warning, "Correct the file. Its other values take effect."
     if not warnings:
         yield "ok", "settings", "every file was understood"
     for unused in installation.loaded.unused:
@@ -166,7 +166,7 @@ def terminal(installation: Installation) -> Iterator[Row]:
     # The terminal app puts something else in its place.
     out = sys.__stdout__ or sys.stdout
     if not out.isatty():
-        yield "info", "terminal", "the output is not a terminal, so nothing can be said about it"
+        yield "info", "terminal", "the output is not a terminal"
         return
     size = shutil.get_terminal_size()
     encoding = (out.encoding or "").lower()

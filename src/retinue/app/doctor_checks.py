@@ -135,7 +135,7 @@ def _namespaces() -> Row:
     held = restriction()
     if held is not None and bubblewrap_works():
         return "ok", "namespaces", f"forbidden to us ({held}), made by bubblewrap instead"
-    return "warning", "namespaces", "not available; the rows below say what does not hold without them", _remedy()
+    return "warning", "namespaces", "not available; the rows below list the missing protection", _remedy()
 
 
 def _remedy() -> str:
@@ -215,10 +215,10 @@ def _coverage() -> Iterator[Row]:
         file.flush()
         _, output = run_inside(SandboxPolicy(reach="system"), _READ_SCRIPT, file.name)
     if "seen" in output:
-        detail = "a command that nobody was asked about could read a file outside of the workspace"
+        detail = "a command that runs without a question could read a file outside of the workspace"
         yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
     else:
-        yield "ok", "reading", "commands that nobody was asked about see the system, your tools and the workspace only"
+        yield "ok", "reading", "commands that run without a question see only the system, your tools and the workspace"
     if masks_work():
         yield "ok", "rules about files", "files that rules hide or protect are walled off from every shell"
     else:
@@ -231,7 +231,7 @@ def _coverage() -> Iterator[Row]:
         detail = f"{missing} In sandbox.mode workspace an agent can change .git/config, hooks and settings that exist"
         yield "warning", "not covered", f"{detail}; agents in worktrees cannot", _remedy()
     else:
-        yield "ok", "workspaces", "in sandbox.mode workspace nothing can be left that git would run by itself"
+        yield "ok", "workspaces", "in sandbox.mode workspace an agent cannot leave anything that git would run"
 
 
 def _attempts() -> dict[str, str]:
@@ -274,7 +274,7 @@ def search(installation: Installation) -> Iterator[Row]:
     try:
         order = [searcher.name for searcher in services.order()]
     except WebError as error:
-        yield "warning", "search", f"{error.code}: nobody can be asked", error.message
+        yield "warning", "search", f"{error.code}: no service can be used", error.message
         return
     lacking = [f"{name} ({why})" for name, why in services.setup().items() if why is not None]
     yield "ok", "search", f"asks {order[0]}{optional(', then {}', ', '.join(order[1:]))}"
@@ -352,7 +352,7 @@ def _confinement(installation: Installation) -> Iterator[Row]:
     elif why_not() is not None or settings.sandbox_mode == "off":
         yield "info", "sandbox", "nothing here confines servers: those that run code of a project are not started"
     else:
-        yield "ok", "sandbox", "language servers can change nothing and reach nobody"
+        yield "ok", "sandbox", "language servers cannot write or use the network"
     edits = {"off": "nobody hears", "main": "agents that no other started hear", "all": "all agents that may ask hear"}
     yield "info", "after edits", f"{edits[settings.lsp_diagnostics_after_edit]} what servers find wrong"
 

@@ -189,5 +189,5 @@ def _read(host: HostConfig, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     data = json.loads(text)
     if not isinstance(data, dict):
-        raise ValueError("it holds no object")
+        raise ValueError("it is not an object")
     return data

@@ -205,7 +205,7 @@ async def fire_until(cwd: Path, ended: asyncio.Event, report: Callable[[str], No
         report(f"{plural(len(scheduler.jobs()), 'job')}{off}; Ctrl-C ends")
         scheduler.begin()
         await ended.wait()
-        report("ending; what runs is stopped and can be resumed")
+        report("ending; running runs are stopped and can be resumed")
         await scheduler.end()
         for node in list(supervisor.members.values()):
             if node.live:
@@ -224,5 +224,5 @@ def _fired_text(fired: Fired) -> str:
         return f"{name} could not be started: {fired.error}"
     if fired.run_id is None:
         why = "it is still at work" if fired.why == "overlap" else "nothing ran here at its time"
-        return f"{name} was passed over: {why}"
+        return f"{name} was skipped: {why}"
     return f"{name} started as run {fired.run_id}"

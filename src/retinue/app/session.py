@@ -143,11 +143,11 @@ class Session:
     async def compact(self, wish: str = "") -> str:
         """Compact the conversation before the next request; the summary keeps `wish`. Return when that will happen."""
         if self.run is not None and not self.run.over and self.run.controls.compact(wish):
-            return "The conversation will be shortened before the next request."
+            return "The conversation will be compacted before the next request."
         if self.main_id is None:
-            return "There is no conversation to shorten yet."
+            return "There is no conversation to compact yet."
         self._compact = wish
-        return "The conversation will be shortened when you next say something."
+        return "The conversation will be compacted with your next message."
 
     async def change_mode(self, mode: PermissionMode) -> None:
         """Change the permission mode: of a running main agent from its next call on, otherwise from the next message

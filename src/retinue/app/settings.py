@@ -184,7 +184,7 @@ def surprise_of(setting: SettingView, target: Target, *, unset: bool) -> tuple[s
     if is_stronger and not unset:
         return f"It has no effect here: {setting.origin} goes before it.", True
     if setting.applies != "live":
-        return f"It holds from the {setting.applies} on.", False
+        return f"It takes effect with the {setting.applies} on.", False
     return "", False
 
 
@@ -310,7 +310,7 @@ def as_text(field: Field, value: Any) -> str:
 def problem(field: Field, text: str) -> str:
     """Return why a typed text is not a valid value; empty if it is."""
     if HIDDEN_VALUE in text:
-        return f"{HIDDEN_VALUE} stands for a secret that would be lost. Edit the file instead."
+        return f"{HIDDEN_VALUE} replaces a secret that would be lost. Edit the file instead."
     complaints: list[str] = []
     field.kind.read(
         raw_value(field, text), field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}.")

@@ -100,7 +100,7 @@ class _TaskMap:
         try:
             return await run.wait()
         except asyncio.CancelledError:
-            await run.stop("The fan-out it belongs to was given up.")
+            await run.stop("Its fan-out was cancelled.")
             raise
 
     def _tell(self, index: int) -> None:

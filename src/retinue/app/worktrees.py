@@ -198,7 +198,7 @@ class Integration:
             self._git = source_of(cwd, environment(), consented=has_git_consent(open_project(cwd), cwd)).git
         except LaunchError as error:
             raise UsageError(
-                f"{cwd} is no repository with commits.", remedy="Start in the repository, or use --cwd."
+                f"{cwd} is not a repository with commits.", remedy="Start in the repository, or use --cwd."
             ) from error
         self._cwd = cwd
         self._state = state_folder(cwd)

@@ -44,7 +44,7 @@ def test_all_available_models_are_listed_and_the_active_one_is_marked(run: Run) 
     assert "* anthropic/claude-sonnet-5-5 (Claude Sonnet 5.5) · ctx 1M · reasoning · $2/$10" in lines
     assert "  anthropic/claude-haiku-4-5 (Claude Haiku 4.5) · ctx 200k · reasoning · $1/$5" in lines
     assert sum(line.startswith("*") for line in lines) == 1
-    assert lines[-1].startswith("A run without a model of its own gets anthropic/claude-sonnet-5-5: ")
+    assert lines[-1].startswith("The default model is anthropic/claude-sonnet-5-5: ")
     assert "ANTHROPIC_API_KEY" in lines[-1]
     assert SECRET not in done.stdout
 

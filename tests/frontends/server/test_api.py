@@ -208,7 +208,7 @@ def test_the_end_of_the_server_stops_its_own_runs_and_no_others(project: Project
     stream = server.stream("/v1/events")
     code, said = server.end()
     stream.close()
-    assert (code, said) == (0, "1 run of this server stopped. Go on with: retinue runs resume ID\n")
+    assert (code, said) == (0, "1 run of this server stopped. Resume with: retinue runs resume ID\n")
     states = {run["task"]: run["state"] for run in project.json("runs", "list", "--json")["runs"]}
     assert states == {"Mine": "ended", "Theirs": "running"}
     assert mine["task"] == "Mine"

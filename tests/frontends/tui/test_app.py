@@ -139,7 +139,7 @@ async def test_commands_answer_in_the_conversation(tmp_path, monkeypatch) -> Non
         await type_in(pilot, "/model nonsense-9000")
         await until(pilot, lambda: "nonsense-9000" in picture(app).replace("❯", ""))
         await type_in(pilot, "/compact")
-        await until(pilot, lambda: "will be shortened when" in picture(app))
+        await until(pilot, lambda: "will be compacted with" in picture(app))
         await type_in(pilot, "/clear")
         await until(pilot, lambda: "together" not in picture(app) and app.session.main_id is None)
 

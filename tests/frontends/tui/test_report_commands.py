@@ -169,7 +169,7 @@ async def test_a_conversation_that_rests_is_shortened_when_something_is_said_nex
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await answered(scene, app, pilot, "hello", "A long answer. " * 2_000)
         await send(pilot, "/compact the names of files")
-        await until(pilot, lambda: "will be shortened when you next say something" in picture(app))
+        await until(pilot, lambda: "will be compacted with your next message" in picture(app))
 
 
 async def test_runs_that_read_a_file_are_listed_by_its_path(tmp_path, monkeypatch) -> None:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 OWN_COMMANDS = (
     PromptCommand("agents", "the agents that can be started here"),
-    PromptCommand("runs", "the runs of this conversation: how each stands, what it used"),
+    PromptCommand("runs", "the runs of this conversation with their status and usage"),
     PromptCommand("cost", "what this conversation and its agents have cost"),
-    PromptCommand("inbox", "what waits for an answer; with ID and ANSWER, answer it", "[ID ANSWER]"),
-    PromptCommand("compact", "shorten the conversation before the next request; say what to keep", "[WORDS]"),
+    PromptCommand("inbox", "the waiting questions; with ID and ANSWER, answer one", "[ID ANSWER]"),
+    PromptCommand("compact", "compact the conversation before the next request; WORDS state what to keep", "[WORDS]"),
     PromptCommand("stop", "stop everything that works in this conversation, also in another process"),
 )
 _MAX_DESCRIPTION_CHARACTERS = 300

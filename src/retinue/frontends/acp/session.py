@@ -146,7 +146,7 @@ class AcpSession:
             delivery.cancel()
         self._turns.cancel()
         if works_elsewhere:
-            text = "It works in another process and goes on there. To stop it: /stop\n"
+            text = "It works in another process and continues there. To stop it: /stop\n"
             self.send_update(self.id, updates.message_chunk("agent_message_chunk", text))
             self._turns.end("cancelled")
         elif self._retinue is not None:
@@ -178,11 +178,11 @@ class AcpSession:
         """Compact the conversation before the next request. Return when that will happen."""
         node = self._node()
         if node is not None and node.controls.compact(wish):
-            return "The conversation will be shortened before the next request."
+            return "The conversation will be compacted before the next request."
         if not self.has_run:
-            return "There is no conversation to shorten yet."
+            return "There is no conversation to compact yet."
         self._wish = wish
-        return "The conversation will be shortened when you next say something."
+        return "The conversation will be compacted with your next message."
 
     # What the client is told
 
@@ -245,7 +245,7 @@ class AcpSession:
             self._send_all(self.story.interrupt(frame.run_id))
             if frame.run_id == self.id:
                 detail = msgspec.json.decode(frame.data)["detail"]
-                message = f"The conversation was interrupted. {detail} Your next message takes it up again here."
+                message = f"The conversation was interrupted. {detail} Your next message resumes it here."
                 self._turns.fail(RpcError(INTERNAL_ERROR, message))
 
     # Delivery

@@ -263,7 +263,7 @@ class TreeTranslator:
     def _over(self, run: ShownRun, how: str, state: Mapping[str, Any], at: float | None = None) -> list[SessionUpdate]:
         sent: list[SessionUpdate] = []
         for update in run.open.values():
-            ended = {"status": "failed", "content": [updates.text_content("It did not come to an end.")]}
+            ended = {"status": "failed", "content": [updates.text_content("It did not finish.")]}
             if update["toolCallId"] not in self.cards:
                 sent.append((run.id, updates.call_changed(update["toolCallId"], **ended)))
             else:

@@ -40,8 +40,10 @@ _MAX_COLUMN_WIDTHS = (28, 16, 30, 22)
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser, LOOK_FROM_HELP)
-    parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
-    parser.add_argument("--all", action="store_true", help="also the replaced agents and files that are no agents")
+    parser.add_argument(
+        "--agents", metavar="JSON", help="additional agents as JSON, in the format of Claude Code's --agents"
+    )
+    parser.add_argument("--all", action="store_true", help="include replaced agents, and files that define no agent")
 
 
 def execute_list(args: argparse.Namespace) -> int:
@@ -107,9 +109,13 @@ def _row(agent: AgentView) -> tuple[str, ...]:
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
     add_where(parser, LOOK_FROM_HELP)
-    parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
+    parser.add_argument(
+        "--agents", metavar="JSON", help="additional agents as JSON, in the format of Claude Code's --agents"
+    )
     parser.add_argument("--prompt", action="store_true", help="print what the model sees, with tokens of every part")
-    parser.add_argument("--task", metavar="TEXT", default=NO_TASK, help="with --prompt: the task it would be given")
+    parser.add_argument(
+        "--task", metavar="TEXT", default=NO_TASK, help="with --prompt: the task that the preview shows"
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--under-main", action="store_true", help="with --prompt: as the main agent would start it")
     where.add_argument("--as-main", action="store_true", help="with --prompt: as `retinue -p --agent NAME` would")

@@ -36,7 +36,7 @@ def configure_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (default: all visible agents)")
     parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
     parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
-    parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
+    parser.add_argument("--strict", action="store_true", help="also exit 1 on warnings")
     add_where(parser, LOOK_FROM_HELP)
 
 

@@ -247,7 +247,7 @@ def _report(done: SwitchedAgent, *, as_json: bool) -> int:
     else:
         say(f"{done.name} was {state} already.")
     if done.action == "stub-written":
-        say("It has no file of its own, so this one hides it.")
+        say("It has no editable file, so this file hides it.")
     elif done.action == "stub-deleted":
         say("The file that hid it is deleted.")
     return 0

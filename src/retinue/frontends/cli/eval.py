@@ -38,7 +38,7 @@ _DEFAULT_REPEATS = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", help="the agent whose tests are run")
     parser.add_argument("--compare", metavar="OTHER.md", help="another agent file for the same cases")
-    parser.add_argument("--cases", metavar="FILE", help="the test file (default: AGENT.test.yaml, looked for here)")
+    parser.add_argument("--cases", metavar="FILE", help="the test file (default: AGENT.test.yaml below this folder)")
     parser.add_argument("-k", metavar="EXPR", default="", help="only cases with these words: `error and not slow`")
     parser.add_argument("--live", metavar="MODEL", required=True, help="the model that is asked")
     parser.add_argument("--max-usd", type=positive, metavar="X", required=True, help="what all runs may cost")
@@ -101,7 +101,7 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     if evaluation.difference is not None:
         better = evaluation.difference
         certain = better.low > 0 or better.high < 0
-        verdict = "the interval leaves 0 out" if certain else "the interval holds 0: no difference is shown"
+        verdict = "the interval excludes 0" if certain else "the interval contains 0: no difference is shown"
         lines.append(f"difference of the second, case by case: {_points(better)}; {verdict}")
     lines.append("")
     for case in evaluation.cases:

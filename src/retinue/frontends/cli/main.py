@@ -63,31 +63,31 @@ COMMANDS: dict[str, Command | Group] = {
     "run": Command("run one agent in the foreground and print its answer", "run:agent"),
     "attach": Command("watch runs of another process in the terminal app, and step in", "terminal:attach"),
     "runs": Group(
-        "see what ran, watch what runs, go on with what was cut off",
+        "list, watch, control and resume runs",
         {
             "list": Command("runs of this project, newest first", "runs:list"),
-            "show": Command("one run: how it stands, what it did and said", "runs:show"),
+            "show": Command("one run: its status, actions and answers", "runs:show"),
             "tail": Command("watch a run of any process until it ends", "runs:tail"),
-            "steer": Command("say something to a run of any process", "runs_control:steer"),
+            "steer": Command("send a message to a run of any process", "runs_control:steer"),
             "stop": Command("stop a run of any process, its tree, or all", "runs_control:stop"),
-            "background": Command("let the run that waits for another go on without it", "runs_control:background"),
-            "resume": Command("go on with an interrupted, stopped or ended run", "runs_control:resume"),
-            "effects": Command("what a run really did: files, commands, hosts, denials", "runs:effects"),
-            "fork": Command("go on from a moment of a run as a new run", "runs_evidence:fork"),
+            "background": Command("let the parent of a run continue without waiting for it", "runs_control:background"),
+            "resume": Command("resume an interrupted, stopped or ended run", "runs_control:resume"),
+            "effects": Command("recorded effects of a run: files, commands, hosts, denials", "runs:effects"),
+            "fork": Command("start a new run from an earlier event of a run", "runs_evidence:fork"),
             "diff": Command("two runs side by side: calls, files, cost, answer", "runs_evidence:diff"),
             "export": Command("write a run and its whole tree to a cassette", "runs_evidence:export"),
             "undo": Command("put back the files a run has changed", "runs_control:undo"),
-            "prune": Command("remove what runs of long ago have left on the disk", "runs_control:prune"),
+            "prune": Command("remove data of old runs from the disk", "runs_control:prune"),
         },
     ),
     "test": Group(
-        "test agents offline by what they did, with the tests beside their files",
+        "test agents offline by their actions, with tests beside their files",
         {"new": Command("draft a test of an agent from a past run", "test:new")},
         alone=Command("run the tests beside agent files", "test:run"),
         takes_words=True,
     ),
     "eval": Command("compare agents on the same cases with a live model", "eval"),
-    "replay": Command("play a recorded run again and say what is different", "replay"),
+    "replay": Command("replay a recorded run and print the differences", "replay"),
     "inbox": Group(
         "see what waits for an answer, and answer it",
         {
@@ -98,8 +98,8 @@ COMMANDS: dict[str, Command | Group] = {
     "agents": Group(
         "see, check, convert and manage agent files",
         {
-            "list": Command("every agent visible from here, and which file won", "agents:list"),
-            "show": Command("one agent: its spec, the fate of every field, what it shadows", "agents:show"),
+            "list": Command("every agent visible from here, and the file that defines it", "agents:list"),
+            "show": Command("one agent: its spec, the handling of every field, the files it replaces", "agents:show"),
             "lint": Command("problems with file, line, reason and remedy; --fix repairs", "agents_check:lint"),
             "convert": Command("write an agent in another dialect", "agents_check:convert"),
             "parse": Command("files to JSON lines, without discovery (for editors)", "agents_check:parse"),
@@ -127,30 +127,30 @@ COMMANDS: dict[str, Command | Group] = {
         "see who serves runs of the shared database",
         {
             "list": Command("workers, what each can do, and the runs it has", "worker:list"),
-            "fetch": Command("the branch of a run that ended while nobody here waited", "worker:fetch"),
+            "fetch": Command("fetch the branch of a run on another machine", "worker:fetch"),
         },
     ),
     "servers": Group(
         "see the MCP servers that agents may use, and whether they work",
         {
-            "list": Command("every configured server, and who brought it", "servers:list"),
+            "list": Command("every configured server with its origin", "servers:list"),
             "check": Command("start servers, list their tools, stop them", "servers:check"),
         },
     ),
     "mcp": Group(
         "offer agents to other programs as tools (Model Context Protocol)",
-        {"install": Command("what to write into the configuration of a host", "mcp_install")},
+        {"install": Command("print the configuration for a host", "mcp_install")},
         Command("serve on stdin and stdout", "mcp"),
     ),
     "plugins": Group(
         "see the plugins of this project, and whether they work",
         {
-            "list": Command("every plugin, who brought it and what it has", "plugins:list"),
-            "check": Command("import their tools and say what is wrong", "plugins:check"),
+            "list": Command("every plugin with its origin and contents", "plugins:list"),
+            "check": Command("import their tools and print their problems", "plugins:check"),
         },
     ),
     "settings": Group(
-        "see and change settings, and where each value comes from",
+        "see and change settings, with the origin of each value",
         {
             "list": Command("every setting with its value and origin", "settings:list"),
             "get": Command("one setting; --explain shows every layer that sets it", "settings:get"),
@@ -160,37 +160,37 @@ COMMANDS: dict[str, Command | Group] = {
         },
     ),
     "worktrees": Group(
-        "copies of the repository that agents work in, and what dead ones left",
+        "copies of the repository that agents work in, or have left",
         {
-            "list": Command("worktrees of this project and who has them", "worktrees:list"),
-            "clean": Command("save and remove those nobody works in", "worktrees:clean"),
+            "list": Command("worktrees of this project and their agents", "worktrees:list"),
+            "clean": Command("save and remove unused worktrees", "worktrees:clean"),
         },
     ),
     "integrate": Command("merge branches of agents: rebase, check, merge or park", "worktrees:integrate"),
     "memory": Group(
-        "what agents remember from one run to the next",
+        "memories of agents, which last from run to run",
         {
-            "show": Command("every memory that can be seen from here, or one whole", "memory:show"),
+            "show": Command("every memory visible from here, or one in detail", "memory:show"),
             "snapshot": Command("pack a memory into one file that can travel", "memory:snapshot"),
-            "restore": Command("unpack one; nothing that is there is lost", "memory:restore"),
+            "restore": Command("unpack one; existing files are kept", "memory:restore"),
         },
     ),
     "skills": Group(
         "instructions that agents load when they need them",
         {
-            "list": Command("every skill that can be seen from here, and which file won", "skills:list"),
-            "show": Command("one skill: its text as a model gets it, and its files", "skills:show"),
+            "list": Command("every skill visible from here, and the file that defines it", "skills:list"),
+            "show": Command("one skill: its text as a model receives it, and its files", "skills:show"),
         },
     ),
     "serve": Command("the HTTP API and the page: see every agent in a browser, and step in", "serve:serve"),
     "acp": Command("inside an editor: Zed, JetBrains, Neovim, Emacs start this program", "acp:acp"),
     "open": Command("open the page of the server that is running, at a run", "serve:open"),
     "trust": Command("consent to hooks, servers and rights that this project brings", "trust"),
-    "cost": Command("what agents have cost, by agent, run, tree, day or model", "reports:cost"),
+    "cost": Command("the cost of agents, by agent, run, tree, day or model", "reports:cost"),
     "activity": Command("searches, pages, documents, language servers: counts, errors, speed", "reports:activity"),
     "logs": Command("warnings and errors of runs, newest last", "reports:logs"),
     "completion": Command("print the script that completes commands in bash, zsh or fish", "completion"),
-    "doctor": Command("what this host can enforce, what is missing, and what to do", "doctor"),
+    "doctor": Command("check what this host can enforce, and print remedies", "doctor"),
     "models": Group(
         "set up models, see which there are, and which one would be used",
         {
@@ -208,7 +208,7 @@ HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "run
 
 APP = Command("open the terminal app", "terminal:app")
 
-HELP = f"""usage: retinue [options] [PROMPT]      the terminal app, and what to say first
+HELP = f"""usage: retinue [options] [PROMPT]      the terminal app, with an optional first message
        retinue COMMAND ...
        retinue -p PROMPT [options]
 
@@ -218,8 +218,8 @@ commands:
 {list_commands(COMMANDS)}
 
 options of the terminal app:
-  -c, --continue          go on with the newest conversation here
-  -r, --resume [ID]       go on with an earlier one; without ID choose from a list
+  -c, --continue          continue the newest conversation here
+  -r, --resume [ID]       continue an earlier one; without ID choose from a list
   --model M               provider/model or a part of its name: retinue models list
   --permission-mode MODE  default, acceptEdits, plan, dontAsk, auto or bypassPermissions
   --agent NAME            talk to this agent instead of the main one

@@ -23,9 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tools", choices=("shared", "per-agent"), default="shared", help="per-agent: also one tool for each agent"
     )
     parser.add_argument("--agents", metavar="A,B", default="", help="offer only these agents")
-    parser.add_argument(
-        "--unattended", action="store_true", help="ask nobody: permissions.headless decides what needs a person"
-    )
+    parser.add_argument("--unattended", action="store_true", help="never ask: permissions.headless decides instead")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
         return _list_hosts(cwd, args)
     host = HOSTS.get(args.host)
     if host is None:
-        raise UsageError(f"'{args.host}' is no host that is known here.", remedy=f"Choose one of: {', '.join(HOSTS)}")
+        raise UsageError(f"'{args.host}' is not a known host.", remedy=f"Choose one of: {', '.join(HOSTS)}")
     file, entry = file_of(host, cwd), host.entry(command_of(host, cwd, {"tools": args.tools, "agents": args.agents}))
     written = False
     if args.write:

@@ -78,7 +78,7 @@ def _print_active(models: ModelList) -> None:
         print("There is no language model yet.")
         print(FIRST_STEPS, end="")
     if active is not None:
-        print(f"A run without a model of its own gets {active.model}: {active.why}.")
+        print(f"The default model is {active.model}: {active.why}.")
     if models.error is not None:
         say(f"warning: {models.error.message.partition(chr(10))[0]}")
 

@@ -82,11 +82,11 @@ def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
     if added.test is not None:
         print(_answered(added.test))
     if added.kept_in is not None:
-        print(f"The key is kept in {added.kept_in}.")
+        print(f"The key is stored in {added.kept_in}.")
     active = asyncio.run(find_active(cwd))
     is_default, provider = args.default, added.model.partition("/")[0]
     if active is not None and active.provider != provider and not is_default:
-        print(f"A run without a model of its own still gets {active.model}: {active.why}.")
+        print(f"The default model is still {active.model}: {active.why}.")
         if at_terminal():
             is_default = _line(f"Use {added.model} instead from now on? [Y/n] ").lower() in ("", "y", "yes")
         else:
@@ -95,7 +95,7 @@ def _report(added: NewProvider, args: argparse.Namespace, cwd: Path) -> int:
         make_default(added.model)
         active = asyncio.run(find_active(cwd))
     if active is not None and active.provider == provider:
-        print(f"A run without a model of its own gets {active.model}.")
+        print(f"The default model is {active.model}.")
         print('Try it: retinue -p "Say hello"')
     return 0
 
@@ -112,7 +112,9 @@ def _choose(cwd: Path, args: argparse.Namespace) -> str:
     """Let the person choose a provider."""
     if args.json or not at_terminal():
         names = ", ".join(KEY_PAGES)
-        raise UsageError("Nobody is there to choose a provider.", remedy=f"Name one: retinue models add NAME ({names})")
+        raise UsageError(
+            "A provider can only be chosen in a terminal.", remedy=f"Name one: retinue models add NAME ({names})"
+        )
     choices = asyncio.run(list_choices(cwd))
     choices.append(ProviderChoice(OTHER_PROVIDER, "any server that speaks OpenAI's API, by its address"))
     say("Which one?")
@@ -143,7 +145,9 @@ def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
     needs = needs_key(provider)
     if args.json or not at_terminal():
         if needs and not url:
-            raise UsageError(f"'{provider}' needs a key, and nobody is there to enter it.", remedy="Use --key-stdin.")
+            raise UsageError(
+                f"'{provider}' needs a key, which can only be entered in a terminal.", remedy="Use --key-stdin."
+            )
         return ""
     if not needs and not url:
         return ""
@@ -157,7 +161,7 @@ def _read_key(name: str, url: str, args: argparse.Namespace, cwd: Path) -> str:
 
 def _checked(key: str) -> str:
     if key and (not key.isascii() or not key.isprintable() or " " in key):
-        raise UsageError("This is no key: one word of plain characters is expected.", remedy="Copy it again.")
+        raise UsageError("This is not a key: one word of ASCII characters is expected.", remedy="Copy it again.")
     return key
 
 
@@ -177,15 +181,15 @@ def execute_remove(args: argparse.Namespace) -> int:
     words = [word for word, had in (("its key", removed.key), ("its entry in your settings", removed.settings)) if had]
     print(f"Removed of {removed.provider}: {' and '.join(words)}.")
     if removed.left:
-        print(f"It can still be used: its key comes from {removed.left}.")
+        print(f"It is still usable: its key comes from {removed.left}.")
         return 0
     if removed.default is not None:
         print(f"{removed.default} is no longer the default.")
     active = asyncio.run(find_active(cwd))
     if active is not None:
-        print(f"A run without a model of its own gets {active.model}: {active.why}.")
+        print(f"The default model is {active.model}: {active.why}.")
     else:
-        print("A run without a model of its own is refused now: see retinue models resolve")
+        print("There is no default model now: see retinue models resolve")
     return 0
 
 
@@ -222,7 +226,7 @@ def execute_default(args: argparse.Namespace) -> int:
         write_json(chosen)
         return 0
     warn(warnings)
-    print(f"A run without a model of its own gets {chosen.model} ({chosen.file}).")
+    print(f"The default model is {chosen.model} ({chosen.file}).")
     active = asyncio.run(find_active(cwd))
     if active is not None and active.model != chosen.model:
         print(f"Here it still gets {active.model}: {active.why}.")

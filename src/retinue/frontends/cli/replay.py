@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tools", choices=("recorded", "live"), default="recorded", help="where results come from (default: recorded)"
     )
     parser.add_argument("--diff", metavar="OTHER", help="compare with another cassette, and play nothing")
-    add_where(parser, "where the project is looked for (default: here)")
+    add_where(parser, "where to search for the project (default: here)")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -58,7 +58,9 @@ def moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(f"'{text}' is no time: 30m, 24h, 7d, 2w or a date like 2026-08-01") from None
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a time: 30m, 24h, 7d, 2w or a date like 2026-08-01"
+        ) from None
 
 
 def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> None:
@@ -198,7 +200,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
         )
     _add_since(parser)
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="the newest N (default: 20; 0: all)")
-    parser.add_argument("--follow", action="store_true", help="go on with what is new, until interrupted")
+    parser.add_argument("--follow", action="store_true", help="also print new entries, until interrupted")
     parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document; with --follow one line each")
 

@@ -63,19 +63,19 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="end the run after this time (exit 124)")
     parser.add_argument(
-        "--max-budget-usd", type=amount, metavar="X", help="what it and all agents below it may cost together"
+        "--max-budget-usd", type=amount, metavar="X", help="the limit on the cost of the run and all agents below it"
     )
     parser.add_argument(
         "--budget",
         action="append",
         metavar="KIND=N,…",
-        help="what it and all agents below it may use together: tokens, usd, turns, toolCalls, seconds, spawns",
+        help="limits on the run and all agents below it: tokens, usd, turns, toolCalls, seconds, spawns",
     )
 
 
 def add_continuation(parser: argparse.ArgumentParser) -> None:
     """Add the options of a resumed run that a new run has as well."""
-    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
+    parser.add_argument("--model", metavar="MODEL", help="continue with this model, of any provider")
     add_output(parser)
     add_limits(parser)
     add_cwd(parser)
@@ -104,7 +104,7 @@ def add_newest(parser: argparse.ArgumentParser) -> None:
         "--continue",
         dest="newest",
         action="store_true",
-        help="go on with the newest conversation here",
+        help="continue the newest conversation here",
     )
 
 
@@ -197,7 +197,7 @@ def budget_of(args: argparse.Namespace) -> Budget | None:
             budget[kind.strip()] = int(value) if value == int(value) else value
         except (ValueError, OverflowError):
             raise UsageError(
-                f"'{limit}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
+                f"'{limit}' is not a valid --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
             ) from None
     return Budget.read(budget, "--budget")
 
@@ -264,7 +264,7 @@ def read_piped() -> PromptBlock | None:
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISREG(kind)):
         return None
     if not select.select([number], [], [], _PIPE_SECONDS)[0]:
-        say("retinue: standard input is open and nothing comes: going on without it (< /dev/null says so at once)")
+        say("retinue: standard input is open but silent: continuing without it (use < /dev/null to avoid the wait)")
         return None
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
@@ -361,7 +361,7 @@ def configure_prompt(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     add_newest(parser)
-    parser.add_argument("-r", "--resume", metavar="ID", help="go on with an earlier run")
+    parser.add_argument("-r", "--resume", metavar="ID", help="continue an earlier run")
     add_run_options(parser)
 
 
@@ -428,7 +428,7 @@ def newest_conversation(retinue: Retinue) -> str:
     for row in retinue.runs:
         if row.depth == 0:
             return row.id
-    raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue, or retinue -p PROMPT")
+    raise StateError("There is no conversation to continue here.", remedy="Begin one: retinue, or retinue -p PROMPT")
 
 
 def _check_command(prompt: str, retinue: Retinue) -> None:
@@ -442,7 +442,7 @@ def _check_command(prompt: str, retinue: Retinue) -> None:
 
 def _report_delivery(receipt: MessageReceipt, form: Output) -> int:
     """Report that an agent of another process has received the message. Its answer is not waited for."""
-    say(f"retinue: {receipt.agent} has it and goes on where it runs")
+    say(f"retinue: {receipt.agent} has received it and continues in its process")
     if form != "text":
         print_json(delivery_document(receipt.run_id, receipt.agent))
     return 0
@@ -458,4 +458,4 @@ def _warn_of_ignored_options(args: argparse.Namespace) -> None:
     }
     ignored = [name for name, value in options.items() if value is not None]
     if ignored:
-        say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had")
+        say(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps its options")

@@ -203,7 +203,7 @@ def _ending_lines(row: RunState, ending: RunEnding) -> list[str]:
         if row.state == "interrupted":
             lines += indent(ending.still_running, "Still runs: ")
             lines += ending.saved
-            lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
+            lines.append(f"\nInterrupted. Resume it with: retinue runs resume {row.id[:8]}")
         return lines
     how = status_word(outcome.ended)
     if outcome.truncated:
@@ -307,7 +307,7 @@ def execute_tail(args: argparse.Namespace) -> int:
         return 130
     row, outcome = find_outcome(folder, row.id)
     if row.state == "interrupted":
-        say(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}")
+        say(f"retinue: interrupted; resume it with: retinue runs resume {row.id[:8]}")
     if outcome is not None and not args.json:
         text = printed_answer(outcome)
         if text:

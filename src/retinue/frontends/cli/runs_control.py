@@ -64,7 +64,7 @@ def print_results(
 
 def configure_steer(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
+    parser.add_argument("message", metavar="MESSAGE", help="the message: text, @file, or - for standard input")
     add_where(parser)
 
 
@@ -152,7 +152,7 @@ def execute_background(args: argparse.Namespace) -> int:
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="a message for the run: text, @file or -")
     add_continuation(parser)
 
 
@@ -232,12 +232,12 @@ def _print_undo(row: RunState, report: UndoReport) -> None:
     elif report.dry_run:
         say("Nothing was changed (--dry-run).")
     if any(file.fate == "kept" for file in report.files) and not report.forced:
-        say("Kept files were left alone. To put them back all the same: --force")
+        say("Kept files were not changed. To restore them anyway: --force")
 
 
 def configure_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
-    parser.add_argument("--events", action="store_true", help="also what the runs said and read: they cannot go on")
+    parser.add_argument("--events", action="store_true", help="also their messages and results: they cannot be resumed")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     add_where(parser)
 

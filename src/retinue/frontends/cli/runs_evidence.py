@@ -95,8 +95,10 @@ def _send_trace(args: argparse.Namespace, state: Path, row: RunState) -> int:
 
 def configure_fork(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("--at", type=count, required=True, metavar="SEQ", help="the last event that counts")
-    parser.add_argument("--edit", metavar="TEXT", help="what is said there instead, or next: words, @file or -")
+    parser.add_argument("--at", type=count, required=True, metavar="SEQ", help="the last event that the fork keeps")
+    parser.add_argument(
+        "--edit", metavar="TEXT", help="a message that replaces the one there, or is said next: text, @file or -"
+    )
     parser.add_argument("--keep-files", action="store_true", help="leave the files as they are now")
     add_continuation(parser)
 

@@ -78,7 +78,7 @@ def _line(number: int, job: JobView) -> str:
         parts.append(f"next {relative(job.next_at)}")
     if job.last_at is not None:
         parts.append(f"last {relative(job.last_at)} ({job.last_status or 'unknown'})")
-    parts.append(f"runs {job.runs}{optional(', {} passed over', job.skipped)}")
+    parts.append(f"runs {job.runs}{optional(', {} skipped', job.skipped)}")
     if job.last_error:
         parts.append(clean_line(job.last_error))
     return " · ".join(parts)
@@ -86,14 +86,14 @@ def _line(number: int, job: JobView) -> str:
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", help="which agent")
-    parser.add_argument("task", help="what it is to do: words, @file, or - for standard input")
+    parser.add_argument("task", help="the task: text, @file, or - for standard input")
     parser.add_argument("--when", required=True, metavar="WHEN", help="when, as above")
     parser.add_argument("--name", default="", help="what the job is called (default: agent and time)")
     parser.add_argument("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (default: this machine's)")
     parser.add_argument(
         "--missed",
         choices=["skip", "catch-up"],
-        help="times at which nothing ran here: passed over, or made up for once",
+        help="missed times: skip them, or catch up once",
     )
     parser.add_argument("--jitter", type=float, metavar="SECONDS", help="start up to this much later")
     parser.add_argument("--model", metavar="M", help="model of its runs")
@@ -176,7 +176,7 @@ configure_run = configure_change
 
 
 def configure_daemon(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--once", action="store_true", help="one look, then wait for what it started")
+    parser.add_argument("--once", action="store_true", help="start the jobs that are due, wait for them, and exit")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
     add_cwd(parser, _PROJECT_HELP)
 

@@ -71,14 +71,14 @@ def execute_serve(args: argparse.Namespace) -> int:
             write_json(info.address(), indent=None)
         else:
             print(info.link(), flush=True)
-            say("Ctrl-C ends the server. Runs of other processes go on.")
+            say("Ctrl-C ends the server. Runs of other processes continue.")
         if info.port and not args.no_browser and sys.stdout.isatty():
             # A thread: some browsers run in the foreground, and the page must be answered meanwhile.
             threading.Thread(target=info.open_page, args=(options.cwd,), daemon=True).start()
 
     stopped = asyncio.run(run_server(options, ready))
     if stopped:
-        say(f"{plural(stopped, 'run')} of this server stopped. Go on with: retinue runs resume ID")
+        say(f"{plural(stopped, 'run')} of this server stopped. Resume with: retinue runs resume ID")
     return 0
 
 

@@ -25,7 +25,7 @@ _SEEN_FROM_HELP = "as seen from there (default: here)"
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only settings whose name or meaning has all of these")
-    parser.add_argument("--all", action="store_true", help="defaults too, each with its meaning")
+    parser.add_argument("--all", action="store_true", help="include defaults, each with its description")
     add_where(parser, _SEEN_FROM_HELP)
 
 

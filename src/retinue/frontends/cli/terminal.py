@@ -181,7 +181,7 @@ def _restore(before: Any) -> None:
 
 
 def configure_app(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say first")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="the first message")
     add_newest(parser)
     parser.add_argument(
         "-r",
@@ -189,7 +189,7 @@ def configure_app(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         nargs="?",
         const="",
-        help="go on with an earlier conversation; without ID choose from a list",
+        help="continue an earlier conversation; without ID choose from a list",
     )
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
@@ -256,7 +256,7 @@ def _check_terminal(without: str) -> None:
         raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: {without}")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(
-            "This terminal cannot show the app: it says of itself that it cannot move the cursor (TERM=dumb).",
+            "This terminal cannot show the app, because it cannot move the cursor (TERM=dumb).",
             remedy=f"Without the app: {without}",
         )
 
@@ -326,6 +326,6 @@ def _find_run(args: argparse.Namespace) -> tuple[Path, RunState]:
     row = newest_run(folder(args.cwd), states=LIVE, main=True)
     if row is None:
         raise StateError(
-            "Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --continue"
+            "Nothing is at work in this project.", remedy="See: retinue runs list; continue: retinue --continue"
         )
     return project(args), row

@@ -99,7 +99,7 @@ def _check_options(args: argparse.Namespace) -> None:
             if getattr(args, name):
                 raise UsageError(f"--{name.replace('_', '-')} needs a model that is asked.", remedy="Add --live MODEL.")
     if args.live is not None and args.update:
-        raise UsageError("--update writes what a run offline gave.", remedy="Record a live run with --record.")
+        raise UsageError("--update stores the results of an offline run.", remedy="Use --record for a live run.")
 
 
 async def _run(chosen: ChosenCases, options: SuiteOptions, args: argparse.Namespace) -> list[CaseResult]:

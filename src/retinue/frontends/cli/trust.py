@@ -50,5 +50,5 @@ def _lines(report: ConsentReport) -> list[str]:
         lines.append(f"{in_line(path)}  [{file.state}]")
         lines += indent(file.brings)
     if any(file.state != "trusted" for file in report.files):
-        lines += ["", "What is not trusted has no effect. Consent with: retinue trust add [PATH]"]
+        lines += ["", "Untrusted files have no effect. Consent with: retinue trust add [PATH]"]
     return lines

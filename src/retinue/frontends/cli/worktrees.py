@@ -40,11 +40,11 @@ def execute_list(args: argparse.Namespace) -> int:
         if worktree.reason:
             print(f"          {worktree.reason}")
     for path in report.unknown:
-        print(f"?         unknown   {path}: nothing is known about it, and it is left alone")
+        print(f"?         unknown   {path}: it has no record and is not touched")
     if not report.worktrees and not report.unknown:
         print("No worktrees.")
     elif any(worktree.status != "working" for worktree in report.worktrees):
-        print("\nSave what is left over and remove it with: retinue worktrees clean")
+        print("\nSave and remove unused ones with: retinue worktrees clean")
     return 0
 
 
@@ -99,7 +99,7 @@ def configure_integrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", metavar="CMD", help="shell command that must succeed (setting integrate.check)")
     parser.add_argument("--onto", metavar="BRANCH", help="the branch to grow (default: the one checked out)")
     parser.add_argument("--dry-run", action="store_true", help="only say which branches would be taken, in order")
-    parser.add_argument("--list", action="store_true", help="what waits, and what was parked and why")
+    parser.add_argument("--list", action="store_true", help="list waiting and parked branches, with the reasons")
     add_where(parser, "the repository (default: here)")
 
 

@@ -176,7 +176,7 @@ def read_params(route: Route, request: Request) -> Any:
         values[name] = value
     for name, value in request.path_params.items():
         if name in values:
-            raise RequestError(422, "INVALID", f"{name!r} stands in the path, not in the query.")
+            raise RequestError(422, "INVALID", f"{name!r} belongs in the path, not in the query.")
         values[name] = value
     try:
         params = msgspec.convert(values, route.params, strict=False)

@@ -42,7 +42,7 @@ class ChatMessage(Struct, frozen=True):
         if not all(isinstance(text, str) for text in texts):
             kinds = sorted({str(block.get("type")) for block in self.content if not isinstance(block.get("text"), str)})
             raise UsageError(
-                f"A message has parts that are no text: {', '.join(kinds)}.",
+                f"A message has parts that are not text: {', '.join(kinds)}.",
                 remedy="Send text; name files of the project as @path in it.",
             )
         return "\n".join(str(text) for text in texts)

@@ -70,7 +70,7 @@ STATUS_TITLES = {
     404: "Not found",
     405: "Not this method",
     408: "The request took too long",
-    409: "It does not fit how things stand",
+    409: "The request conflicts with the current state",
     413: "Too large",
     415: "Not JSON",
     422: "Something in the request is wrong",
@@ -96,4 +96,4 @@ def problem_of(error: Exception) -> ProblemDetails:
             if isinstance(error, kind):
                 return problem(status, error.code, error.message, error.remedy)
         return problem(409, error.code, error.message, error.remedy)
-    return problem(500, "INTERNAL", "Retinue failed.", "The output of `retinue serve` says more.")
+    return problem(500, "INTERNAL", "Retinue failed.", "See the output of `retinue serve`.")

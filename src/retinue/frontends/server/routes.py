@@ -94,7 +94,7 @@ class ApiCall(Struct, Generic[Params, Body], frozen=True):
         if number is None:
             return after
         if not (number.isascii() and number.isdigit() and len(number) < 17):
-            raise RequestError(422, "INVALID", "Last-Event-ID is no number of an event.")
+            raise RequestError(422, "INVALID", "Last-Event-ID must be the number of an event.")
         return int(number)
 
 

@@ -164,7 +164,7 @@ class Guard:
                 raise RequestError(415, "NOT_JSON", "The body must be JSON.", "Send Content-Type: application/json.")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15:
-            raise RequestError(400, "HEADERS", "Content-Length is no number.")
+            raise RequestError(400, "HEADERS", "Content-Length must be a number.")
         if int(length) > MAX_BODY_BYTES:
             raise RequestError(413, "TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
 

@@ -136,7 +136,7 @@ class Progress:
         if entry.kind == "task":
             return f"  ▸ {name}: {one_line(entry.detail or entry.text, 80)}"
         if entry.topic == "resumed":
-            return f"  ▸ {name} goes on: {one_line(entry.detail, 80)}"
+            return f"  ▸ {name} resumed: {one_line(entry.detail, 80)}"
         if entry.outcome is not None:
             return f"  {name} {_ended(entry.outcome)}"
         return None
@@ -366,8 +366,8 @@ def _explain(run: Run, outcome: Outcome) -> None:
         if outcome.failure.remedy:
             say(f"  {outcome.failure.remedy}")
     if outcome.partial and outcome.text:
-        say("retinue: the text above is what the agent had said before it failed")
-    say(f"  Go on with: retinue runs resume {run.id}")
+        say("retinue: the text above is the agent's output before it failed")
+    say(f"  Resume it with: retinue runs resume {run.id}")
 
 
 def _stop_on_interrupt(run: Run) -> AbstractContextManager[None]:

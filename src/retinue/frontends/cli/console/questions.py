@@ -127,7 +127,7 @@ class Pages:
         """Return the next page."""
         page, self._rows = self._rows[:_PAGE_ROWS], self._rows[_PAGE_ROWS:]
         if self._rows:
-            prompt_line = f"  … {len(self._rows)} more lines: Enter shows them. They belong to what is asked."
+            prompt_line = f"  … {len(self._rows)} more lines of this question: Enter shows them."
             return "\n".join([*page, prompt_line])
         return "\n".join([*page, *self._end])
 
