@@ -63,15 +63,15 @@ def _state_folder() -> Path:
 
 
 def cached(name: str, find: Callable[[], tuple[Any, list[str]]]) -> Any:
-    """Return a JSON value from the cache. `find` makes it anew when one of the files it depends on has changed."""
+    """Return a JSON value from the cache. `find` computes it if a file that it depends on has changed."""
     file = f"{cache_path(os.environ)}/{name}.json"
     # Models depend on which keys there are, never on what they are.
     names = sorted(name for name in os.environ if "KEY" in name or "TOKEN" in name or name.startswith("RETINUE_"))
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(file, encoding="utf-8") as stored:  # noqa: PTH123 - pathlib takes 5 ms to import
-            known = json.load(stored)
-        if known["version"] == __version__ and known["names"] == names and _times(known["files"]) == known["times"]:
-            return known["values"]
+            entry = json.load(stored)
+        if entry["version"] == __version__ and entry["names"] == names and _times(entry["files"]) == entry["times"]:
+            return entry["values"]
     values, files = find()
     content = {"version": __version__, "names": names, "files": files, "times": _times(files), "values": values}
     with contextlib.suppress(OSError):
