@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from retinue.app.places import locate_run
+from retinue.app.lookup import locate_run
 from retinue.app.snapshot import take_tree
 from retinue.capabilities.telemetry.attach import send_past
 from retinue.core.delegation import LIVE

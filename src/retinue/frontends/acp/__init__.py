@@ -7,7 +7,7 @@ are translated from the event stream, so runs of other processes look the same.
     rpc          requests, answers and notifications of JSON-RPC
     agent        the connection: its beginning, its requests, its end
     session      one conversation: prompts, cancelling, updates for the editor
-    tree         events of a tree of runs as updates; calls, digest and updates are its parts
+    tree         events of a tree of runs as updates; calls, summaries and updates are its parts
     questions    inbox items as questions to the editor's user
     sessions     the sessions of a client, their options, and the conversations of the log
     commands, options, prompt    commands, choices and prompts of the editor's user

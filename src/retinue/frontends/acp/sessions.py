@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from retinue.app.feed import Feed
+from retinue.app.lookup import find_main_run, state_folder
 from retinue.app.models import resolve_model
-from retinue.app.places import find_main_run, state_folder
 from retinue.app.runs import list_main_runs
 from retinue.app.text import clean_line
 from retinue.core.delegation import LIVE, new_run_id

@@ -2,7 +2,7 @@
 
 For a client that supports child sessions, each run is a session, announced to its parent session before any other
 update about it. For other clients only the main run is a session, and the runs below it appear as summaries
-(`digest.py`).
+(`summaries.py`).
 
 The same code translates the past; `replays` is True while a conversation is loaded.
 """
@@ -27,7 +27,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.story import Entry, Step, Topic
 from retinue.frontends.acp import updates
 from retinue.frontends.acp.calls import call_began, call_ended
-from retinue.frontends.acp.digest import AgentCard, RunDigest
+from retinue.frontends.acp.summaries import AgentCard, LiveSummary
 from retinue.frontends.acp.updates import ClientFeatures, Update
 
 SessionUpdate = tuple[str, Update]
@@ -50,7 +50,7 @@ class ShownRun(Struct, eq=False):
 
     state: ActiveRun
     cwd: str
-    digest: RunDigest
+    summary: LiveSummary
     speaking: dict[str, Entry] = field(default_factory=dict)
     """The newest answer and thought that were sent."""
     open: dict[str, Update] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class TreeTranslator:
             case "resumed":
                 return self._resumed(run, entry.at)
             case "asked" | "answered":
-                run.digest.waits_for = next(iter(run.state.asks.values()), "")
+                run.summary.waits_for = next(iter(run.state.asks.values()), "")
                 return self._waiting(run, "requires_action" if entry.topic == "asked" else "running")
             case "mode" | "plan" if run.id == self.root and entry.mode is not None:
                 self.mode = entry.mode
@@ -197,8 +197,8 @@ class TreeTranslator:
     def _created(self, event: Event, body: RunCreated) -> list[SessionUpdate]:
         about = body.options.description
         title = f"{body.agent}: {about}" if about and about != body.agent else body.agent
-        digest = RunDigest(event.run_id, clean_line(title, _MAX_TITLE_CHARACTERS), event.at)
-        run = self.runs[event.run_id] = ShownRun(ActiveRun(event.run_id), body.cwd, digest)
+        summary = LiveSummary(event.run_id, clean_line(title, _MAX_TITLE_CHARACTERS), event.at)
+        run = self.runs[event.run_id] = ShownRun(ActiveRun(event.run_id), body.cwd, summary)
         run.state.apply(event)
         if run.id == self.root:
             return [(run.id, updates.session_info(task_title(body.task), iso_time(event.at)))]
@@ -212,7 +212,7 @@ class TreeTranslator:
             return []
         above = self.runs.get(run.state.parent_id or "")
         if above is not None and above.id in self._card_of:
-            above.digest.below.append(run.digest)
+            above.summary.below.append(run.summary)
             self._card_of[run.id] = self._card_of[above.id]
             return []
         root = self.runs.get(self.root)
@@ -220,19 +220,19 @@ class TreeTranslator:
             return self._own_card(run)
         shown = root.shown_id(call_id)
         card = self.cards.setdefault(shown, AgentCard(shown))
-        card.runs.append(run.digest)
+        card.runs.append(run.summary)
         self._card_of[run.id] = card
-        return [(self.root, update) for update in card.summarise(run.digest.began_at, at_once=not self.replays)]
+        return [(self.root, update) for update in card.summarise(run.summary.began_at, at_once=not self.replays)]
 
     def _own_card(self, run: ShownRun) -> list[SessionUpdate]:
         """Create a card for a run that no call of the main run started, such as one that a person resumed."""
-        card = AgentCard(f"{run.id}-{len(self.cards)}", [run.digest], own_end={"status": "completed"})
+        card = AgentCard(f"{run.id}-{len(self.cards)}", [run.summary], own_end={"status": "completed"})
         self.cards[card.call_id] = self._card_of[run.id] = card
-        began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.digest.title, "kind": "think"}
+        began = {"sessionUpdate": "tool_call", "toolCallId": card.call_id, "title": run.summary.title, "kind": "think"}
         return [(self.root, {**began, "status": "in_progress"})]
 
     def _resumed(self, run: ShownRun, at: float) -> list[SessionUpdate]:
-        run.digest.ended, run.digest.took, run.digest.began_at = "", 0.0, at
+        run.summary.ended, run.summary.took, run.summary.began_at = "", 0.0, at
         if run.id == self.root:
             return []
         if self._features.subagents:
@@ -246,11 +246,11 @@ class TreeTranslator:
         outcome = run.state.outcome
         assert outcome is not None, "its last event has it"
         word = updates.stop_word(outcome)
-        run.digest.result = outcome.text
+        run.summary.result = outcome.text
         state: dict[str, Any] = {"state": "idle", "stopReason": word or "error"}
         if word is None:
-            run.digest.result = updates.failure_text(outcome)
-            state["error"] = {"code": -32603, "message": run.digest.result}
+            run.summary.result = updates.failure_text(outcome)
+            state["error"] = {"code": -32603, "message": run.summary.result}
         ended = outcome.ended if word is not None else "failed"
         sent = self._over(run, ended, state, at)
         if run.id == self.root and word == "max_turn_requests":
@@ -271,8 +271,8 @@ class TreeTranslator:
         run.open.clear()
         if run.state.live:
             run.state.end("interrupted", time.time())
-        run.digest.ended, run.digest.waits_for = how, ""
-        run.digest.took = max((at or time.time()) - run.digest.began_at, 0.001)
+        run.summary.ended, run.summary.waits_for = how, ""
+        run.summary.took = max((at or time.time()) - run.summary.began_at, 0.001)
         if run.id == self.root:
             cards = list(self.cards.values())
         elif self._features.subagents:
@@ -308,7 +308,7 @@ class TreeTranslator:
         if entry.kind == "thinking":
             return [(run.id, updates.message_chunk("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
         if run.id != self.root:
-            run.digest.words += text
+            run.summary.words += text
         return [(run.id, updates.message_chunk("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
 
     # What it does
@@ -319,13 +319,13 @@ class TreeTranslator:
         run.used_ids[call.id] = run.used_ids.get(call.id, 0) + 1
         update = call_began(run.shown_id(call.id), call.name, call.arguments, run.cwd)
         run.open[call.id] = update
-        run.digest.step(call_title(call.name, call.arguments))
+        run.summary.step(call_title(call.name, call.arguments))
         return [(run.id, update)]
 
     def _call_ended(self, run: ShownRun, entry: Entry, at: float) -> list[SessionUpdate]:
         assert entry.result is not None, "the call has ended"
         call_id = entry.result.call_id
-        run.digest.calls += 1
+        run.summary.calls += 1
         sent: list[SessionUpdate] = []
         if call_id not in run.open:
             # It was refused before it began.
@@ -339,7 +339,7 @@ class TreeTranslator:
         return [(self.root, update) for update in card.end(at)]
 
     def _turn_ended(self, run: ShownRun) -> list[SessionUpdate]:
-        run.digest.tokens, run.digest.words = run.state.usage.total_tokens, ""
+        run.summary.tokens, run.summary.words = run.state.usage.total_tokens, ""
         root = self.runs.get(self.root, run)
         sent: list[SessionUpdate] = []
         for shown_run in (run, root) if run is not root else (run,):
@@ -362,7 +362,7 @@ class TreeTranslator:
         return []
 
     def _note(self, run: ShownRun, severity: Severity, text: str) -> list[SessionUpdate]:
-        run.digest.step(text)
+        run.summary.step(text)
         if self._features.notices:
             return [(run.id, updates.notice(severity, text))]
         return [(run.id, updates.message_chunk("agent_thought_chunk", f"{text}\n", None))]

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from retinue.app.lookup import locate_run, state_folder
 from retinue.app.output import print_json
-from retinue.app.places import locate_run, state_folder
 from retinue.core.encode import dump
 from retinue.core.run_state import RunState
 from retinue.errors import UsageError

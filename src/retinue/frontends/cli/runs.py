@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from retinue.app.feed import Feed
+from retinue.app.lookup import find_outcome
 from retinue.app.output import print_json
-from retinue.app.places import find_outcome
 from retinue.app.run_events import ProcessLost, follow_run
 from retinue.app.runs import (
     ListedRun,

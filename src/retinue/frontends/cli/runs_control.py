@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from retinue.app.changes import PruneReport, UndoReport, prune_runs, undo_run
 from retinue.app.feed import CommandAnswer, CommandRefusedError, Feed
-from retinue.app.places import project_of
+from retinue.app.lookup import project_of
 from retinue.app.session_options import read_task
 from retinue.app.snapshot import find_stoppable
 from retinue.app.text import local_time, optional

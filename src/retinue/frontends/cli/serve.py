@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.places import locate_run
+from retinue.app.lookup import locate_run
 from retinue.app.text import plural
 from retinue.errors import MissingExtraError, StateError, UsageError
 from retinue.frontends.cli.project import add_cwd, count, folder, say, write_json

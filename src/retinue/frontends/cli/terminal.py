@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from retinue.app.conversation import farewell
+from retinue.app.lookup import newest_run, project_of
 from retinue.app.output import RESET_TERMINAL, send_control
-from retinue.app.places import newest_run, project_of
 from retinue.app.retinue import Retinue
 from retinue.core.delegation import LIVE
 from retinue.core.run_state import RunState

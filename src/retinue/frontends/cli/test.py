@@ -19,8 +19,8 @@ from retinue.app.agent_tests import (
     report_tests,
     run_tests,
 )
+from retinue.app.lookup import newest_run
 from retinue.app.output import put
-from retinue.app.places import newest_run
 from retinue.core.controls import visible
 from retinue.core.format import format_cost
 from retinue.errors import RetinueError, UsageError

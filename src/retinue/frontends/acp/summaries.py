@@ -24,7 +24,7 @@ _MAX_LINE_CHARACTERS = 100
 _MAX_RESULT_CHARACTERS = 8_000
 
 
-class RunDigest(Struct, eq=False):
+class LiveSummary(Struct, eq=False):
     """The displayed facts of one run."""
 
     id: str
@@ -38,7 +38,7 @@ class RunDigest(Struct, eq=False):
     result: str = ""
     waits_for: str = ""
     took: float = 0.0
-    below: list[RunDigest] = field(default_factory=list)
+    below: list[LiveSummary] = field(default_factory=list)
 
     def step(self, text: str) -> None:
         """Add an activity to the latest steps."""
@@ -49,7 +49,7 @@ class RunDigest(Struct, eq=False):
     def is_live(self) -> bool:
         return not self.ended
 
-    def everyone(self) -> Iterator[RunDigest]:
+    def everyone(self) -> Iterator[LiveSummary]:
         yield self
         for child in self.below:
             yield from child.everyone()
@@ -76,14 +76,14 @@ class AgentCard(Struct, eq=False):
     when the last of its agents has ended."""
 
     call_id: str
-    runs: list[RunDigest] = field(default_factory=list)
+    runs: list[LiveSummary] = field(default_factory=list)
     own_end: Mapping[str, Any] | None = None
     sent_at: float = 0.0
     is_over: bool = False
 
     @property
     def is_live(self) -> bool:
-        return any(digest.is_live for run in self.runs for digest in run.everyone())
+        return any(summary.is_live for run in self.runs for summary in run.everyone())
 
     def summarise(self, now: float, *, at_once: bool = False) -> list[Update]:
         """Return the current summary, if one is due."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from retinue.app.lookup import project_of
 from retinue.app.output import print_json
-from retinue.app.places import project_of
 from retinue.app.recordings import compare_recordings, export_run, send_trace
 from retinue.app.session_options import read_task
 from retinue.app.text import optional
