@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,15 +60,6 @@ class RunOptions(TypedDict, total=False):
     isolation: str | None
     permission_mode: PermissionMode | None
     append_system_prompt: str | None
-
-
-class StartOptions(TypedDict, total=False):
-    """Options of `Supervisor.start` that programs may use."""
-
-    background: bool
-    name: str | None
-    description: str
-    run_id: str | None
 
 
 class Dialogue:
@@ -135,13 +126,19 @@ class Dialogue:
         request: RunRequest,
         prompt: PersonPrompt | None,
         schema: Schema[Value] | None,
-        **options: Unpack[StartOptions],
+        *,
+        run_id: str | None,
+        background: bool = False,
+        name: str | None = None,
+        description: str = "",
     ) -> Run[Value]:
         """Start a run whose result has the type `schema`, and attach the prompt to it."""
         output = None if schema is None else output_type_of(schema)
         if output is not None:
             request = replace(request, schema=output.schema, accept=output.read)
-        run = await self._supervisor.start(request, **options)
+        run = await self._supervisor.start(
+            request, run_id=run_id, background=background, name=name, description=description
+        )
         if output is not None and output.read is not None:
             run.read_value(output.read)
         if prompt is not None:
