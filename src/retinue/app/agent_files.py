@@ -82,7 +82,7 @@ def lint_agents(
     if paths:
         report = lint_paths(paths, fix=fix, check=check)
     else:
-        # Plugins outside of the project are not looked at: `fix` must not change files of others.
+        # Only plugins of the project: `fix` must not change files of others.
         report = lint_catalog(cwd, fix=fix, plugins=plugin_folders(cwd, own=False), check=check)
     return _lint_list(report.findings, report.changes, report.files)
 
@@ -170,7 +170,7 @@ def _find_file(name: str, cwd: Path) -> Parsed:
     return load_catalog(cwd).find(name).parsed
 
 
-# Files as they are read
+# Parsed files
 
 
 class AgentFileView(Struct, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ def read_agent_file(path: str, dialect: str | None = None) -> AgentFileView:
     )
 
 
-# Files of one's own
+# Changes to files
 
 
 class SavedAgentFile(Struct, frozen=True, kw_only=True):

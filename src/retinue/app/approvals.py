@@ -85,7 +85,7 @@ def _exact(item: InboxItem) -> str:
     arguments: Any = item.payload.get("arguments") or {}
     tool = str(item.payload.get("tool", ""))
     if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
-        # The diff has everything that the arguments say.
+        # The diff contains everything in the arguments.
         return item.detail
     if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:
         return str(arguments["command"])

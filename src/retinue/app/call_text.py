@@ -15,7 +15,7 @@ SUBJECT_CHARACTERS = 100
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 _PATH_ARGUMENTS = ("path", "file_path", "filePath", "file")
 _AGENT_ARGUMENTS = ("agent_id", "id", "name", "resume")
-# What a call is about, by its tool: the first of these arguments that is there.
+# The arguments that state the subject of a call, by tool; the first one present is used.
 _SUBJECT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "read": _PATH_ARGUMENTS,
     "write": _PATH_ARGUMENTS,
@@ -45,7 +45,7 @@ _COMMON_SUBJECT_ARGUMENTS = (
     "question",
     "name",
 )
-# Tools whose names say little to people.
+# Phrases for tools whose names are not clear to people.
 _TOOL_PHRASES = {
     "get_subagent_result": "result of agent",
     "steer_subagent": "message to agent",

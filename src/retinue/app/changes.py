@@ -259,7 +259,7 @@ def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = 
     if not dry_run:
         for path in files:
             _remove(path)
-    # Git packs the checkpoints: only the size of the folder says what was freed.
+    # Git packs the checkpoints, so the freed space follows from the folder's size.
     report = PruneReport(
         runs=len(rows),
         checkpoints_of=len(undoable),

@@ -65,7 +65,7 @@ def _state_folder() -> Path:
 def cached(name: str, find: Callable[[], tuple[Any, list[str]]]) -> Any:
     """Return a JSON value from the cache. `find` computes it if a file that it depends on has changed."""
     file = f"{cache_path(os.environ)}/{name}.json"
-    # Models depend on which keys there are, never on what they are.
+    # Models depend on which keys exist, not on their values.
     names = sorted(name for name in os.environ if "KEY" in name or "TOKEN" in name or name.startswith("RETINUE_"))
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(file, encoding="utf-8") as stored:  # noqa: PTH123 - pathlib takes 5 ms to import

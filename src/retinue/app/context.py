@@ -30,7 +30,7 @@ async def measure_context(retinue: Retinue, main_id: str | None, messages: Seque
     request = await preview(RunRequest(spec=main_agent(), task="context", cwd=project.cwd), project)
     tools = [tool.spec for tool in request.tools]
     if node is not None:
-        # The tools of the run, with those of servers that are connected.
+        # The tools of the run, including those of connected servers.
         tools = [tool.spec for tool in node.tools]
     sizes = dict.fromkeys(_SECTION_ORDER, 0)
     for part in request.parts:
@@ -85,7 +85,7 @@ def _call(call: ToolCall, result: str) -> str:
     shown = result[:_MAX_RESULT_CHARACTERS]
     if len(result) > len(shown):
         shown += "\n…"
-    # More backticks than the text has in a row, so that it cannot end the block.
+    # More backticks than any sequence in the text, so that the text cannot end the block.
     fence = "```"
     while fence in shown:
         fence += "`"

@@ -32,7 +32,7 @@ class AttachedConversation:
         self._feed = feed
         self._changed = changed
         self._phase = Phase()
-        # It has ended in its process: it can be taken up here.
+        # It has ended in its process and can be resumed here.
         self.over = False
         self.main_id: str | None = run_id
         self.state: State = "working"

@@ -102,7 +102,7 @@ def settings(installation: Installation) -> Iterator[Row]:
     rules = (*sources.refused, *sources.notes)
     warnings = list(rules)
     for warning in installation.loaded.warnings:
-        # A note about a rule begins with the warning of the file it is in, and says more.
+        # A note about a rule begins with the warning of its file, and has more details.
         if not any(rule.startswith(warning) for rule in rules):
             warnings.append(warning)
     for warning in warnings:
@@ -163,7 +163,7 @@ def python(installation: Installation) -> Iterator[Row]:
 
 
 def terminal(installation: Installation) -> Iterator[Row]:
-    # The terminal app puts something else in its place.
+    # The terminal app replaces sys.stdout.
     out = sys.__stdout__ or sys.stdout
     if not out.isatty():
         yield "info", "terminal", "the output is not a terminal"
@@ -232,7 +232,7 @@ def models(installation: Installation) -> Iterator[Row]:
     except RetinueError as error:
         yield "failure", "default", error.message, error.remedy or "See: retinue models list"
         return
-    # A person who did not choose the planner should know that no language model answers.
+    # A person who did not choose the planner should be told that it is not a language model.
     if chosen.info.provider == "offline":
         remedy = "Set one up: retinue models add. Or set a key, such as ANTHROPIC_API_KEY."
         yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy
@@ -240,7 +240,7 @@ def models(installation: Installation) -> Iterator[Row]:
     try:
         build_model(chosen, Transport())
     except RetinueError as problem:
-        # Such as a library of an extra that is not installed.
+        # For example, a library of an extra is not installed.
         yield "failure", "default", f"{chosen.info.full_name}: {problem.message}", problem.remedy or ""
     else:
         yield "ok", "default", f"{chosen.info.full_name}: {chosen.why}"
@@ -260,7 +260,7 @@ def plugins(installation: Installation) -> Iterator[Row]:
         yield "ok", "plugins", number
 
 
-# A new check is one row here: its function yields rows, may take its time, and changes nothing.
+# A new check is one row here. Its function yields rows, may be slow, and must not change anything.
 DOCTOR_CHECKS: list[tuple[str, Callable[[Installation], Iterator[Row]]]] = [
     ("system", python),
     ("system", terminal),

@@ -247,7 +247,7 @@ def _attempts() -> dict[str, str]:
         for line in output.splitlines():
             result, _, name = line.partition(" ")
             results[name] = result
-        # Sending by UDP succeeds whether or not anything arrives: only what is received here counts.
+        # Sending by UDP succeeds even if nothing arrives, so check what is received here.
         results.pop("udp", None)
         try:
             udp.recv(10)

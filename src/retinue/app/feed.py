@@ -124,7 +124,7 @@ class Feed:
 
         return Redactor(process_environment())
 
-    # What there is
+    # Questions
 
     async def read(
         self,
@@ -181,7 +181,7 @@ class Feed:
         """Return the waiting inbox items, oldest first; with `everything` also the closed ones."""
         return await self.read(items, everything=everything, limit=limit)
 
-    # What happens
+    # Events
 
     async def events(
         self, *, after: int | None = None, run_id: str | None = None, tree: bool = False
@@ -202,12 +202,12 @@ class Feed:
             try:
                 async for frames in self.events(after=after, run_id=run_id, tree=tree):
                     after = max((frame.number for frame in frames if frame.number is not None), default=after)
-                    # Later, the text so far would repeat what was yielded; the whole text comes with its event.
+                    # Later, partial frames would repeat yielded text; the whole text follows with its event.
                     yield frames if is_first else [frame for frame in frames if not frame.is_partial]
             except BehindError:
                 is_first = False
 
-    # Verbs
+    # Commands
 
     async def spawn(
         self, order: SpawnOrder, *, by: str, key: str | None = None, run_id: str | None = None
@@ -219,7 +219,7 @@ class Feed:
             return await self._spawn(order, {"by": by}, None), True
         run_id = run_id or id_of_key(key or "", self.cwd)
         digest = digest_of(order)
-        # One at a time: of two runs with one id the second could not be written, and nothing after it.
+        # One at a time: a second run with the same id could not be written, nor could anything after it.
         async with self._keys.setdefault(run_id, asyncio.Lock()):
             before = await self.read(_find_asked, run_id)
             if before is None:
@@ -351,7 +351,7 @@ class Feed:
                 if not self.cwd.is_dir() or state_folder(self.cwd) != self.folder:
                     gone = f"The folder {self.cwd} of this project is gone or was moved."
                     raise StateError(gone, remedy="Its runs can only be read.")
-                # Loaded late: a server that only shows runs starts in half the time.
+                # Imported late, so that a server that only shows runs starts in half the time.
                 from retinue.app.retinue import Retinue
 
                 retinue = Retinue(self.cwd)
@@ -359,7 +359,7 @@ class Feed:
                     self._apply_settings(retinue)
                 await retinue.__aenter__()
                 if self._attended:
-                    # Someone can answer: runs that ask wait instead of being denied.
+                    # Someone can answer, so questions wait instead of being denied.
                     retinue.supervisor.project.inbox_service.attended += 1
                 retinue.supervisor.broken_off = self._break_off
                 self._retinue = retinue

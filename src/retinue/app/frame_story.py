@@ -41,7 +41,7 @@ class FrameStories:
         if event is None:
             return None
         if frame.is_partial and isinstance(event.body, TextDelta | ThinkingDelta):
-            # A client that came later gets the text so far, of which it may have a part.
+            # A client that connects later gets the text so far, part of which it may have.
             kind = type(event.body)
             event = replace(event, body=kind(event.body.text[story.count_written(kind) :]))
         return event, story.take(event.body, event.seq, event.at)

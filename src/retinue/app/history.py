@@ -49,7 +49,7 @@ async def read_history(
     """Return the events above `after`, or the last ones below `before`; by default the newest."""
 
     def read(reader: LogReader) -> HistoryPage:
-        # One more than wanted shows whether there is another page.
+        # One more event than requested shows whether there is another page.
         if after is not None:
             page = run_events_after(reader, row.id, after, tree=tree, limit=limit + 1)
             events = page[:limit]
@@ -120,7 +120,7 @@ def left_spans(rewinds: list[tuple[str, int, int]]) -> dict[str, Spans]:
     spans_of: dict[str, Spans] = {}
     for run_id, seq, to in rewinds:
         spans = spans_of.setdefault(run_id, [])
-        # Going back may have left an earlier going back behind.
+        # A rewind may abandon an earlier rewind.
         if not any(start < seq < end for start, end in spans):
             spans.append((to, seq))
     return spans_of

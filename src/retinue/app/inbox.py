@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 INBOX_POLL_SECONDS = 0.25
 
-# True allows once and False denies; a text is one of the item's options or, for a question, the answer; None leaves
-# it to others, such as `retinue inbox answer`.
+# True allows once and False denies. A text is one of the item's options or, for a question, the answer. None leaves
+# the decision to others, such as `retinue inbox answer`.
 ApprovalResult = bool | str | InboxAnswer | None
 Approve = Callable[[InboxItem], ApprovalResult | Awaitable[ApprovalResult]]
 
@@ -103,7 +103,7 @@ class Inbox:
         try:
             version = self._project.log.reader.version()
         except RetinueError:
-            # A log that cannot be read is reported by those who write runs.
+            # The writers of runs report a log that cannot be read.
             return
         if version != self._version:
             self._version = version

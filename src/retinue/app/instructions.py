@@ -42,7 +42,7 @@ def note_files(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, st
     if not shared.exists() and (cwd / "CLAUDE.md").exists():
         shared = cwd / "CLAUDE.md"
     local = cwd / shared.name.replace(".md", ".local.md")
-    # Of the user's files only the first that exists is read.
+    # Only the first existing file of the user is read.
     candidates = list(user_instruction_files(environment))
     own = next((path for path in candidates if path.exists()), candidates[0])
     return [

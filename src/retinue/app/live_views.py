@@ -260,7 +260,7 @@ def _read_runs(reader: LogReader, changed: Mapping[str, str], writing: Mapping[s
     describe_activity(reader, runs)
     for run in runs:
         if changed[run.id] == "run.interrupted":
-            # The log of a process that cannot write any more does not say so yet.
+            # The log does not state this yet if its process can no longer write.
             run.state = "interrupted"
         elif run.id in writing:
             run.doing = {"text": "writing"}.get(writing[run.id], writing[run.id])

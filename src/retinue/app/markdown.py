@@ -29,7 +29,7 @@ _DIFF_LANGUAGES = frozenset({"diff", "patch", "udiff"})
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    # Without `html`, tags are text: what a model writes is seen, and is never obeyed.
+    # Without `html`, tags of a model are shown as text and have no effect.
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
@@ -188,7 +188,7 @@ def _lexer(language: str) -> Callable[[str], Iterator[tuple[Any, str]]] | None:
     return lexer.get_tokens  # type: ignore[no-any-return]
 
 
-# Parts of code by meaning, so that they have the colours of the theme.
+# Styles of code by token type, in the colours of the theme.
 _CODE_STYLES: Mapping[str, str] = {
     "Keyword": "accent",
     "Name.Function": "accent",
@@ -288,7 +288,7 @@ def _append(text: Text, node: SyntaxTreeNode, style: str) -> None:
         case "text":
             text.append(node.content, style)
         case "softbreak" | "hardbreak":
-            # Models write lists of files and steps without blank lines: a line ends where it was ended.
+            # Models write lists without blank lines, so line breaks are kept.
             text.append("\n")
         case "code_inline":
             text.append(node.content, f"{style} {STYLES['accent']} not bold")

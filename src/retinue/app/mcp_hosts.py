@@ -47,7 +47,7 @@ def _patient(command: list[str]) -> dict[str, Any]:
 
 
 def _codex(command: list[str]) -> dict[str, Any]:
-    # Without it Codex gives up after a minute; the run would go on, but nobody would hear of its end.
+    # Without it Codex gives up after a minute. The run would continue, but its result would be lost.
     return {**_plain(command), "tool_timeout_sec": _HOUR_SECONDS}
 
 
@@ -123,10 +123,10 @@ def file_of(host: HostConfig, cwd: Path) -> Path:
 def command_of(host: HostConfig, cwd: Path, options: Mapping[str, str | None]) -> list[str]:
     """Return the command line that a host must start, with the options of `retinue mcp`."""
     program = shutil.which(SERVER_NAME)
-    # Isolated: a host starts it in a project, whose `retinue.py` is not what is meant.
+    # Isolated, because a host starts it in a project that may contain a `retinue.py`.
     command = [sys.executable, "-I", "-m", SERVER_NAME]
     if program is not None:
-        # A file of the project is for everyone who works on it; a program with windows may have another PATH.
+        # A file of the project is shared with others; a graphical program may have another PATH.
         command = [os.path.abspath(program)] if host.shared else [SERVER_NAME]  # noqa: PTH100 - links stay
     command.append("mcp")
     if host.shared:

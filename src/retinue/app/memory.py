@@ -131,7 +131,7 @@ def restore_memory(
     path = cwd / Path(archive).expanduser()
     try:
         with path.open("rb") as file:
-            # One byte more than allowed tells a file that is too large from one that just fits.
+            # One byte more than allowed detects a file that is too large.
             data = file.read(MAX_ARCHIVE_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", remedy="Name an archive of a memory.") from error

@@ -375,7 +375,7 @@ async def _active_name(cwd: Path) -> str | None:
     return None if active is None else active.model
 
 
-# Orders
+# Changes
 
 
 async def list_choices(cwd: Path) -> list[ProviderChoice]:

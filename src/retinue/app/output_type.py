@@ -42,7 +42,7 @@ def output_type(schema: Any) -> OutputType[Any]:
 
 def _of_msgspec(kind: Any) -> OutputType[Any]:
     schema = msgspec.json.schema(kind)
-    # A reference at the top would be offered as one parameter `value`: the object itself is clearer to a model.
+    # A top-level reference would become one parameter `value`. The object itself is clearer to a model.
     target = schema.get("$ref", "").removeprefix("#/$defs/")
     if target:
         parts = schema["$defs"]

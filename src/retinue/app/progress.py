@@ -21,7 +21,7 @@ from retinue.core.events import (
 from retinue.core.format import format_count
 
 State = Literal["idle", "working", "holding"]
-# Characters of a token, for what has been streamed and not been counted by the provider yet.
+# Estimates streamed tokens until the provider has counted them.
 _CHARACTERS_PER_TOKEN = 4
 
 

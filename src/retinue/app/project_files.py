@@ -95,7 +95,7 @@ def _known_to_ripgrep(folder: Path) -> list[str]:
 
 def _paths(output: bytes) -> list[str]:
     lines = output.decode("utf-8", "replace").splitlines()[:MAX_LISTED_FILES]
-    # Git quotes names with odd characters, which nobody could type or read here.
+    # Git quotes names with unusual characters, which could not be typed or read here.
     return [line for line in lines if not line.startswith('"') and line.isprintable()]
 
 

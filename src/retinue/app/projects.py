@@ -76,7 +76,7 @@ class Projects:
         if project is None or project == self.current.folder.name:
             return self.current
         for folder in await asyncio.to_thread(log_folders, retinue_state()):
-            # Compared with what is there, never joined to a path.
+            # The id is compared with existing folders, never joined to a path.
             if folder.name == project:
                 return await self._feed_in(folder)
         raise UnknownProjectError(f"There is no project '{project}'.", remedy="GET /v1/projects lists them.")

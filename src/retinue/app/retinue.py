@@ -111,7 +111,7 @@ class Retinue(Dialogue):
             self._project.approvers.append(approver(approve))
 
     def __dir__(self) -> list[str]:
-        # What a person at a prompt or in a notebook is offered.
+        # For completion at a prompt or in a notebook.
         internal = ("bring", "set_options", "supervisor")
         return [name for name in super().__dir__() if name not in internal and not name.startswith("_Retinue")]
 
@@ -198,7 +198,7 @@ class Retinue(Dialogue):
         spec = self._project.catalog().find(agent).spec if isinstance(agent, str) else agent
         if not isinstance(spec, AgentSpec):
             raise UsageError("An agent is a name or an AgentSpec.", remedy="retinue.agents has those there are.")
-        # An empty task is refused by the supervisor, whatever the agent's file would put before it.
+        # The supervisor refuses an empty task, even if the agent's file adds text before it.
         prompt = task if isinstance(task, PersonPrompt) else None
         if isinstance(task, PersonPrompt):
             task = task.render()
@@ -291,7 +291,7 @@ class Retinue(Dialogue):
         try:
             await self._supervisor.close()
         except StateError:
-            # The error that ended the work says more than that its log could not be closed either.
+            # The first error is more useful than the failure to close the log.
             if not isinstance(error, StateError):
                 raise
 

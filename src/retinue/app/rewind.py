@@ -65,7 +65,7 @@ def find_points(events: Sequence[Event], changes: Sequence[FileChange] = ()) -> 
     branch = current_branch(events)
     points = []
     for exchange in exchanges(branch):
-        # Words that the model has never heard are still in the editor, or were never sent.
+        # Messages without a turn are still in the editor, or were never sent.
         if exchange.turn:
             scope = UndoScope(ChangeAuthor(events[0].run_id, ""), exchange.turn, since=exchange.at)
             files = _changed_files(changes, scope)
@@ -86,7 +86,7 @@ def _find_left(events: Sequence[Event]) -> list[RewindPoint]:
     points = []
     for event in events:
         end = event.seq - 1
-        # Going back twice in a row leaves nothing between.
+        # There is nothing between two consecutive rewinds.
         if event.seq not in returns or end in returns or any(first <= end <= last for first, last in here):
             continue
         spoken = exchanges(current_branch([earlier for earlier in events if earlier.seq <= end]))

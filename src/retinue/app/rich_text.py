@@ -20,8 +20,8 @@ _ESCAPE_SEQUENCES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
 )
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# What shows nothing, turns the direction of writing, joins signs in ways terminals disagree about, or cannot be
-# written at all (halves of surrogate pairs).
+# Characters that are invisible, change the writing direction, join others in ways that differ between terminals, or
+# cannot be encoded (halves of surrogate pairs).
 _INVISIBLE_CHARACTERS = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]+"
@@ -29,7 +29,7 @@ _INVISIBLE_CHARACTERS = re.compile(
 _NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _UNSAFE_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 TAB_CELLS = 4
-# By meaning. The app replaces them by those of its theme.
+# Styles by meaning. The app replaces them with those of its theme.
 STYLES = {
     "accent": "bold cyan",
     "success": "green",
@@ -38,13 +38,13 @@ STYLES = {
     "dim": "dim",
     "": "",
 }
-# What the first sign of a line of a diff means.
+# Styles by the first sign of a line of a diff.
 DIFF_STYLES = {"+": "success", "-": "error"}
 
 
-# Only measures: what it prints goes nowhere.
+# Used only to measure; its output is discarded.
 _CONSOLE = Console(quiet=True, width=200)
-# A line: styled text, or where there may be very many of them a plain text and its style.
+# A line: styled text, or a plain text with its style, which takes less memory.
 Row = Text | tuple[str, str]
 
 
@@ -90,7 +90,7 @@ def wrap(text: str, width: int) -> list[str]:
         if 2 * len(line) <= width:
             lines.append(line)
         elif line.isascii():
-            # Many times as quick as Rich, and of an ordinary transcript nearly all lines.
+            # Much faster than Rich, and sufficient for nearly all lines of a transcript.
             lines += textwrap.wrap(line, width, break_on_hyphens=False, expand_tabs=False)
         else:
             lines += [piece.plain.rstrip() for piece in wrap_text(Text(line), width)]

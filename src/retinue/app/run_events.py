@@ -129,7 +129,7 @@ class RunSource:
         await log.flush()
         subscription = log.subscribe(run_id=self.run_id)
         try:
-            # No await from the flush to here: what the file has not yet, the subscription will.
+            # No await since the flush: events that the file does not have yet arrive in the subscription.
             for event in log.reader.events(self.run_id, self._after):
                 self._after = event.seq
                 yield event
@@ -158,7 +158,7 @@ class RunSource:
 EventHandler = Callable[[Event], None]
 MAX_BOARD_RUNS = 50
 BOARD_TYPES = ("run.created", "run.started", "run.resumed", "turn.ended", "run.ended")
-# Events taken in one go before the keyboard gets its turn again.
+# Events handled before the keyboard is served again.
 EVENTS_PER_SLICE = 100
 
 
@@ -204,7 +204,7 @@ class ProcessEvents:
                 if taken % EVENTS_PER_SLICE == 0:
                     await asyncio.sleep(0)
         except StateError:
-            # A log that cannot be read is reported by those who write runs.
+            # The writers of runs report a log that cannot be read.
             return
         except Exception as error:
             if self._failed is None:

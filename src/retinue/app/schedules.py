@@ -213,7 +213,7 @@ async def fire_until(cwd: Path, ended: asyncio.Event, report: Callable[[str], No
 
 
 def _scheduler(supervisor: Supervisor, report: Callable[[str], None]) -> Scheduler:
-    # A scheduler of our own, so that everything it fires is reported.
+    # A separate scheduler, so that every job it starts is reported.
     supervisor.schedules = scheduler = Scheduler(supervisor, lambda fired: report(_fired_text(fired)))
     return scheduler
 

@@ -130,7 +130,7 @@ async def _check(config: ServerConfig, project: Project, seconds: float) -> Chec
     if not checked.trusted:
         return replace(checked, problem=f"it is not trusted: retinue trust add {config.origin}")
     server = project.part(ProjectPool).server(config, (project.cwd,))
-    # What the server offered when it was last connected must not pass for an answer of today.
+    # The listing of an earlier connection must not pass for a current one.
     server.listing = None
     try:
         async with asyncio.timeout(seconds):

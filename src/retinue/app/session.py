@@ -74,16 +74,16 @@ class Session:
         self._phase = Phase()
         self._compact: str | None = None
         self._beginning = False
-        # A new attempt was asked for, and what comes before its first event belongs to the one before.
+        # A new attempt was requested; events before its first one belong to the previous attempt.
         self._awaited = False
-        # What the main agent may do unasked; of a run that works, from its next call on.
+        # The permission mode; for a running run, from its next call on.
         chosen = options.get("permission_mode") or retinue.permission_mode
         self.mode: PermissionMode = chosen or session_mode(retinue.supervisor.project)
         self._first_mode = self._run_mode = self.mode
-        # The model of the next attempt, where a person chose another.
+        # The model of the next attempt, if a person chose another.
         self.model: str | None = None
         self.ask: Consent | None = None
-        # The output of `!command`, which goes to the model with the next words.
+        # Outputs of `!command`, sent to the model with the next message.
         self.outputs: list[PromptBlock] = []
         self._telling = asyncio.Lock()
         self.run: Run | None = None
@@ -120,7 +120,7 @@ class Session:
         """Interrupt, and send the waiting messages as the next turn; if none wait, only interrupt. On failure they are
         queued again. Return False if nothing is running."""
         run = self.run
-        # Taken first: the end of the interrupted run would otherwise begin the next attempt with it.
+        # Emptied first, so that the end of the interrupted run does not start the next attempt with it.
         waiting, self.queue = self.queue, []
         if run is None or not self.interrupt():
             self.queue = waiting
@@ -173,13 +173,12 @@ class Session:
         if self._awaited and not isinstance(event.body, RunResumed):
             return
         if self.run is not None and self.run.failure is not None:
-            # What could not be written then is in the file now; the attempt is over all the same.
+            # Late events are in the file now, but the attempt has ended.
             return
         self._awaited = False
         state = self._phase.take(event.body)
         if isinstance(event.body, TurnEnded) and self.queue and self.run is not None:
-            # Said between two turns, in order. The run may end just now; then the rest stays in the queue for the next
-            # attempt.
+            # Delivered between two turns, in order. If the run ends now, the others stay queued for the next attempt.
             while self.queue and self.run.steer_now(self.queue[0].render(), self.queue[0].images):
                 self.queue.pop(0)
             self._changed()
@@ -219,7 +218,7 @@ class Session:
         return True
 
     async def _tell(self, words: str) -> Delivery:
-        # One after the other: reading a file must not let later words go before these.
+        # One at a time, so that a slow file does not let later messages overtake this one.
         async with self._telling:
             prompt = await self._retinue.expand(words, ask=self.ask, permission_mode=self.mode)
             outputs, self.outputs = self.outputs, []

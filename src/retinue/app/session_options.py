@@ -56,7 +56,7 @@ def apply_options(options: SessionOptions, project: Project) -> None:
     if not flags:
         return
     project.session_settings.update(flags)
-    # Dropping the cached property makes its next use read the settings with these.
+    # Without the cached property, the next use reads the settings again.
     project.__dict__.pop("settings", None)
     for problem in project.settings.problems:
         if problem.where in flags:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HIDDEN_VALUE = "[hidden]"
 _SECRET_WORDS = ("apikey", "token", "secret", "password", "authorization")
-# How strong a file is among the three that can be written.
+# The precedence of the three writable files.
 _LAYER_RANKS = {"user": 0, "project": 1, "local": 2}
 
 
@@ -224,7 +224,7 @@ def _explain(loaded: Loaded, name: str) -> Explanation:
         ) from None
 
 
-# Orders
+# Changes
 
 
 def set_setting(cwd: Path, name: str, value: str | None, target: Target) -> tuple[SavedSetting, list[str]]:
@@ -278,7 +278,7 @@ def _is_in_file(path: Path, loaded: Loaded, field: Field) -> bool:
     return good or any(field.name in problem.field for problem in loaded.problems if problem.where == str(path))
 
 
-# Typing a value
+# Editing a value
 
 
 def choices(field: Field) -> list[tuple[str, str]] | None:

@@ -204,7 +204,7 @@ class _LoopThread:
         try:
             thread.join()
         except KeyboardInterrupt:
-            # "Interrupt" in a notebook: the run is stopped and recorded before the caller goes on.
+            # "Interrupt" in a notebook: the run is stopped and recorded before the caller continues.
             if self._loop is not None and self._task is not None:
                 self._loop.call_soon_threadsafe(self._task.cancel)
             thread.join()

@@ -193,7 +193,7 @@ class EventHub:
             self._failure = None
             reader = await asyncio.to_thread(LogReader.open, self._folder)
             if self._task is not None:
-                # Another client was faster.
+                # Another client has started it meanwhile.
                 reader.close()
                 return
             self._begin(reader)
@@ -219,16 +219,16 @@ class EventHub:
         looked = time.monotonic()
         try:
             while not await asyncio.to_thread(backend_of(self._folder).exists):  # noqa: ASYNC110
-                # It is made by another process.
+                # Another process creates it.
                 await asyncio.sleep(LIVENESS_SECONDS)
             if not self._number:
-                # It may have been opened before there was a file.
+                # It may have been opened before the file existed.
                 reader.close()
                 reader = LogReader.open(self._folder)
             while True:
                 now = reader.version()
                 if now != version:
-                    # More than one page: the next look must not wait for another commit.
+                    # More than one page: the next read must not wait for another commit.
                     version = -1 if self._take_new(reader) else now
                 if time.monotonic() - looked >= LIVENESS_SECONDS:
                     looked = time.monotonic()
@@ -245,7 +245,7 @@ class EventHub:
         """Read new events from the log. Return whether there may be more."""
         with one_moment(reader):
             events = events_after(reader, self._number)
-            # Text belongs behind the events that it follows: it has to wait until those are read.
+            # Text must come after the events that precede it, so it waits until those are read.
             all_read = len(events) < FEED_PAGE_EVENTS
             for event in events:
                 self._texts.take(event)
@@ -268,7 +268,7 @@ class EventHub:
     def _notice_interrupted(self, reader: LogReader) -> None:
         """Send notices for runs whose process died, which no event reports."""
         frames = []
-        # The end of a run may be in the log and not read yet: each that seems to be gone is looked up.
+        # The end of a run may be in the log but not read yet, so check each apparently dead run.
         for run_id in self._live.keys() - ids_at_work(reader):
             if reader.run(run_id).state == "interrupted":
                 frames.append(_interrupted(self._live.pop(run_id), PROCESS_GONE_TEXT))

@@ -206,9 +206,9 @@ def for_reader(text: str) -> str:
     """Return an answer for stdout: unchanged for the terminal writer, without escapes for a program."""
     if sys.stdout.isatty():
         return text
-    # An escape in a file would act as soon as somebody prints that file.
+    # An escape in a file would take effect when the file is printed.
     from retinue.tools.content import clean
 
-    # Nothing of an answer is overwritten.
+    # No part of an answer may overwrite another.
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return clean(lines.replace("\x08", ""))

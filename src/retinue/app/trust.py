@@ -50,7 +50,7 @@ def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] =
         if not paths:
             for subject in chosen:
                 project.trust.revoke(subject.path)
-        # A file that brings nothing any more may still have consent: it is found by its path.
+        # A file without effects may still have consent, so search by path.
         unknown = [path for path in paths if not project.trust.revoke(project.cwd / path)]
         if unknown:
             raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")

@@ -127,7 +127,7 @@ class RunWatch:
         self._doing = _CallTracker()
 
     async def __aenter__(self) -> RunWatch:
-        # Whoever looks at the run after this hears of everything that happens after the look.
+        # A caller that reads the run after this is notified of every later change.
         self._last, self._doing = await self._feed.read(_read_position, self._run_id, self._calls)
         self._task = asyncio.create_task(self._follow(), name=f"watch {self._run_id}")
         return self
@@ -159,7 +159,7 @@ class RunWatch:
                 for frame in frames:
                     self._take(frame)
         except RetinueError:
-            # Who waits looks at the run and hears of it there.
+            # The caller gets the error when it reads the run.
             self._changed.set()
 
     def _take(self, frame: FeedFrame) -> None:

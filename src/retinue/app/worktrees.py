@@ -174,7 +174,7 @@ def where_saved(state: Path, row: RunState, branch: str | None = None) -> list[s
 
 def _find_swept_branch(state: Path, row: RunState) -> str | None:
     """Return the branch on which another process saved the work of a killed run."""
-    # Starting git for every run that is shown would be slow: only where there were worktrees at all.
+    # Starting git for every displayed run would be slow, so only do it if there are worktrees.
     if not worktrees_folder(state).is_dir():
         return None
     words = ("rev-parse", "--verify", "--quiet", "--abbrev-ref", f"{BRANCH_PREFIX}{row.id}")

@@ -115,7 +115,7 @@ def _locations(name: str, arguments: Mapping[str, Any], cwd: str) -> list[Any]:
 
 
 def _absolute(path: str, cwd: str) -> str:
-    # By text alone: the file may be gone when the event is read.
+    # Without the file system: the file may be gone when the event is read.
     return os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118
 
 

@@ -82,7 +82,7 @@ class LinePipes:
             self._change.notify()
             self._change.wait_for(lambda: self._broken or not self._backlog, _FLUSH_SECONDS)
 
-    # In threads of their own
+    # Threads
 
     def _read(self) -> None:
         buffer = LineBuffer()

@@ -89,7 +89,7 @@ def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Pat
         raise _refusal(f"Images of the type {media_type!r} are not taken: {', '.join(_IMAGE_SUFFIXES)} are.")
     image = _decode(data)
     path = _save(image, ending, outputs)
-    # What is too large for models stays a file: `read` says what to do about it.
+    # An image that is too large for models remains a file; `read` explains the options.
     if len(image) > IMAGE_BYTES:
         prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
         return

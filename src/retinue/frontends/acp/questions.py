@@ -102,7 +102,7 @@ class EditorQuestions:
             else:
                 await self._ask_choice(item)
         except RpcError as error:
-            # It stays in the inbox, where every other front end can answer it.
+            # It stays in the inbox for the other front ends.
             text = f"This editor cannot ask you ({error.message}). Answer with: /inbox {item.id} ANSWER\n"
             self._send_update(self._story.root, message_chunk("agent_message_chunk", text))
 
@@ -186,7 +186,7 @@ class EditorQuestions:
         try:
             await self._feed.answer(item.id, choice, by=EDITOR_NAME)
         except AnsweredError:
-            # Someone else was first: the run goes on with that answer.
+            # Someone answered first, and the run continues with that answer.
             return
         except RetinueError as error:
             self._send_update(self._story.root, message_chunk("agent_message_chunk", f"{error}\n"))

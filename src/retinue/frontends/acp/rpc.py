@@ -107,7 +107,7 @@ class RpcConnection:
         if task is not None:
             task.cancel()
 
-    # What comes
+    # Incoming messages
 
     def _take(self, line: bytes) -> None:
         try:
@@ -141,7 +141,7 @@ class RpcConnection:
     def _take_answer(self, request_id: Id, message: Mapping[str, Any]) -> None:
         future = self._asked.pop(request_id, None) if request_id is not None else None
         if future is None or future.done():
-            # An answer to a request that was taken back, or to none.
+            # An answer to a cancelled or unknown request.
             return
         error = message.get("error")
         if error is None:

@@ -62,7 +62,7 @@ class AcpSession:
         self._wish: str | None = None
         self._commands: list[dict[str, Any]] = []
 
-    # Begin and end
+    # Start and end
 
     async def open(self) -> None:
         """Open the project of the session in this process. Raise RetinueError if that fails."""
@@ -98,7 +98,7 @@ class AcpSession:
         self.story.replays = False
         live = {row.id for row in snapshot.runs if row.state in LIVE}
         for run_id in self.story.lost(live):
-            # Told before its end, because a client may take nothing of a session that is over.
+            # Sent before its end, because a client may ignore updates of an ended session.
             for frame in await self.feed.partial_frames(run_id):
                 self._send_all(self.story.take(frame), sends_history=sends_history)
         self._send_all(self.story.settle(live), sends_history=sends_history)
@@ -119,12 +119,12 @@ class AcpSession:
         await self.feed.close()
         self._turns.cancel_all()
 
-    # What the client asks for
+    # Requests of the client
 
     async def prompt(self, blocks: Sequence[Any]) -> StopWord:
         """Send a prompt to the agent, and return why the agent stopped. Raise RpcError if it failed."""
         turn = PromptTurn(asyncio.get_running_loop().create_future())
-        # Made before anything is waited for: a cancel that follows at once finds it.
+        # Created before the first await, so that an immediate cancel finds it.
         delivery = asyncio.create_task(self._deliver(blocks, turn))
         self._deliveries.add(delivery)
         try:
@@ -184,7 +184,7 @@ class AcpSession:
         self._wish = wish
         return "The conversation will be compacted with your next message."
 
-    # What the client is told
+    # Updates for the client
 
     def send_update(self, session_id: str, update: Update) -> None:
         """Send one update."""
@@ -304,7 +304,7 @@ class AcpSession:
                 return before
             if await self._said_elsewhere(text):
                 return before
-            # It may have ended since, and that is not the end that this prompt waits for.
+            # The run may have ended meanwhile, but this prompt waits for the next end.
             before = await self._newest_event()
             run = await retinue.resume(
                 self.id, meant, model=choices.model, thinking=choices.thinking, permission_mode=choices.new_mode

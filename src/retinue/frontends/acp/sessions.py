@@ -236,7 +236,7 @@ def _hidden(folder: Path) -> frozenset[str]:
         raise UsageError(f"{folder / _HIDDEN_SESSIONS_FILE} cannot be read: {error}") from error
 
 
-# What a session is opened with
+# Options of a session
 
 
 def read_cwd(params: Mapping[str, Any]) -> Path:

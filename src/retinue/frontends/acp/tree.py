@@ -95,7 +95,7 @@ class TreeTranslator:
         if run is None:
             return []
         sent: list[SessionUpdate] = []
-        # Streamed text, which is most of what comes, changes nothing about the run.
+        # Streamed text, which is most of the frames, does not change the run's state.
         if frame.piece is None:
             run.state.apply(event)
             if isinstance(event.body, RunStarted):
@@ -192,7 +192,7 @@ class TreeTranslator:
             return sent
         return [pair for pair in sent if pair[0] == self.root]
 
-    # A run begins and ends
+    # Start and end of a run
 
     def _created(self, event: Event, body: RunCreated) -> list[SessionUpdate]:
         about = body.options.description
@@ -256,7 +256,7 @@ class TreeTranslator:
         if run.id == self.root and word == "max_turn_requests":
             sent += self._note(run, "warning", updates.failure_text(outcome))
         elif run.id == self.root and word is None and self.replays:
-            # While it happens, the answer to the prompt says it.
+            # During a live run, the answer to the prompt has the error.
             sent += self._note(run, "error", updates.failure_text(outcome))
         return sent
 
@@ -281,7 +281,7 @@ class TreeTranslator:
             cards = [self._card_of[run.id]] if run.id in self._card_of else []
         return sent + [(self.root, update) for card in cards for update in card.end(at or time.time())]
 
-    # What it says and hears
+    # Messages
 
     def _message(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         text, origin = entry.text, entry.message.origin if entry.message is not None else None
@@ -303,7 +303,7 @@ class TreeTranslator:
         if last is not entry:
             run.speaking[entry.kind] = entry
             if last is not None and last.turn == entry.turn:
-                # All of a turn is one message for the client, which keeps what it was given.
+                # The whole turn is one message for the client, which cannot be changed later.
                 text = f"\n\n{text}"
         if entry.kind == "thinking":
             return [(run.id, updates.message_chunk("agent_thought_chunk", text, f"{run.id}-{run.state.turn_seq}-t"))]
@@ -311,7 +311,7 @@ class TreeTranslator:
             run.summary.words += text
         return [(run.id, updates.message_chunk("agent_message_chunk", text, f"{run.id}-{run.state.turn_seq}-m"))]
 
-    # What it does
+    # Calls
 
     def _call_began(self, run: ShownRun, entry: Entry) -> list[SessionUpdate]:
         call = entry.call
@@ -354,7 +354,7 @@ class TreeTranslator:
         costs = [run.state.usage.cost_usd for run in self.runs.values()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
-    # What a person should know
+    # Notes
 
     def _waiting(self, run: ShownRun, state: Literal["requires_action", "running"]) -> list[SessionUpdate]:
         if self._features.subagents and run.id != self.root:

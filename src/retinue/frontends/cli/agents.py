@@ -178,7 +178,7 @@ def _print_line(label: str, text: str) -> None:
     print(f"{clean(label):<16} {clean(text)}".rstrip())
 
 
-# What the model sees
+# Prompt of an agent
 
 
 def _show_prompt(args: argparse.Namespace) -> int:

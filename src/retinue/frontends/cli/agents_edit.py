@@ -91,7 +91,7 @@ def _line(question: str, *, strip: bool = True) -> str:
     try:
         answer = input()
     except EOFError:
-        # The end of input means what Ctrl-C means: the person went away, and nothing is written.
+        # End of input has the same effect as Ctrl-C: nothing is written.
         raise KeyboardInterrupt from None
     if strip:
         return answer.strip()

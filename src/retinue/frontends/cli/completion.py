@@ -15,7 +15,7 @@ import sys
 from retinue.app.completion import cached, values_of
 from retinue.frontends.cli.main import APP, COMMANDS, HEADLESS, Command, Group
 
-# A person waits for this at every Tab, and reading the table from the cache needs no more.
+# A person waits for this at every Tab, and reading the cached table needs only these imports.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -155,7 +155,7 @@ def _read(command: Mapping[str, Any], words: Sequence[str]) -> tuple[Any, int]:
         if option is not None:
             waiting, many = option["value"], option["many"]
         elif waiting is not None and not word.startswith("-"):
-            # The value of an option. One that takes several goes on taking.
+            # The value of an option. An option with several values takes the next words as well.
             if not many:
                 waiting = None
         elif not word.startswith("-"):
@@ -170,7 +170,7 @@ def _values(kind: Any, typed: str) -> Iterator[tuple[str, str]]:
         for word in kind:
             yield word, ""
     elif kind == "file":
-        # `@path`, as tasks and prompts are given, is for the program and not for the shell.
+        # `@path` of a task or prompt is read by the program, not by the shell.
         if not typed.startswith("@"):
             yield ":files", ""
     elif kind == "folder":

@@ -259,11 +259,11 @@ def guarded_run(work: Callable[[], int]) -> int:
         print("retinue: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader went away (`retinue … | head`): nothing is wrong, and nothing more can be said.
+        # The reader has disconnected (`retinue … | head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        # Files of ours have a name in such an error: this is standard output, on a disk that is full, for example.
+        # Errors of our files have a file name. This one is about standard output, for example on a full disk.
         if error.filename is not None or error.errno is None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -293,7 +293,7 @@ def _run(argv: Sequence[str]) -> int:
         return dispatch("retinue", APP, argv)
     if word.startswith("-"):
         return dispatch("retinue", HEADLESS, argv)
-    # A sentence is a prompt. One word is more likely a command with a typing mistake.
+    # A sentence is a prompt. A single word is more likely a mistyped command.
     if any(map(str.isspace, word)):
         return dispatch("retinue", APP, argv)
     raise UsageError(

@@ -100,7 +100,7 @@ def execute_resolve(args: argparse.Namespace) -> int:
     except UsageError as error:
         if not args.json:
             raise
-        # A program that asked for JSON gets the refusal as a document of its own.
+        # With --json, the refusal is a JSON document.
         write_json(ErrorDocument(ErrorSummary(error.code, error.message, error.remedy)))
         return error.exit_code
     if args.json:

@@ -244,5 +244,5 @@ def _line(question: str) -> str:
     try:
         return input().strip()
     except EOFError:
-        # The person went away: nothing is kept.
+        # The person has left, so nothing is stored.
         raise KeyboardInterrupt from None

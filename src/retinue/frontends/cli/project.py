@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # argparse takes an argument that may be left out as absent when an option comes before it:
+        # argparse treats an optional argument as absent if an option comes before it:
         # `retinue --model sonnet "words"`.
         if any(action.nargs == "?" and not action.option_strings for action in self._actions):
             return self.parse_intermixed_args(args, namespace)
@@ -92,7 +92,7 @@ def _number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        # Not within any range, so the caller says what is accepted.
+        # Outside every range, so the caller reports the accepted one.
         return float("nan")
 
 
@@ -160,7 +160,7 @@ def write_json(data: Any, indent: int | None = 2) -> None:
     from msgspec import to_builtins
 
     text = json.dumps(to_builtins(data, enc_hook=str), ensure_ascii=False, indent=indent)
-    # Half a character, as the name of a file may hold, stays an escape.
+    # A surrogate, which a file name may contain, remains an escape.
     print_json(text.encode("utf-8", "backslashreplace"))
 
 

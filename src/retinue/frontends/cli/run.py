@@ -117,7 +117,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="as Claude Code has it: json is one document; stream-json is every event as a line, the outcome last",
     )
-    # Refusals are printed in the form that was asked for, as `print_refusal` does.
+    # `print_refusal` prints refusals in the requested format.
     parser.set_defaults(documents=True)
 
 
@@ -314,7 +314,7 @@ def execute_agent(args: argparse.Namespace) -> int:
         task, schema, cwd = read_task(args.task, attaches=True), read_schema(args.schema), folder(args.cwd)
         async with open_retinue(args, cwd) as retinue:
             prompt = PersonPrompt(task)
-            # Files are attached to words of a person alone: not to what a file or a pipe says.
+            # Files are attached only to text that a person typed, not to text from a file or a pipe.
             if task == args.task:
                 prompt = await retinue.expand(task)
             if args.task != "-" and (piped := read_piped()):

@@ -118,7 +118,7 @@ async def _stop(args: argparse.Namespace) -> int:
         return print_results(answers, as_json=args.json, statuses=await until_ended(feed, accepted))
     statuses = await until_ended(feed, [row.id for row in targets if row.state in LIVE])
     for number, answer in enumerate(answers):
-        # A run that ended by itself, or with the one before it, is as stopped as was wanted.
+        # A run that ended meanwhile counts as stopped.
         if statuses.get(answer.run_id, "running") not in LIVE:
             answers[number] = replace(answer, accepted=True)
     return print_results(answers, as_json=args.json, statuses=statuses)

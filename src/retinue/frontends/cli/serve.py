@@ -73,7 +73,7 @@ def execute_serve(args: argparse.Namespace) -> int:
             print(info.link(), flush=True)
             say("Ctrl-C ends the server. Runs of other processes continue.")
         if info.port and not args.no_browser and sys.stdout.isatty():
-            # A thread: some browsers run in the foreground, and the page must be answered meanwhile.
+            # In a thread, because some browsers run in the foreground while the page must be served.
             threading.Thread(target=info.open_page, args=(options.cwd,), daemon=True).start()
 
     stopped = asyncio.run(run_server(options, ready))

@@ -107,7 +107,7 @@ def _child(work: Callable[[Host | None], int], host: Host) -> int:
 
 
 def _wait(child: int, channel: int, before: Any) -> int:
-    # Ctrl-C is for the app: it reaches both processes, and this one must outlive it.
+    # Ctrl-C reaches both processes. Only the app handles it, and this process must outlive the app.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: _pass_on(child, received))
@@ -122,7 +122,7 @@ def _wait(child: int, channel: int, before: Any) -> int:
     if signal_byte == LET_GO_BYTE:
         return 0
     with contextlib.suppress(ChildProcessError):
-        # Unless its end was noticed already.
+        # Fails if its end was noticed already.
         watch.status = os.waitpid(child, 0)[1]
     status = watch.status
     code = os.waitstatus_to_exitcode(status)
@@ -275,7 +275,7 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
         what = "1 run goes" if live == 1 else f"{live} runs go"
         say(f"retinue: {what} on in process {os.getpid()}; what they ask waits in the inbox.")
         say("  Watch: retinue attach. Stop: retinue runs stop --all")
-        # Someone will look at the inbox later: nothing is denied for want of a person.
+        # A person may answer later, so questions are not denied.
         retinue.supervisor.project.inbox_service.attended += 1
         host.let_go()
         await retinue.wait_all()

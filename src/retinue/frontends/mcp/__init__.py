@@ -55,7 +55,7 @@ def serve_host(cwd: Path, names: tuple[str, ...], *, tool_each: bool, attended: 
     `Offer` and `serve_stdio`. Return the exit code."""
     # Before anything is imported that might print.
     streams = claim_streams()
-    # The SDK makes a hundred thousand objects when it is imported, and none of them is garbage.
+    # Importing the SDK creates a hundred thousand objects, none of which is garbage.
     gc.disable()
     from retinue.frontends.mcp.stdio import serve_stdio
 

@@ -52,7 +52,7 @@ def host_of(ctx: RequestContext) -> McpHost:
     if capabilities is not None:
         tasks = modern and TASKS_EXTENSION in (capabilities.extensions or {})
         asked = capabilities.elicitation
-        # Without any mode it means forms: there was nothing else in the beginning.
+        # Without a mode it means forms, which were the first kind.
         forms = asked is not None and (asked.form is not None or asked.url is None)
     return McpHost(
         name=name[:_MAX_HOST_NAME_CHARACTERS],

@@ -46,7 +46,7 @@ class Offer(Struct, frozen=True):
     def _limited(self, catalog: Catalog) -> list[LoadedAgent]:
         entries = []
         for name in self.names:
-            # A name that means nothing now may mean something later: files come and go.
+            # An unknown name may become valid later, when its file is created.
             with suppress(UnknownAgentError):
                 entries.append(catalog.find(name))
         return entries

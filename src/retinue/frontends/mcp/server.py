@@ -282,7 +282,7 @@ def _check_name(ctx: RequestContext, task_id: str) -> None:
 
 def read_arguments(arguments: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
     """Convert the arguments of a call. Raise UsageError, which the model can correct."""
-    # Models send null for what they do not want to say.
+    # Models send null for omitted arguments.
     values = {name: value for name, value in arguments.items() if value is not None}
     try:
         return msgspec.convert(values, kind)

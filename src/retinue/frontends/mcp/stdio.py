@@ -42,7 +42,7 @@ async def serve_stdio(
         await feed.close()
     sys.stderr.flush()
     if not serving.done():
-        # A thread still waits for a line of the host, and nothing can wake it.
+        # A thread still waits for a line of the host and cannot be woken.
         os._exit(0)
     return 0
 
@@ -55,7 +55,7 @@ async def _serve(streams: WireStreams, feed: Feed, offer: Offer) -> None:
         async with stdio_server(source, sink) as (reader, writer):
             await server.run(reader, writer, server.create_initialization_options())
     except* (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        # The host is gone in the middle of a message.
+        # The host has disconnected during a message.
         pass
 
 

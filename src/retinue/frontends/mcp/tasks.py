@@ -63,7 +63,7 @@ async def get_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any
     try:
         snapshot = await resume_interrupted(feed, snapshot, host.by)
     except RetinueError as error:
-        # The tool has failed, not the protocol: the task is complete, with an error.
+        # The tool failed, not the protocol, so the task is complete with an error.
         message = f"The run was cut off and could not be taken up again: {error.message}"
         result = error_result(StateError(message, remedy=error.remedy))
         return {**_task(snapshot.row, "completed", message), "result": _wire(result)}
@@ -106,7 +106,7 @@ async def cancel_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, 
     try:
         await feed.stop(snapshot.row.id, by=host.by, tree=True)
     except ConflictError:
-        # It has ended meanwhile, and the task says so.
+        # It has ended meanwhile, which the task reports.
         return {}
     return {}
 
@@ -120,7 +120,7 @@ async def _find(feed: Feed, host: McpHost, task_id: str) -> RunSnapshot:
     except UnknownRunError as error:
         raise MCPError(INVALID_PARAMS, f"Task not found: {error.message}") from None
     if snapshot.row.id != task_id:
-        # An id is whole: its beginning would be easy to guess.
+        # Only a full id is accepted, because a prefix would be easy to guess.
         raise MCPError(INVALID_PARAMS, f"Task not found: {task_id}")
     return snapshot
 
@@ -137,7 +137,7 @@ async def resume_interrupted(feed: Feed, snapshot: RunSnapshot, by: str) -> RunS
     turn = _RUN_LOCKS.get(run_id) or asyncio.Lock()
     _RUN_LOCKS[run_id] = turn
     async with turn:
-        # Another request of the host, or another server, may have been faster.
+        # Another request, or another server, may have resumed it meanwhile.
         snapshot = await snapshot_run(feed, run_id)
         if not snapshot.cut_off:
             return snapshot

@@ -70,7 +70,7 @@ async def wait_for_run(
                 return await run_result(call.feed, snapshot, note=f"Not done after waiting {limit:g} seconds.")
             await _report(call, snapshot, watch, forms)
             if await watch.wait_for_change(seconds_left) and call.host.progress:
-                # Of many calls in a moment the host hears once.
+                # Rapid calls are combined into one progress message.
                 await asyncio.sleep(_PROGRESS_PAUSE_SECONDS)
 
 
@@ -132,7 +132,7 @@ class _OpenForms:
             if await answer_item(call.feed, item, answer.action, content, call.host.by):
                 return
         except (MCPError, UsageError):
-            # The host cannot show it after all, or its user said what is no answer: other ways are left.
+            # The host cannot show the form, or the answer is invalid. Other front ends can still answer.
             pass
         self.aside.add(item.id)
         with suppress(KeyError):
@@ -199,7 +199,7 @@ async def start_agent(call: HostCall, offer: Offer, name: str, arguments: params
     if earlier is not None:
         earlier = await resume_interrupted(call.feed, earlier, call.host.by)
         return await wait_for_run(call, earlier, arguments.wait_seconds, state=call.state)
-    # A host that gives up in this moment must not leave half a run behind.
+    # If the host gives up now, the start must still complete.
     starting = asyncio.create_task(call.feed.spawn(order, by=call.host.by, key=secrets.token_hex(16)))
     row, _ = await asyncio.shield(starting)
     if call.host.tasks:
@@ -280,7 +280,7 @@ async def answer(call: HostCall, offer: Offer, arguments: params.AnswerParams) -
     by yourself."""
     item = await call.feed.find_item(arguments.item)
     if item.kind == "approval" and arguments.choice.strip().lower() in _LASTING_CHOICES:
-        # The model of the host gives this answer. What outlasts the run is for a person to allow.
+        # The host's model gives this answer, and only a person may allow what outlasts the run.
         raise UsageError(
             f"'{arguments.choice}' outlasts the run: only a person may choose it, in a form of the host or elsewhere.",
             remedy=f"Choose 'allow', 'allow-run' or 'deny', or let the user say: retinue inbox answer {item.id}",

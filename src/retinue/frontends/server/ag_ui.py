@@ -90,7 +90,7 @@ class Translator:
             speaker = self._speakers[run_id] = _RunMessages(run_id)
             if isinstance(event.body, RunCreated):
                 return [self._started(event, event.body)]
-            # It began before this response, and was suspended with the one before.
+            # It started before this response, and the previous response suspended it.
             name = self._agents.get(run_id, run_id)
             translated.append({"type": "SUBAGENT_STARTED", "subagentRunId": run_id, "name": name})
         for step in steps:
@@ -105,7 +105,7 @@ class Translator:
         if entry.kind == "answer":
             return self._said(run_id, speaker, step)
         if entry.call is not None and step.change == "added" and entry.state == "pending":
-            # Others were told with an earlier response.
+            # Other calls were sent with an earlier response.
             return _call(speaker, entry.call)
         if entry.result is not None and step.change == "ended":
             ids = {"messageId": f"{entry.result.call_id}-result", "toolCallId": entry.result.call_id}
@@ -234,7 +234,7 @@ async def _answer(feed: Feed, entry: ResumeEntry) -> None:
     try:
         await feed.answer(entry.interrupt_id, str(answer), message, by=AG_UI_NAME)
     except AnsweredError:
-        # Someone else was faster: the run goes on with that answer.
+        # Someone answered first, and the run continues with that answer.
         return
 
 

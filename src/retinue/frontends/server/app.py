@@ -101,7 +101,7 @@ def make_app(projects: Projects, access: Access, closing: asyncio.Event) -> ASGI
     routes.append(StarletteRoute(MCP_PATH, McpRoute(projects.current, closing)))
     handlers_of_errors = {404: _not_found, 405: _wrong_method}
     app = Starlette(routes=routes, exception_handlers=handlers_of_errors)
-    # An address with a slash too many is not found: a redirect would lose the method.
+    # An address with an additional slash gets 404, because a redirect would lose the method.
     app.router.redirect_slashes = False
 
     def takes_body(scope: Scope) -> bool:
@@ -133,7 +133,7 @@ async def _whole(
     """Return a complete response, compressed if it is long and the client accepts that."""
     headers = {**(headers or {}), "vary": "accept-encoding"}
     if len(body) >= _MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
-        # Away from the loop, on which every open stream waits.
+        # In a thread, because every open stream needs the event loop.
         body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
         headers["content-encoding"] = "gzip"
     return Response(body, status, headers, media_type=media_type)
@@ -262,7 +262,7 @@ class McpRoute:
         answering = asyncio.ensure_future(manager.handle_request(scope, receive, send))
         closing = asyncio.create_task(self._closing.wait())
         try:
-            # A call may wait for hours, and a stream has no end: the server does not wait for them.
+            # A call may wait for hours and a stream never ends, so the server does not wait for them.
             await asyncio.wait({answering, closing}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 await answering

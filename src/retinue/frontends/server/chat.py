@@ -164,7 +164,7 @@ async def complete(feed: Feed, body: ChatBody) -> ChatCompletion:
         await stop_run(feed, run_id)
         raise
     if not outcome.ok:
-        # Not 409 or 5xx: clients would send the same task again by themselves.
+        # Not 409 or 5xx, for which clients would repeat the request.
         raise RequestError(422, "RUN_FAILED", failure_message(outcome), f"retinue runs show {run_id}")
     choice = ChatChoice(ChatAnswer(_answer(outcome, body)), _finish_reason(outcome))
     return ChatCompletion(
@@ -181,7 +181,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
         return b"data: %b\n\n" % dump({**common, "choices": [choice]})
 
     outcome: Outcome | None = None
-    # Only the value fits a schema: words on the way to it would be no JSON.
+    # With a schema, only the final value is sent, because streamed text would not be JSON.
     words = schema_of(body.response_format) is None
     try:
         yield chunk({"role": "assistant", "content": ""})
@@ -196,7 +196,7 @@ async def stream_completion(feed: Feed, body: ChatBody, run_id: str) -> AsyncIte
             _, steps = stories.take(frame) or (None, [])
             for step in steps:
                 if step.entry.kind == "answer" and step.piece and words:
-                    # A blank line parts two answers.
+                    # A blank line separates two answers.
                     parted = speaking is not None and speaking is not step.entry
                     yield chunk({"content": "\n\n" + step.piece if parted else step.piece})
                     speaking = step.entry
@@ -224,7 +224,7 @@ async def stop_run(feed: Feed, run_id: str) -> None:
     try:
         await feed.stop(run_id, by=OPENAI_NAME, tree=True)
     except (ConflictError, StateError):
-        # It has just ended by itself, or cannot be recorded any more.
+        # It has ended meanwhile, or can no longer be recorded.
         return
 
 

@@ -34,7 +34,7 @@ class UnprovenConnections:
     def add(self, connection: GuardedConnection, transport: asyncio.BaseTransport) -> None:
         if len(self._waiting) >= self._limit:
             oldest = next(iter(self._waiting))
-            # `abort` sends nothing more: a peer that does not read must not keep the connection.
+            # `abort` discards unsent data, so a peer that does not read cannot keep the connection.
             self._waiting.pop(oldest).abort()  # type: ignore[attr-defined]
         self._waiting[connection] = transport
 
@@ -71,7 +71,7 @@ class GuardedConnection(HttpToolsProtocol):
             super().connection_made(transport)
             self._expect_headers()
         else:
-            # Not by `create_server(ssl=…)`: connections in the middle of a handshake would be beyond our limits.
+            # `create_server(ssl=…)` would exclude unfinished handshakes from our limits.
             self._tls_start = self.loop.create_task(self._start_tls(transport, self._tls))
 
     async def _start_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
@@ -98,7 +98,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport is None:
-            # The last message of a handshake brought the first request along.
+            # The last handshake message also contained the first request.
             self._early_data += data
             return
         unfinished = self._header_timer is not None

@@ -57,7 +57,7 @@ def _file(state: Path, code: str) -> Path:
 
 
 def _folder(state: Path) -> Path:
-    # Browsers that were installed as snaps read no hidden folder of the home folder, but the home folder itself.
+    # Browsers from snaps cannot read hidden folders in the home folder, but the home folder itself.
     return Path.home() if _SNAP_FOLDER.is_dir() else state
 
 

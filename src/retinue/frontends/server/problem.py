@@ -47,7 +47,7 @@ class RequestError(Exception):
         self.headers = headers or {}
 
 
-# The first class that fits counts.
+# The first matching class is used.
 _STATUS_OF_ERROR: tuple[tuple[type[RetinueError], int], ...] = (
     (UnknownAgentError, 404),
     (UnknownRunError, 404),

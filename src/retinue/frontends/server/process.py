@@ -127,7 +127,7 @@ async def run_server(options: ServerOptions, ready: Callable[[ServerInfo], None]
     try:
         with on_end(lambda: _end(server, closing)):
             serving = asyncio.create_task(server.serve(sockets=[listener]))
-            # uvicorn says that it has started by a flag alone.
+            # uvicorn reports its start only by a flag.
             while not server.started and not serving.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             if server.started:
@@ -172,7 +172,7 @@ def is_loopback(host: str) -> bool:
 
 def _hosts(options: ServerOptions, port: int) -> frozenset[str]:
     if options.uds is not None:
-        # What clients call a server that has no address of its own.
+        # The host name that clients use for a Unix socket.
         return frozenset({"localhost"})
     names = {"127.0.0.1", "localhost", "[::1]", *options.names}
     if options.host not in ("0.0.0.0", "::"):  # noqa: S104 - no address that anyone calls

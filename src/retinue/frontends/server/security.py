@@ -121,7 +121,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            # There are no web sockets here.
+            # Web sockets are not supported.
             await send({"type": "websocket.close", "code": 1008})
             return
 
@@ -130,7 +130,7 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *RESPONSE_HEADERS]
             await send(message)
 
-        # White space around a value is no part of it; the parser leaves it at the end.
+        # The parser leaves white space at the end of a value, which is not part of it.
         scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         try:
             headers = _headers(scope)
@@ -192,7 +192,7 @@ def _bounded(receive: Receive) -> Receive:
     async def receive_bounded() -> Message:
         nonlocal size, complete, deadline
         if complete:
-            # The body is here: what comes is the end of the connection, and that may take as long as it likes.
+            # The body is complete. The next message is the end of the connection, which may come at any time.
             return await receive()
         loop = asyncio.get_running_loop()
         deadline = deadline or loop.time() + BODY_SECONDS

@@ -56,7 +56,7 @@ class ByteStream:
                 task.cancel()
             await asyncio.wait({sender, *watchers})
             error = None if sender.cancelled() else sender.exception()
-            # A client that went away is no defect of the server.
+            # A disconnected client is not an error of the server.
             if error is not None and not isinstance(error, OSError):
                 traceback.print_exception(error, file=sys.stderr)
         with contextlib.suppress(OSError, RuntimeError):
@@ -95,7 +95,7 @@ async def with_pings(events: AsyncIterator[list[FeedFrame]]) -> AsyncIterator[by
             except StopAsyncIteration:
                 return
             except BehindError:
-                # Without the end of the response the client would wait: it comes back by itself.
+                # The response ends, so that the client reconnects.
                 yield b": too slow, come back with Last-Event-ID\n\n"
                 return
             except RetinueError as error:

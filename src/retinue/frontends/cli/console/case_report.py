@@ -51,7 +51,7 @@ def summary_line(results: Sequence[CaseResult], seconds: float) -> str:
         number = sum(result.verdict == verdict for result in results)
         if number:
             counts.append(f"{number} {verdict}")
-    # What a recording cost was paid when it was made.
+    # The cost of a recording was paid when it was recorded.
     cost = sum(result.usd or 0.0 for result in results if result.live)
     spent = f", {format_cost(cost)}" if cost else ""
     return f"{', '.join(counts) or 'no cases'} in {format_duration(round(seconds * 1000))}{spent}"
@@ -94,7 +94,7 @@ def _add_case(suite: ElementTree.Element, result: CaseResult) -> None:
         _add_properties(case, trial)
         if trial.status == "skipped":
             ElementTree.SubElement(case, "skipped", message=_xml("; ".join(trial.notes)))
-        # One of several repetitions may fail without the case; its reader must not see a failure then.
+        # A repetition may fail although the case passes, and must then not be reported as a failure.
         if result.verdict != "failed":
             continue
         for unmet in trial.unmet:

@@ -48,7 +48,7 @@ class MarkdownStream:
 
     def write(self, piece: str) -> None:
         self._text += piece
-        # Most pieces are a few letters: only a line break can end a block.
+        # Most pieces are short, and only a line break can end a block.
         if "\n" in piece:
             end = _end_of_blocks(self._text)
             if end:
@@ -77,7 +77,7 @@ class MarkdownStream:
         if self._console is None:
             from rich.console import Console
 
-            # It only looks styles up; nothing is printed with it.
+            # Used only to look up styles.
             self._console = Console(file=self._stream, force_terminal=True, no_color=not has_colour(self._stream))
         for segment in line.render(self._console):
             write_span(self._stream, segment.text, self._codes_of(segment.style))
@@ -114,7 +114,7 @@ def _end_of_blocks(text: str) -> int:
                 fence = None
         blank = fence is None and not line.strip()
         offset += len(line) + 1
-    # The line that is being written also ends what is before it, once it shows where it begins.
+    # The unfinished line ends the block before it, once its indentation is known.
     last = lines[-1]
     if fence is None and blank and last and not last[0].isspace():
         end = offset

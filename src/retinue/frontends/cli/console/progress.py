@@ -168,7 +168,7 @@ class Progress:
         if not self.quiet:
             lines.append(f"{_ended(outcome)}{optional(' · {}', self.run_id[:8])}")
         for note in outcome.notes:
-            # The record is left out: each call was shown as it ran.
+            # The record is omitted, because each call was shown when it ran.
             if note not in self._warned and not note.startswith(RECORD):
                 lines.append(f"! {note}")
         return "\n".join(lines) or None
@@ -221,7 +221,7 @@ def call_line(step: Step) -> str | None:
     if entry.call is None:
         return None
     if step.change == "began" and entry.call.name not in SPAWNING:
-        # Of a call that starts an agent, the agent's own line says it.
+        # A call that starts an agent is shown by the line of the agent.
         return f"  {entry.call.name} {summary(entry.call.arguments)}".rstrip()
     if step.change == "ended" and entry.result is not None and entry.result.is_error:
         return f"  ✗ {entry.call.name}: {one_line(entry.result.text, 160)}"
@@ -269,7 +269,7 @@ async def show_run(retinue: Retinue, run: Run[Any], output: Output, *, quiet: bo
             else:
                 outcome = await _print_result(retinue, run, output, quiet)
     except RetinueError as error:
-        # A log that cannot be written any more: the run has begun, and can go on later.
+        # The log can no longer be written. The run has started and can be resumed later.
         error.run_id = run.id
         raise
     if output == "text" and not outcome.ok:
@@ -318,7 +318,7 @@ async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     """Print one JSON object per line, flushed, so that a reader sees each event at once."""
     last: Event | None = None
     async for event in _all_events(retinue, run):
-        # Streamed text comes in hundreds of pieces a second: those reach the reader with the next whole event.
+        # Streamed text arrives in hundreds of pieces a second, so it is flushed with the next other event.
         print_json(event_to_json(event), flush=not isinstance(event.body, TextDelta))
         if event.run_id == run.id:
             last = event
@@ -376,14 +376,14 @@ def _stop_on_interrupt(run: Run) -> AbstractContextManager[None]:
 
     def interrupt(why: str) -> None:
         nonlocal pressed
-        # The second Ctrl-C: the run does not end by itself, so nobody waits for it any longer.
+        # The second Ctrl-C: stop waiting for a run that does not end.
         if pressed and task is not None:
             task.cancel()
         pressed = True
         run.stop_now(why)
 
     def hang_up() -> None:
-        # What is still to be printed is discarded: a terminal that is gone takes nothing more.
+        # Discard the remaining output, because the terminal is gone.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             if stream.isatty():
@@ -395,7 +395,7 @@ def _stop_on_interrupt(run: Run) -> AbstractContextManager[None]:
         signal.SIGINT: partial(interrupt, "Interrupted from the terminal."),
         signal.SIGTERM: partial(interrupt, "The program was asked to end (SIGTERM)."),
     }
-    # Windows has no SIGHUP. Where it is ignored, nohup started us: the run goes on without its terminal.
+    # Windows has no SIGHUP. If it is ignored, nohup started us, and the run continues without its terminal.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         handlers[signal.SIGHUP] = hang_up
     return handle_signals(handlers)

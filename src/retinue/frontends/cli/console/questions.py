@@ -96,7 +96,7 @@ class Terminal:
             try:
                 loop.add_reader(descriptor, readable.set)
             except NotImplementedError:
-                # Windows: a thread waits instead, and cannot be called off.
+                # Windows: a thread waits instead, which cannot be cancelled.
                 return await asyncio.to_thread(self._source.readline) or None
             try:
                 await readable.wait()
@@ -141,7 +141,7 @@ def understood(item: InboxItem, line: str) -> InboxAnswer | None:
         if line.isascii() and line.isdigit() and 0 < int(line) <= len(item.options):
             return InboxAnswer(item.options[int(line) - 1], by=TERMINAL_NAME)
         return InboxAnswer(line, by=TERMINAL_NAME)
-    # `A` is not `a`: only where a letter has no meaning of its own its small form counts.
+    # `A` and `a` differ. Other letters are accepted in either case.
     choice = (
         _OPTION_OF_KEY.get(line) or _OPTION_OF_KEY.get(line.lower()) or _OPTION_OF_WORD.get(line.lower(), line.lower())
     )
@@ -193,5 +193,5 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
         if word in ("o", "once"):
             return True
         if not answer:
-            # The end of the input is no consent, and no decision either.
+            # End of input is neither consent nor refusal.
             return False
