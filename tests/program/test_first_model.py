@@ -161,17 +161,17 @@ def test_a_model_is_tested_with_one_small_request(run: Run) -> None:
 def test_the_default_is_the_users_own_setting_and_what_wins_over_it_is_said(run: Run, tmp_path: Path) -> None:
     keys = {"ANTHROPIC_API_KEY": "a", "GROQ_API_KEY": "g"}
     done = run("models", "default", "haiku", **keys)
-    assert "gets anthropic/claude-haiku-5-5 (" in done.stdout
+    assert "default model is anthropic/claude-haiku-5-5 (" in done.stdout
     assert json.loads((tmp_path / "home/.retinue/settings.json").read_text()) == {"model": "anthropic/claude-haiku-5-5"}
     assert "* anthropic/claude-haiku-5-5" in run("models", "list", **keys).stdout
     again = run("models", "default", "sonnet", RETINUE_MODEL="haiku", **keys)
-    assert again.stdout.splitlines()[1].startswith("Here it still gets anthropic/claude-haiku-5-5: RETINUE_MODEL")
+    assert again.stdout.splitlines()[1].startswith("Here the default is still anthropic/claude-haiku-5-5: RETINUE_MODEL")
 
 
 def test_a_second_provider_says_which_one_is_used_and_how_to_change_it(run: Run) -> None:
     with ChatServer("corp-70b") as server:
         done = run("models", "add", "work", "--url", server.url, ANTHROPIC_API_KEY="a")
-        assert "still gets anthropic/claude-sonnet-5-5: " in done.stdout
+        assert "is still anthropic/claude-sonnet-5-5: " in done.stdout
         assert "retinue models default work/corp-70b" in done.stdout
         more = run("models", "add", "work", "--url", server.url, "--default", "--json", ANTHROPIC_API_KEY="a")
     document: dict[str, Any] = json.loads(more.stdout)

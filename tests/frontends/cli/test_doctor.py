@@ -80,7 +80,7 @@ def test_a_host_without_namespaces_is_told_which_walls_do_not_hold(project: Path
     done = subprocess.run([*argv, sys.executable, "-m", "retinue", "doctor", "sandbox"], capture_output=True, text=True)
     rows = {line.split(":")[0].strip(" !✓·✗"): line for line in done.stdout.splitlines() if ": " in line}
     assert "could" not in rows["walls"], done.stdout + done.stderr
-    assert "see the system, your tools and the workspace only" in rows["reading"]
+    assert "see only the system, your tools and the workspace" in rows["reading"]
     assert "are not walled off from commands that may change everything" in rows["rules about files"]
     assert "Files in a writable folder cannot be hidden or protected" in rows["not covered"]
     assert "in a container, allow user namespaces" in done.stdout.lower()

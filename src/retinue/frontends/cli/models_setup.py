@@ -229,7 +229,7 @@ def execute_default(args: argparse.Namespace) -> int:
     print(f"The default model is {chosen.model} ({chosen.file}).")
     active = asyncio.run(find_active(cwd))
     if active is not None and active.model != chosen.model:
-        print(f"Here it still gets {active.model}: {active.why}.")
+        print(f"Here the default is still {active.model}: {active.why}.")
     return 0
 
 
