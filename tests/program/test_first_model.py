@@ -165,7 +165,9 @@ def test_the_default_is_the_users_own_setting_and_what_wins_over_it_is_said(run:
     assert json.loads((tmp_path / "home/.retinue/settings.json").read_text()) == {"model": "anthropic/claude-haiku-5-5"}
     assert "* anthropic/claude-haiku-5-5" in run("models", "list", **keys).stdout
     again = run("models", "default", "sonnet", RETINUE_MODEL="haiku", **keys)
-    assert again.stdout.splitlines()[1].startswith("Here the default is still anthropic/claude-haiku-5-5: RETINUE_MODEL")
+    assert again.stdout.splitlines()[1].startswith(
+        "Here the default is still anthropic/claude-haiku-5-5: RETINUE_MODEL"
+    )
 
 
 def test_a_second_provider_says_which_one_is_used_and_how_to_change_it(run: Run) -> None:

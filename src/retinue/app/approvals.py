@@ -113,7 +113,7 @@ def closed_text(item: InboxItem) -> str:
     """Return how an item was closed, with the message of the answer."""
     if item.answer is None or not item.answer.message:
         return describe_closing(item)
-    return f"{describe_closing(item)}: {shown(item.answer.message)}"
+    return f"{describe_closing(item)}: {exact_line(item.answer.message)}"
 
 
 def interrupted_text(item: InboxItem) -> str:

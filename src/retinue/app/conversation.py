@@ -124,8 +124,8 @@ def list_conversations(reader: LogReader, words: list[str], most: int) -> list[t
 def read_end(reader: LogReader, run_id: str) -> list[Event]:
     """Return the newest events of a conversation, oldest first, up to the limits of the display."""
     newest: list[Event] = []
-    room = MAX_CHARACTERS
-    for event in read_branch(reader, run_id, limit=MAX_EVENTS):
+    room = MAX_REPLAYED_CHARACTERS
+    for event in read_branch(reader, run_id, limit=MAX_REPLAYED_EVENTS):
         room -= _length(event)
         if room < 0 and newest:
             break

@@ -251,12 +251,12 @@ def plugins(installation: Installation) -> Iterator[Row]:
     discovered = extensions.plugins
     for problem in discovered.problems:
         yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."
-    for plugin in found.usable:
+    for plugin in discovered.usable:
         why = extensions.why_not(plugin)
         if why is not None:
             yield "info", plugin.name, clean(f"without effect: {why}")
-    if not found.problems:
-        number = f"{len(found.usable)} found" if found.usable else "none"
+    if not discovered.problems:
+        number = f"{len(discovered.usable)} found" if discovered.usable else "none"
         yield "ok", "plugins", number
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from retinue.app.agents import RefusedFile
 from retinue.capabilities.plugins import PluginExtensions
 from retinue.capabilities.plugins.discover import FailedPlugin
 from retinue.capabilities.plugins.load import load_tools, what_runs
@@ -91,7 +90,7 @@ def check_plugins(cwd: Path, name: str | None = None, *, trust: bool = False) ->
         return CheckedPlugins([_check(plugin, project) for plugin in plugins.usable], list(plugins.failed))
     plugin = plugins.find(name)
     if plugin is None:
-        names = ", ".join(each.name for each in plugins.usable) or "none"
+        names = ", ".join(usable.name for usable in plugins.usable) or "none"
         raise UsageError(f"There is no plugin '{name}'.", remedy=f"Plugins here: {names}.")
     return CheckedPlugins([_check(plugin, project)], [])
 

@@ -104,8 +104,8 @@ def _live_runs(state: Path) -> frozenset[str]:
 
 
 def _view(record: WorktreeRecord, live: Collection[str]) -> WorktreeView:
-    kept = record.phase == "kept"
-    status = "kept" if kept else "left over"
+    is_kept = record.phase == "kept"
+    status = "kept" if is_kept else "left over"
     return WorktreeView(
         run=record.run,
         agent=record.agent,
@@ -149,8 +149,8 @@ def clean_worktrees(
 
     def tell(record: WorktreeRecord, saved: SavedWork | None) -> None:
         if saved is not None:
-            kept = str(saved.remaining_folder) if saved.remaining_folder is not None else None
-            done.append(CleanedWorktree(record.run, saved.branch, kept, saved.notes))
+            folder = str(saved.remaining_folder) if saved.remaining_folder is not None else None
+            done.append(CleanedWorktree(record.run, saved.branch, folder, saved.notes))
             cleaned(done[-1])
 
     sweep(state, environment(), lambda: _live_runs(state), tell)
@@ -223,9 +223,9 @@ class Integration:
         branch_names = self._git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
         branches: dict[str, None] = {}
         for name in names:
-            alike = [each for each in known if each.startswith(f"{BRANCH_PREFIX}{name}")]
+            alike = [branch for branch in branch_names if branch.startswith(f"{BRANCH_PREFIX}{name}")]
             for exact in (f"{BRANCH_PREFIX}{name}", name):
-                if exact in known:
+                if exact in branch_names:
                     alike = [exact]
             if len(alike) != 1:
                 problem = f"fits several: {', '.join(alike)}" if alike else "is no branch here"

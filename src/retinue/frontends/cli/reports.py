@@ -71,7 +71,7 @@ def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> Non
 
 
 def configure_cost(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=GROUPINGS, default="agent", help="what to add up by (default: agent)")
+    parser.add_argument("--by", choices=GROUPINGS, default="agent", help="the key of the totals (default: agent)")
     _add_since(parser, "runs active since then")
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--limit", type=count, default=0, metavar="N", help="the first N lines; the total counts all")
