@@ -64,8 +64,8 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class ChatBody(Struct, frozen=True, kw_only=True):
-    """As OpenAI's API has it. `model` is the name of an agent. Sampling parameters are not used: the agent's file has
-    its own. An agent has no tools of the client, several choices, log probabilities or sound: these are refused."""
+    """The body of OpenAI's API. `model` is the name of an agent. Sampling parameters are ignored, because the agent's
+    file sets them. Tools of the client, several choices, log probabilities and sound are refused."""
 
     model: str
     messages: list[ChatMessage]
