@@ -282,7 +282,7 @@ def test_rules_of_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     assert wrong == [], repr(wrong)
 
 
-STRICT_EVENTS: dict[str, Any] = {
+STRICT: dict[str, Any] = {
     "allowedLspActions": ["hover"],
     "database": "postgresql://127.0.0.1:1/x",
     "disabledPlugins": ["a"],
@@ -351,8 +351,8 @@ def files_of(name: str) -> Iterator[tuple[Any, Any]]:
         for value in (True, False):
             if field.personal_when is None or not field.personal_when(value):
                 yield not value, value
-    elif name in STRICT_EVENTS:
-        yield LOOSE.get(name), STRICT_EVENTS[name]
+    elif name in STRICT:
+        yield LOOSE.get(name), STRICT[name]
     elif isinstance(field.default, tuple):
         yield None, list(field.default)
     else:
