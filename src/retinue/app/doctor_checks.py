@@ -22,7 +22,7 @@ from retinue.capabilities.web.base import WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.search import Search
 from retinue.core.install import install_command
-from retinue.guard.sandbox.groups import group_place
+from retinue.guard.sandbox.control_groups import group_place
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
 from retinue.guard.sandbox.policy import (
     SandboxPolicy,

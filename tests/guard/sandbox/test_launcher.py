@@ -16,7 +16,7 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy, namespaces_work
-from retinue.guard.sandbox.view import INSIDE, launcher, module_code
+from retinue.guard.sandbox.view import INSIDE_FOLDER, launcher, module_code
 
 
 def launch(*words: str) -> subprocess.CompletedProcess[str]:
@@ -104,7 +104,7 @@ def test_nothing_of_a_command_outlives_a_retinue_that_was_killed(scene: Scene, w
 
 def test_what_ships_can_be_read():
     """No file of the sandbox is anything but text."""
-    for path in INSIDE.parent.rglob("*"):
+    for path in INSIDE_FOLDER.parent.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             path.read_text(encoding="utf-8")
             assert path.suffix in (".py", ".md")

@@ -19,7 +19,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.groups import group_place
+from retinue.guard.sandbox.control_groups import group_place
 from retinue.guard.sandbox.inside.bounds import used_bytes
 from retinue.guard.sandbox.policy import SandboxLimits
 

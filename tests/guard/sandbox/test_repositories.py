@@ -14,7 +14,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.inside.watch import odd_setting
+from retinue.guard.sandbox.inside.git_files import find_unknown_setting
 from retinue.guard.sandbox.plan import protected_places, workspace
 from retinue.guard.sandbox.policy import SandboxPolicy
 
@@ -226,4 +226,4 @@ async def test_ordinary_work_with_repositories_is_not_disturbed(name: str, scene
     ],
 )  # fmt: skip
 def test_only_settings_that_start_nothing_are_harmless(text: str, odd: str):
-    assert odd_setting(text) == odd
+    assert find_unknown_setting(text) == odd

@@ -15,10 +15,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from retinue.errors import ConfigurationError
+from retinue.guard.sandbox.control_groups import group_place
 from retinue.guard.sandbox.environment import confined_environment, find_hidden_install, tool_roots, with_proxy
-from retinue.guard.sandbox.groups import group_place
 from retinue.guard.sandbox.holder import ScratchHolder, fits_in_memory
-from retinue.guard.sandbox.inside.watch import disarm
+from retinue.guard.sandbox.inside.git_files import disable_new_files
 from retinue.guard.sandbox.kernel import Machine, machine
 from retinue.guard.sandbox.plan import Scratch, find_workspaces, is_current, launcher_modules, make_plan
 from retinue.guard.sandbox.policy import (
@@ -158,7 +158,7 @@ class Box:
             return
         writable = [os.path.realpath(path) for path in self.policy.writable]
         for folder in find_workspaces(writable, self.policy.readonly):
-            for sentence in disarm(folder.root, folder.known_files, self._began, folder.hook_folders):
+            for sentence in disable_new_files(folder.root, folder.known_files, self._began, folder.hook_folders):
                 _log.warning("%s", sentence)
 
     @cached_property

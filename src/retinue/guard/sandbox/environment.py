@@ -22,7 +22,7 @@ from urllib.parse import unquote
 SYSTEM = frozenset("""bin dev etc gnu lib lib32 lib64 libx32 libexec nix opt proc sbin snap sys usr""".split())
 """Folders at the top of the file system that belong to the system. All others may hold people's files."""
 
-_SYSTEM_PARTS = """
+_SYSTEM_SUBFOLDERS = """
 /run/current-system /run/opengl-driver /run/systemd/resolve /run/resolvconf /run/NetworkManager/resolv.conf
 /var/lib/dpkg /var/lib/rpm /var/lib/pacman /var/lib/alternatives /var/cache/fontconfig /var/cache/man
 /var/db/repos /var/lib/flatpak/exports /home/linuxbrew/.linuxbrew /mnt/wsl/resolv.conf /var/guix/profiles
@@ -31,7 +31,7 @@ _SYSTEM_PARTS = """
 """Below other folders: name resolution, databases of package managers, libraries that distributions put into
 /var, and Homebrew's place on Linux."""
 
-_IN_HOME = """
+_TOOL_FOLDERS_IN_HOME = """
 .asdf .bun .cabal .cargo .conda .config/composer .config/git .config/mise .deno .dotnet .elan .fnm .ghcup
 .gitconfig .gitignore .gitignore_global .gradle .ivy2 .jabba .jdks .jenv .julia .juliaup .linuxbrew .local/bin
 .local/lib .local/pipx .local/share/fnm .local/share/gem .local/share/mise .local/share/pipx .local/share/pnpm
@@ -42,14 +42,14 @@ _IN_HOME = """
 """Where installers of languages put programs and libraries without asking: compilers, interpreters and
 package managers do not start without them. Keys in them stay hidden (`secret_places`)."""
 
-_ENDS_OF_A_PREFIX = ("bin", "sbin", ".bin", "Scripts", "shims")
+_PROGRAM_FOLDER_NAMES = ("bin", "sbin", ".bin", "Scripts", "shims")
 _MAX_LINKS = 2000
 
 
 def system_roots() -> list[str]:
     """Return what every program may read, as far as it exists here."""
     tops = map("/".__add__, sorted(SYSTEM - {"proc", "dev"}))
-    return list(filter(os.path.exists, (*tops, *_SYSTEM_PARTS)))
+    return list(filter(os.path.exists, (*tops, *_SYSTEM_SUBFOLDERS)))
 
 
 def foreign_tops() -> list[str]:
@@ -70,7 +70,7 @@ def tool_roots(home: Path | None, path: str | None) -> list[str]:
 def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
     homes = {home, os.path.realpath(home)} if home else set()
     roots: dict[str, None] = {}
-    for name in _IN_HOME if home else ():
+    for name in _TOOL_FOLDERS_IN_HOME if home else ():
         location = f"{home}/{name}"
         if os.path.exists(location):  # noqa: PTH110 - quick
             roots[location] = roots[os.path.realpath(location)] = None
@@ -160,7 +160,7 @@ def _add_prefix(prefix: str, homes: set[str], roots: dict[str, None]) -> None:
 def _prefix(folder: str, homes: set[str]) -> str:
     """Return `X` for `X/bin`, unless that would show a whole home folder or top folder."""
     above, _, name = folder.rstrip("/").rpartition("/")
-    if name not in _ENDS_OF_A_PREFIX or above.count("/") < 2:
+    if name not in _PROGRAM_FOLDER_NAMES or above.count("/") < 2:
         return folder
     if above.startswith("/home/") and above.count("/") == 2:
         return folder
@@ -218,13 +218,13 @@ AWS AZURE GOOGLE GCLOUD GCP KUBE VAULT DOCKER ANTHROPIC OPENAI GEMINI GITHUB GIT
 """.split()
 """Services whose variables are all kept back: `AWS_PROFILE`."""
 
-_SECRET = re.compile(
+_SECRET_NAME = re.compile(
     rf"(?:^|_)(?:{'|'.join(_SECRET_WORDS)})(?:_|\d*$)|{'|'.join(_SECRET_PARTS)}|"
     rf"[A-Z](?:{'|'.join(_SECRET_ENDS)})\d*$|^(?:{'|'.join(_SECRET_OWNERS)})_?",
     re.IGNORECASE,
 )
-_PLACES = frozenset({"PWD", "OLDPWD"})
-_DATABASE = re.compile(
+_FOLDER_VARIABLES = frozenset({"PWD", "OLDPWD"})
+_DATABASE_NAME = re.compile(
     r"(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER|SENTRY)_?(?:URL|URI|DSN)$", re.IGNORECASE
 )
 _WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
@@ -236,7 +236,7 @@ _LOADS_CODE = re.compile(
     r"XDG_SESSION|TMUX|STY$|SYSTEMD_|NOTIFY_SOCKET$|LISTEN_|JOURNAL_STREAM$|INVOCATION_ID$|VSCODE_|TERM_SESSION_ID$)"
 )
 _HARMLESS_GIT = frozenset({"GIT_PAGER", "GIT_EDITOR", "GIT_TERMINAL_PROMPT"})
-_PROXIES = re.compile(r"^(?:https?|all|ftp|no)_proxy$", re.IGNORECASE)
+_PROXY_NAME = re.compile(r"^(?:https?|all|ftp|no)_proxy$", re.IGNORECASE)
 
 
 def confined_environment(
@@ -244,10 +244,10 @@ def confined_environment(
 ) -> dict[str, str]:
     """Return the variables of a confined program. `keep` names variables that stay whatever they are
     called; `proxy` is the only way out."""
-    confined = {name: value for name, value in environment.items() if name in keep or not _goes(name, value)}
+    confined = {name: value for name, value in environment.items() if name in keep or not _is_withheld(name, value)}
     if offline:
-        confined = {name: value for name, value in confined.items() if not _PROXIES.match(name)}
-    confined.update(_places(scratch))
+        confined = {name: value for name, value in confined.items() if not _PROXY_NAME.match(name)}
+    confined.update(_cache_variables(scratch))
     confined["PYTEST_ADDOPTS"] = f"{confined.get('PYTEST_ADDOPTS', '')} -o cache_dir={scratch}/cache/pytest".strip()
     return with_proxy(confined, proxy)
 
@@ -260,19 +260,19 @@ def with_proxy(environment: Mapping[str, str], proxy: str | None) -> dict[str, s
     return proxied
 
 
-def _goes(name: str, value: str) -> bool:
-    if name in _HARMLESS_GIT or name in _PLACES or name.startswith("RETINUE_RUN_"):
+def _is_withheld(name: str, value: str) -> bool:
+    if name in _HARMLESS_GIT or name in _FOLDER_VARIABLES or name.startswith("RETINUE_RUN_"):
         return False
     return bool(
-        _SECRET.search(name)
-        or _DATABASE.search(name)
+        _SECRET_NAME.search(name)
+        or _DATABASE_NAME.search(name)
         or _LOADS_CODE.match(name)
         or _WITH_PASSWORD.search(value)
         or name.startswith("RETINUE_")
     )
 
 
-def _places(scratch: Path) -> dict[str, str]:
+def _cache_variables(scratch: Path) -> dict[str, str]:
     """Return where common tools put caches and temporary files, so that reading commands need nothing else."""
     cache = str(scratch / "cache")
     return {

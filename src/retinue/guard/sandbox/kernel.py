@@ -23,10 +23,10 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
-NEWEST = 469
+NEWEST_CALL = 469
 """The newest system call that was looked at. Younger ones do not exist for a confined program."""
 
-_COMMON = """
+_COMMON_CALLS = """
 pidfd_send_signal 424 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429
 fsopen 430 fsconfig 431 fsmount 432 fspick 433 clone3 435 close_range 436 openat2 437 pidfd_getfd 438
 process_madvise 440 mount_setattr 442 quotactl_fd 443 landlock_create_ruleset 444 landlock_add_rule 445
@@ -35,7 +35,7 @@ open_tree_attr 467 file_setattr 469
 """
 """Name and number of system calls that have the same number everywhere."""
 
-_TABLE = """
+_CALLS_BY_MACHINE = """
 acct 163 89            add_key 248 217        adjtimex 159 171
 bpf 321 280            capget 125 90          capset 126 91          chmod 90 -
 chown 92 -             chroot 161 51          clock_adjtime 305 266  clock_settime 227 112
@@ -91,8 +91,8 @@ def machine_called(name: str) -> Machine | None:
     column = {"x86_64": 1, "aarch64": 2}.get(name)
     if column is None:
         return None
-    common = dict(zip(_COMMON.split()[::2], map(int, _COMMON.split()[1::2]), strict=True))
-    fields = _TABLE.split()
+    common = dict(zip(_COMMON_CALLS.split()[::2], map(int, _COMMON_CALLS.split()[1::2]), strict=True))
+    fields = _CALLS_BY_MACHINE.split()
     rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
     calls = {row[0]: int(row[column]) for row in rows if row[column] != "-"}
     return Machine(name, 0xC000003E if column == 1 else 0xC00000B7, {**calls, **common})
@@ -145,7 +145,7 @@ def own_proc_works() -> bool:
 
 
 _SYS_ADMIN = 1 << 21
-_TRUNCATION = 3
+_FIRST_ABI_WITH_TRUNCATION = 3
 """From this version on Landlock alone keeps files from being emptied."""
 
 
@@ -163,7 +163,7 @@ def why_not() -> str | None:
         return "the kernel has no seccomp"
     abi = landlock_abi()
     # Older versions let a program empty a file that it may not write.
-    if abi >= _TRUNCATION:
+    if abi >= _FIRST_ABI_WITH_TRUNCATION:
         return None
     if abi == 0:
         return "the kernel has no Landlock, or this container forbids it"
@@ -171,7 +171,7 @@ def why_not() -> str | None:
 
     if namespaces_work():
         return None
-    return f"Landlock is too old here (version {abi} of {_TRUNCATION}) and namespaces are not available"
+    return f"Landlock is too old here (version {abi} of {_FIRST_ABI_WITH_TRUNCATION}) and namespaces are not available"
 
 
 def can_confine() -> bool:
@@ -188,7 +188,7 @@ _NEW_NAMESPACES = 0x7E020000
 _REFUSED_IOCTLS = (0x5412, 0x541C, 0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 """Typing into a terminal (TIOCSTI, TIOCLINUX), and attributes of files."""
 
-_ALWAYS = """
+_ALWAYS_REFUSED_CALLS = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module fanotify_init
 finit_module fsconfig fsmount fsopen fspick init_module io_uring_enter io_uring_register io_uring_setup ioperm
 iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie migrate_pages mount mount_setattr move_mount
@@ -198,23 +198,23 @@ request_key setdomainname sethostname setns settimeofday swapoff swapon syslog u
 userfaultfd vhangup
 """.split()
 
-_METADATA = """
+_METADATA_CALLS = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat file_setattr fremovexattr fsetxattr futimesat lchown
 lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat utime utimensat utimes
 """.split()
 """Mode, owner, times and attributes of files: not Landlock's business, and no file has to be opened."""
 
-_SHARED = """
+_SHARED_MEMORY_CALLS = """
 mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl semget semop
 semtimedop shmat shmctl shmget
 """.split()
 """Memory, queues and semaphores that all processes of a user share."""
 
-_SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo".split()
-_OTHERS = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
+_SIGNAL_CALLS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo".split()
+_SCHEDULING_CALLS = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
 
 
-def program(
+def filter_program(
     machine: Machine, *, inside: bool, families: Iterable[int], signals_scoped: bool, refused: Mapping[str, int]
 ) -> bytes:
     """The filter as the kernel wants it. `inside` says that mounts are read-only and processes,
@@ -222,10 +222,10 @@ def program(
     `families` are the kinds of socket that may be made; without `signals_scoped` a process may
     only signal its own group. `refused` is what would get around a limit, with the error that
     programs get for it."""
-    code = _Code(machine)
+    code = _FilterCode(machine)
     for name, error in refused.items():
         code.refuse([name], error)
-    code.refuse(_ALWAYS, EPERM)
+    code.refuse(_ALWAYS_REFUSED_CALLS, EPERM)
     # Its flags are out of sight; the C library then uses clone.
     code.refuse(["clone3"], ENOSYS)
     code.check("clone", 0, mask=_NEW_NAMESPACES)
@@ -233,19 +233,19 @@ def program(
     code.sockets(families)
     code.only_own("prlimit64", unless_null=2)
     if not inside:
-        code.refuse([*_METADATA, *_SHARED], EPERM)
-        for name in _OTHERS:
+        code.refuse([*_METADATA_CALLS, *_SHARED_MEMORY_CALLS], EPERM)
+        for name in _SCHEDULING_CALLS:
             code.only_own(name)
         code.check("setpriority", 1, only=(0,))
         code.check("ioprio_set", 1, only=(0,))
         if not signals_scoped:
-            for name in _SIGNALS:
+            for name in _SIGNAL_CALLS:
                 code.only_own(name)
             code.refuse(["pidfd_send_signal"], EPERM)
     return code.bytes()
 
 
-class _Code:
+class _FilterCode:
     """Blocks that each decide one call for good or fall through to the next."""
 
     def __init__(self, machine: Machine) -> None:
@@ -255,7 +255,7 @@ class _Code:
             (_JUMP_EQ, 1, 0, machine.audit),
             (_RETURN, 0, 0, _ERRNO | ENOSYS),
             (_LOAD, 0, 0, 0),
-            (_JUMP_GT, 0, 1, NEWEST),  # the second instruction set of x86-64 also lies up there
+            (_JUMP_GT, 0, 1, NEWEST_CALL),  # the second instruction set of x86-64 also lies up there
             (_RETURN, 0, 0, _ERRNO | ENOSYS),
         ]
 

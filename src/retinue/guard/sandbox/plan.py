@@ -7,7 +7,7 @@ refuses more. *Among others* is inside, on hosts that do not let a program have 
 
 Scratch folders lie in the system's temporary folder, below one that only this user may enter. A
 folder's name says which process it belongs to, so that the next process finds and removes those of
-processes that were killed. `inside/watch.py` says why repositories are looked at after each command.
+processes that were killed. `inside/git_files.py` says why repositories are looked at after each command.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from msgspec.structs import astuple
 from retinue.core.files import read_text
 from retinue.core.programs import start_of
 from retinue.errors import StateError
-from retinue.guard.sandbox.groups import GroupWords, group_place
+from retinue.guard.sandbox.control_groups import GroupWords, group_place
 from retinue.guard.sandbox.holder import ScratchHolder
-from retinue.guard.sandbox.inside.watch import survey
+from retinue.guard.sandbox.inside.git_files import find_git_files
 from retinue.guard.sandbox.kernel import (
     AF_INET,
     AF_INET6,
     ENOSYS,
     EOPNOTSUPP,
     Machine,
+    filter_program,
     landlock_abi,
     own_proc_works,
-    program,
 )
 from retinue.guard.sandbox.policy import DEVICES, SandboxLimits, SandboxPolicy, existing_paths
 from retinue.guard.sandbox.view import SHM, Identity, View, identity_of, readable_beside_processes, watched_names
 
-_INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+_INCLUDED_PATH = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 _OUR_SETTINGS = (
     *(".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json"),
     *(".claude/settings.local.json", ".mcp.json"),
@@ -64,7 +64,7 @@ def workspace(root: str) -> WritableFolder:
     """Look at a folder once per process. Files that anyone adds later are new."""
     named = _named_paths(root)
     hook_folders = tuple(path for path in named if not os.path.isfile(path))  # noqa: PTH113 - quick
-    known_files = survey(root, hook_folders)
+    known_files = find_git_files(root, hook_folders)
     return WritableFolder(root, frozenset((*known_files, *named)), hook_folders)
 
 
@@ -84,7 +84,7 @@ def repository_files(root: Path) -> list[str]:
 def protected_places(root: Path) -> tuple[Path, ...]:
     """Return what in a workspace decides over what runs later without being asked: settings and hooks
     of its repositories, and our settings. A policy that keeps them also has new repositories looked
-    at after each command (`inside/watch.py`)."""
+    at after each command (`inside/git_files.py`)."""
     ours = existing_paths(str(root), _OUR_SETTINGS)
     return (*map(Path, repository_files(root)), *ours)
 
@@ -102,7 +102,7 @@ def _named_paths(root: str) -> list[str]:
     except OSError:
         return []
     paths = []
-    for value in _INCLUDED.findall(text):
+    for value in _INCLUDED_PATH.findall(text):
         name = value.strip('"')
         # Includes start at the file, folders of hooks at the top.
         for base in (f"{root}/.git", root):
@@ -117,7 +117,7 @@ class Scratch:
 
     def __init__(self, run_id: str) -> None:
         base = _base()
-        _sweep(base)
+        _remove_abandoned(base)
         own = os.getpid()
         self._location = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{start_of(own)}.", dir=base))
         self.folder = self._location / "work"
@@ -137,7 +137,7 @@ class Scratch:
         groups = group_place()
         # Of commands that were killed together with their launcher.
         if groups is not None:
-            groups.remove_left(lambda name: name.startswith(self._location.name))
+            groups.remove_abandoned(lambda name: name.startswith(self._location.name))
 
 
 @cache
@@ -160,17 +160,17 @@ def _base() -> Path:
 
 
 @cache
-def _sweep(base: Path) -> None:
+def _remove_abandoned(base: Path) -> None:
     """Remove what dead processes left, once per process."""
     for entry in base.iterdir():
-        if _is_left(entry.name):
+        if _is_abandoned(entry.name):
             _remove(entry)
     groups = group_place()
     if groups is not None:
-        groups.remove_left(_is_left)
+        groups.remove_abandoned(_is_abandoned)
 
 
-def _is_left(name: str) -> bool:
+def _is_abandoned(name: str) -> bool:
     """Return whether the process is gone to which a scratch folder or group belongs."""
     parts = name.split(".")
     return len(parts) >= 5 and parts[1] == _realm() and parts[2].isdigit() and start_of(int(parts[2])) != parts[3]
@@ -200,12 +200,12 @@ def _remove(location: Path) -> None:
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
-_READING = _EXECUTE | _READ | _LIST
-_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
-_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+_READ_RIGHTS = _EXECUTE | _READ | _LIST
+_FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
+_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many rights over files a version of Landlock knows; 16 from the fifth on."""
 
-_SCOPES = 6
+_FIRST_ABI_WITH_SCOPES = 6
 """From this version on Landlock can keep a program from sockets without a path."""
 _ABSTRACT_SOCKETS_SCOPE = bytes(16) + (1).to_bytes(8, "little")
 
@@ -264,7 +264,9 @@ def make_plan(
         plan["mounts"] = view.masks()
         plan["processes"] = None
         plan["powers_over_masks"] = _POWERS_OVER_MASKS
-        plan["scope"] = b"" if policy.abstract_sockets or landlock_abi() < _SCOPES else _ABSTRACT_SOCKETS_SCOPE
+        plan["scope"] = (
+            b"" if policy.abstract_sockets or landlock_abi() < _FIRST_ABI_WITH_SCOPES else _ABSTRACT_SOCKETS_SCOPE
+        )
     else:
         plan.update(_confinement(policy, machine, view, holder, void.parent.name))
     # Without mounts nothing can fall off.
@@ -301,8 +303,12 @@ def _confinement(
         "own_processes": own_processes,
         "landlock": landlock,
         "seccomp": {
-            "inside": program(machine, inside=True, families=(AF_INET, AF_INET6), signals_scoped=True, refused=refused),
-            "outside": program(machine, inside=False, families=families, signals_scoped=abi >= 6, refused=refused),
+            "inside": filter_program(
+                machine, inside=True, families=(AF_INET, AF_INET6), signals_scoped=True, refused=refused
+            ),
+            "outside": filter_program(
+                machine, inside=False, families=families, signals_scoped=abi >= 6, refused=refused
+            ),
         },
         "limits": _limits(policy.limits, counted=counted),
         "processes": policy.limits.processes,
@@ -333,7 +339,7 @@ def launcher_modules(plan: dict[str, Any]) -> list[str]:
     if plan["memory_bytes"] or plan["scratch_bytes"]:
         modules.append("bounds")
     if plan["workspaces"]:
-        modules.append("watch")
+        modules.append("git_files")
     return [*modules, "launcher"]
 
 
@@ -366,7 +372,7 @@ def _identities(plan: dict[str, Any]) -> list[tuple[str, Identity]]:
 
 def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | None]]:
     """Return paths and rights, and for what may be changed its identity."""
-    everything = (1 << _RIGHTS.get(abi, 16)) - 1
+    everything = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1
     device = (_READ | _WRITE | _IOCTL | _TRUNCATE) & everything
     listed: list[str] = []
     if where == "inside":
@@ -375,7 +381,7 @@ def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | 
         reading = readable_beside_processes()
     else:
         reading, listed = view.readable()
-    rights = {path: _kind(path, _READING) & everything for path in reading}
+    rights = {path: _kind(path, _READ_RIGHTS) & everything for path in reading}
     rights.update(dict.fromkeys(listed, _LIST))
     for name in DEVICES:
         rights[f"/dev/{name}"] = device | rights.get(f"/dev/{name}", 0)
@@ -392,13 +398,13 @@ def _kind(path: str, access: int) -> int:
     """Return the rights that Landlock takes for a path: none of folders for a file."""
     if os.path.isdir(path):  # noqa: PTH112 - hundreds of these are asked for
         return access
-    return access & _OF_FILES
+    return access & _FILE_RIGHTS
 
 
 def _handled_rights(abi: int, *, network: bool) -> bytes:
     """Return all rights over files; those to TCP where no namespace takes the network away; signals and
     abstract sockets of processes outside."""
-    values = [(1 << _RIGHTS.get(abi, 16)) - 1]
+    values = [(1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1]
     if abi >= 4:
         values.append(3 if network else 0)
     if abi >= 6:

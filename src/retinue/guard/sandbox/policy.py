@@ -50,7 +50,7 @@ _SECRET_PLACES = """
 .kaggle .huggingface/token .cache/huggingface/token .config/github-copilot .claude.json
 .config/dart/pub-credentials.json .pub-cache/credentials.json .cabal/config .netrc.gpg .authinfo .authinfo.gpg
 """.split()
-_SECRET_SYSTEM = """
+_SYSTEM_SECRET_PLACES = """
 /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/security/opasswd /etc/ssl/private
 /etc/pki/tls/private /etc/letsencrypt /etc/krb5.keytab /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key
 /etc/ssh/ssh_host_ed25519_key /etc/ssh/ssh_host_dsa_key /etc/wireguard /etc/openvpn /etc/ppp/chap-secrets
@@ -108,7 +108,7 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
 def secret_places(home: Path) -> tuple[Path, ...]:
     """Return where people keep keys."""
     # By text: a `Path` for each part takes longer than asking the kernel.
-    return tuple(Path(os.path.join(home, location)) for location in (*_SECRET_PLACES, *_SECRET_SYSTEM))  # noqa: PTH118
+    return tuple(Path(os.path.join(home, location)) for location in (*_SECRET_PLACES, *_SYSTEM_SECRET_PLACES))  # noqa: PTH118
 
 
 def existing_paths(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
@@ -163,7 +163,7 @@ def confining_arguments(plan: dict[str, Any]) -> list[str]:
     the kernel, with their many mounts, come last."""
     early, late = _root_folders(plan)
     for words in _binds(plan):
-        if words[2].startswith(_OF_THE_KERNEL):
+        if words[2].startswith(_KERNEL_FOLDERS):
             late += words
         else:
             early += words
@@ -177,7 +177,7 @@ def _memory(target: str, size: str) -> list[str]:
     return ["--perms", "1777", *(["--size", size] if size else []), "--tmpfs", target]
 
 
-_OF_THE_KERNEL = ("/dev/", "/proc/", "/sys/")
+_KERNEL_FOLDERS = ("/dev/", "/proc/", "/sys/")
 
 
 def _root_folders(plan: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -219,14 +219,14 @@ def _binds(plan: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield ("--bind" if free else "--ro-bind", location, target)
 
 
-_KEPT = re.compile(r"Read-only file system|EROFS|Device or resource busy|EBUSY")
-_STOPPED = re.compile(
+_READONLY_SIGNS = re.compile(r"Read-only file system|EROFS|Device or resource busy|EBUSY")
+_REFUSAL_SIGNS = re.compile(
     r"Read-only file system|EROFS|Permission denied|PermissionError|EACCES|Operation not permitted|EPERM"
     r"|Could not resolve host|Temporary failure in name resolution|Name or service not known|EAI_AGAIN|ENOTFOUND"
     r"|Network is unreachable|ENETUNREACH|getaddrinfo|No space left on device"
 )
 """How programs say that the system did not let them."""
-_MISSING = re.compile(
+_MISSING_PATH = re.compile(
     r"(/[^\s:'\"`]+)['\"`]?: No such file or directory|[Nn]o such file or directory(?::|, \w+) ['\"](/[^'\"\n]+)"
 )
 
@@ -240,11 +240,11 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
         return ""
     # Programs report why they gave up at the end of their output.
     tail = shown[-4000:]
-    signs = _STOPPED if listed else _KEPT
+    signs = _REFUSAL_SIGNS if listed else _READONLY_SIGNS
     lines = [line.strip() for line in tail.splitlines() if signs.search(line)]
     if lines:
         return lines[-1][:200]
-    for match in _MISSING.finditer(tail) if system else ():
+    for match in _MISSING_PATH.finditer(tail) if system else ():
         path = match[1] or match[2]
         if os.path.lexists(path):
             return f"{path[:200]} cannot be seen from inside"

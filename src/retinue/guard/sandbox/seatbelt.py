@@ -44,7 +44,7 @@ temporary files. None of them starts a program."""
 
 
 _FREE_PROFILE = "(version 1)\n(allow default)\n"
-_ATTEMPTS = """
+_PROBE_SCRIPT = """
 cat "$1/hidden"
 echo x > "$1/outside"
 echo x > "$1/scratch/inside"
@@ -173,7 +173,7 @@ def why_no_seatbelt() -> str | None:
         (folder / "scratch").mkdir()
         port = str(server.getsockname()[1])
         policy = SandboxPolicy(hidden=(folder / "hidden",))
-        argv = in_seatbelt(policy, folder / "scratch", ["/bin/sh", "-c", _ATTEMPTS, "sh", str(folder), port])
+        argv = in_seatbelt(policy, folder / "scratch", ["/bin/sh", "-c", _PROBE_SCRIPT, "sh", str(folder), port])
         try:
             probe = run(prepare(argv, clearance="own", environment={"PATH": "/usr/bin:/bin"}), seconds=20)
         except (OSError, TimeoutExpired) as error:

@@ -19,17 +19,17 @@ from types import CodeType
 from retinue.guard.sandbox.environment import foreign_tops, repository_of, system_roots, tool_roots
 from retinue.guard.sandbox.policy import DEVICES, SandboxPolicy, secret_places
 
-INSIDE = Path(__file__).with_name("inside")
+INSIDE_FOLDER = Path(__file__).with_name("inside")
 
 
 def in_python(module: str) -> list[str]:
     """Return the words that start a module of `inside/`. The interpreter is the one below a virtual
     environment, if there is one: that saves looking for it."""
-    start = f"import sys;sys.path.append({str(INSIDE.parent)!r});import inside.{module}"
+    start = f"import sys;sys.path.append({str(INSIDE_FOLDER.parent)!r});import inside.{module}"
     return [_interpreter(), "-I", "-S", "-c", start]
 
 
-_LAUNCH = """import marshal, posix, sys
+_START_SCRIPT = """import marshal, posix, sys
 try:
     file = posix.open(sys.argv[1], posix.O_RDONLY | posix.O_CLOEXEC)
     modules, plan = marshal.loads(posix.read(file, posix.fstat(file).st_size))
@@ -47,14 +47,14 @@ module.main(plan, sys.argv[2], sys.argv[3:])
 def launcher() -> list[str]:
     """Return the words that start the launcher of a plan file. Its code comes with the plan: looking for the files of
     modules would take a tenth of the start of a command."""
-    return [_interpreter(), "-I", "-S", "-c", _LAUNCH]
+    return [_interpreter(), "-I", "-S", "-c", _START_SCRIPT]
 
 
 @cache
 def module_code(name: str) -> tuple[str, CodeType]:
     """Return the full name of a module of `inside/`, and its code."""
     full_name = f"inside.{name}"
-    code = SourceFileLoader(full_name, str(INSIDE / f"{name}.py")).get_code(full_name)
+    code = SourceFileLoader(full_name, str(INSIDE_FOLDER / f"{name}.py")).get_code(full_name)
     assert code is not None
     return full_name, code
 
@@ -64,7 +64,7 @@ def _interpreter() -> str:
 
 
 SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
-_OF_THE_KERNEL = ("/proc/sys", "/sys")
+_KERNEL_FOLDERS = ("/proc/sys", "/sys")
 Identity = tuple[int, int]
 """Device and inode number of a path when the plan was made."""
 Mount = tuple[str, str, Identity | None, str]
@@ -85,7 +85,7 @@ class View:
         # A program that could change the plans or the launcher would decide how later ones are confined.
         plans = os.path.realpath(void.parent.parent)
         self.plans_in_reach = any(_below(plans, top) for top in writable)
-        for own in (plans, os.path.realpath(INSIDE.parent)):
+        for own in (plans, os.path.realpath(INSIDE_FOLDER.parent)):
             if any(_below(own, top) for top in writable):
                 self.readonly.append(own)
         # A folder that is read-only as a whole is shown, not writable: rules can be about a whole root.
@@ -98,13 +98,13 @@ class View:
         self.narrow = policy.reach == "system" and "/" not in self.shown
         self._tools: list[str] = []
         self._own: list[str] = []
-        self.given = [os.path.abspath(path) for path in (*policy.shown, *policy.writable)]  # noqa: PTH100 - not resolved
+        self.named_paths = [os.path.abspath(path) for path in (*policy.shown, *policy.writable)]  # noqa: PTH100 - not resolved
         if self.narrow:
             self._tools = tool_roots(policy.home, policy.path)
             for root in (*self.shown, *self.writable):
                 self._tools += repository_of(root)
             # Links to tools are shown as links.
-            self.given += self._tools
+            self.named_paths += self._tools
             self._tools = _real(map(Path, self._tools))
             # The launcher starts inside, and must see its plan.
             if policy.namespaces == "bubblewrap":
@@ -157,7 +157,7 @@ class View:
         protected = list(self.readonly)
         # Root could have the kernel start programs.
         if os.access("/proc/sys/kernel/core_pattern", os.W_OK):
-            protected += filter(_is_dir, _OF_THE_KERNEL)
+            protected += filter(_is_dir, _KERNEL_FOLDERS)
         for disk in _readable_disks():
             covers[disk] = ("cover", self._stand_in(disk))
         kinds = _of_kind("shown", (*self.shown, *self.writable))
@@ -178,8 +178,8 @@ class View:
     def _pinned_folders(self) -> list[str]:
         """Return folders on the way to something that must stay: as mounts of their own they can be
         written but not moved away."""
-        ways = self._parents((*self.readonly, *self.hidden))
-        return [way for way in ways if any(way != top and _below(way, top) for top in self.writable)]
+        folders_above = self._parents((*self.readonly, *self.hidden))
+        return [way for way in folders_above if any(way != top and _below(way, top) for top in self.writable)]
 
     def _parents(self, paths: Iterable[str]) -> list[str]:
         """Return the folders above, as far as this user could rename them."""
@@ -227,16 +227,16 @@ class View:
     @cached_property
     def _links(self) -> list[tuple[str, str]]:
         """Return links on the way to what is to be seen, as it was named."""
-        return sorted({link for path in self.given for link in _links(path)})
+        return sorted({link for path in self.named_paths for link in _links(path)})
 
     def readable(self) -> tuple[list[str], list[str]]:
         """Return what Landlock is told to let programs read, and the folders that they may only
         list: everything that is not hidden, not a device and not about another process."""
         devices = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
         shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible]
-        read, ways = _list_around([*self.hidden, "/dev", "/proc"], shown)
+        read, folders_above = _list_around([*self.hidden, "/dev", "/proc"], shown)
         folders = list(filter(_is_dir, (*self.hidden, "/dev", "/proc")))
-        listed = [way for way in ways if not any(_below(path, way) for path in folders)]
+        listed = [way for way in folders_above if not any(_below(path, way) for path in folders)]
         return [*read, *readable_proc()], listed
 
 
@@ -257,7 +257,7 @@ def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str]
     listed: list[str] = []
     apart: list[str] = []
     covered = set(hidden)
-    ways = {parent for path in hidden for parent in (*_above(path), "/")}
+    folders_above = {parent for path in hidden for parent in (*_above(path), "/")}
 
     def visit(folder: str) -> None:
         if folder in covered and folder not in shown:
@@ -265,7 +265,7 @@ def _list_around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str]
                 if path != folder and _below(path, folder):
                     visit(path)
             return
-        if folder not in ways:
+        if folder not in folders_above:
             listed.append(folder)
             return
         try:

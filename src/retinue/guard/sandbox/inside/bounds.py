@@ -10,41 +10,41 @@ import posix
 from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
 from time import monotonic
 
-from .namespaces import O_PATH, WallError, descendants, get, parent_of, process_numbers
+from .namespaces import O_PATH, SandboxError, descendants, get, parent_of, process_numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_QUICKEST, _SLOWEST = 0.02, 0.5
-_SHARE = 20
+_MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 0.02, 0.5
+_TIME_SHARE = 20
 """At most one part in so many of the time is spent on looking."""
-_FASTEST = 4 * 1024**3
+_MAX_BYTES_PER_SECOND = 4 * 1024**3
 """Bytes that a program is taken to fill in a second."""
-_ENTRY = 512
+_ENTRY_BYTES = 512
 """Bytes that an entry costs in the folder's own list, so that millions of empty files count."""
 _SIGALRM = 14
-_PAGE = posix.sysconf("SC_PAGE_SIZE")
-_FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_PAGE_BYTES = posix.sysconf("SC_PAGE_SIZE")
+_FOLDER_FLAGS = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
 
-class Look:
+class UsageCheck:
     """Something that is counted, the more often the less room there is."""
 
     def __init__(self, most: int, count: "Callable[[int], int]", sentence: str) -> None:
         self._most = most
         self._count = count
         self.sentence = sentence
-        self.due = monotonic() + min(_SLOWEST, most / _FASTEST)
+        self.due = monotonic() + min(_MAX_INTERVAL_SECONDS, most / _MAX_BYTES_PER_SECOND)
 
-    def finds_too_much(self) -> bool:
+    def is_exceeded(self) -> bool:
         began = monotonic()
         if began < self.due:
             return False
         room = self._most - self._count(self._most)
         ended = monotonic()
-        self.due = ended + max(min(_SLOWEST, room / _FASTEST), _SHARE * (ended - began))
+        self.due = ended + max(min(_MAX_INTERVAL_SECONDS, room / _MAX_BYTES_PER_SECOND), _TIME_SHARE * (ended - began))
         return room < 0
 
 
@@ -57,7 +57,7 @@ class Group:
         self._name = f"{name}.{posix.getpid()}"
         self._most = plan["memory_bytes"]
         try:
-            self._folder = posix.open(folder, _FOLDER)
+            self._folder = posix.open(folder, _FOLDER_FLAGS)
             posix.mkdir(self._name, dir_fd=self._folder)
             for file, text in limits:
                 number = self._open(file, posix.O_WRONLY)
@@ -66,7 +66,7 @@ class Group:
             self._events = self._open(events, posix.O_RDONLY)
             self._members = self._open("cgroup.procs", posix.O_WRONLY)
         except OSError as error:
-            raise WallError("the memory of the command cannot be bounded by a control group") from error
+            raise SandboxError("the memory of the command cannot be bounded by a control group") from error
 
     def _open(self, file: str, flags: int) -> int:
         return posix.open(f"{self._name}/{file}", flags | posix.O_CLOEXEC, dir_fd=self._folder)
@@ -115,45 +115,47 @@ def watch(
         # As soon as the program has its own /proc, this process is not in it.
         return 0 if parent_of("self") else used_memory(process_numbers(), most)
 
-    looks = []
+    checks = []
     if memory_bytes:
-        looks.append(Look(memory_bytes, count_memory, memory_complaint(memory_bytes)))
+        checks.append(UsageCheck(memory_bytes, count_memory, memory_complaint(memory_bytes)))
     if scratch_bytes:
-        looks.append(Look(scratch_bytes, lambda most: used_bytes(scratch, most), complaint(scratch_bytes)))
+        checks.append(
+            UsageCheck(scratch_bytes, lambda most: used_bytes(scratch, most), scratch_complaint(scratch_bytes))
+        )
 
-    def look(*_: object) -> None:
-        for counter in looks:
-            if counter.finds_too_much():
-                stop(counter.sentence)
+    def check_usage(*_: object) -> None:
+        for check in checks:
+            if check.is_exceeded():
+                stop(check.sentence)
                 return
-        setitimer(ITIMER_REAL, max(_QUICKEST, min(counter.due for counter in looks) - monotonic()))
+        setitimer(ITIMER_REAL, max(_MIN_INTERVAL_SECONDS, min(check.due for check in checks) - monotonic()))
 
-    signal(_SIGALRM, look)
-    look()
+    signal(_SIGALRM, check_usage)
+    check_usage()
 
 
 def used_memory(numbers: "list[str]", most: int) -> int:
     """Return the bytes of memory of processes. Shared memory counts once, if the sum would be too much."""
-    total = sum(_resident(number) for number in numbers)
+    total = sum(_resident_bytes(number) for number in numbers)
     if total <= most:
         return total
-    return sum(_share(number) for number in numbers)
+    return sum(_proportional_bytes(number) for number in numbers)
 
 
-def _resident(number: str) -> int:
+def _resident_bytes(number: str) -> int:
     try:
-        return int(get(f"/proc/{number}/statm").split()[1]) * _PAGE
+        return int(get(f"/proc/{number}/statm").split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):
         return 0
 
 
-def _share(number: str) -> int:
+def _proportional_bytes(number: str) -> int:
     """A page of several processes counts in parts."""
     try:
         _, _, rollup = get(f"/proc/{number}/smaps_rollup").partition(b"\nPss:")
         return int(rollup.split(None, 1)[0]) * 1024
     except (OSError, IndexError, ValueError):
-        return _resident(number)
+        return _resident_bytes(number)
 
 
 def memory_complaint(most: int) -> str:
@@ -163,7 +165,7 @@ def memory_complaint(most: int) -> str:
 def used_bytes(path: str, most: int) -> int:
     """Return how many bytes a folder holds. Counting stops above `most`."""
     try:
-        top = posix.open(path, _FOLDER)
+        top = posix.open(path, _FOLDER_FLAGS)
     except OSError:
         return 0
     try:
@@ -178,7 +180,7 @@ def _count(folder: int, most: int) -> int:
         for entry in entries:
             try:
                 status = entry.stat(follow_symlinks=False)
-                total += status.st_blocks * 512 + _ENTRY
+                total += status.st_blocks * 512 + _ENTRY_BYTES
                 if entry.is_dir(follow_symlinks=False) and total <= most:
                     inner = _open_again(folder, entry.name)
                     try:
@@ -196,17 +198,17 @@ def _count(folder: int, most: int) -> int:
 def _open_again(folder: int, name: str) -> int:
     """A folder that a program has closed to everybody is opened again: it would hide what is in it."""
     try:
-        return posix.open(name, _FOLDER, dir_fd=folder)
+        return posix.open(name, _FOLDER_FLAGS, dir_fd=folder)
     except PermissionError:
         location = posix.open(name, O_PATH | posix.O_NOFOLLOW | posix.O_DIRECTORY | posix.O_CLOEXEC, dir_fd=folder)
         try:
             posix.chmod(f"/proc/self/fd/{location}", 0o700)
         finally:
             posix.close(location)
-        return posix.open(name, _FOLDER, dir_fd=folder)
+        return posix.open(name, _FOLDER_FLAGS, dir_fd=folder)
 
 
-def complaint(most: int) -> str:
+def scratch_complaint(most: int) -> str:
     return (
         f"The scratch folder of this run ($TMPDIR) holds more than {most // 1024**2} MB, which is what "
         "sandbox.scratchMb allows. Remove files in it."

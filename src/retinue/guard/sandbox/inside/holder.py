@@ -20,8 +20,8 @@ from .namespaces import (
     call,
     encode,
     numbers,
+    pack_numbers,
     unshare_with_own_id,
-    words,
 )
 
 _SLAVE = 1 << 19
@@ -35,7 +35,7 @@ def main(calls: str, folder: str, options: str) -> None:
     posix.chdir("/")
     if posix.geteuid() != 0 or not attempt("unshare", NEWNS):
         unshare_with_own_id(NEWNS)
-    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _SLAVE, 0), 32)
+    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, pack_numbers(0, 0, _SLAVE, 0), 32)
     call("mount", b"tmpfs", encode(folder), b"tmpfs", NOSUID | NODEV, options.encode())
     spaces = [posix.stat(f"/proc/self/ns/{name}").st_ino for name in ("user", "mnt")]
     root = posix.stat(folder)

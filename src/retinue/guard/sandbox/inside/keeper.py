@@ -11,7 +11,7 @@ In between the kernel shows what is there: `README.md` says for how long.
 import posix
 from _signal import signal  # type: ignore[import-not-found]  # without the enumerations, which take time
 
-from .namespaces import WallError, address, attach_again, call, encode, socket_pair, words
+from .namespaces import SandboxError, address, attach_again, call, encode, pack_numbers, socket_pair
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x40, 0x80, 0x100, 0x200
 _FOLDERS_ONLY, _NO_LINK = 0x1000000, 0x2000000
-_WATCHED = _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED | _FOLDERS_ONLY | _NO_LINK
+_WATCHED_EVENTS = _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED | _FOLDERS_ONLY | _NO_LINK
 _OVERFLOW = 0x4000
-_HEAD = 16
+_EVENT_HEAD_BYTES = 16
 """Bytes before the name of an event."""
 _SETFL, _SETOWN = 4, 8
 _ASYNC = 0x2000
@@ -46,13 +46,13 @@ class MaskKeeper:
             for folder, names in plan["watched"]:
                 self._watch(folder, names)
         except OSError as error:
-            raise WallError(
+            raise SandboxError(
                 "files that are hidden or protected cannot be watched. Raise fs.inotify.max_user_instances"
             ) from error
 
     def _watch(self, folder: str, names: "dict[bytes, int]") -> None:
         try:
-            number = call("inotify_add_watch", self._events, encode(folder), _WATCHED)
+            number = call("inotify_add_watch", self._events, encode(folder), _WATCHED_EVENTS)
         except OSError as error:
             # It cannot be seen from inside of bubblewrap, or not be listed by this user.
             if error.errno in (_ENOENT, _ENOTDIR, _EACCES):
@@ -82,8 +82,8 @@ class MaskKeeper:
 
     def _leave_to_the_kernel(self) -> None:
         sender, receiver = socket_pair(_SOCK_DGRAM)
-        carried = words(24, _SOL_SOCKET | _SCM_RIGHTS << 32, self._events | receiver << 32)
-        call("sendmsg", sender, words(0, 0, 0, 0) + address(carried) + words(len(carried), 0), 0)
+        carried = pack_numbers(24, _SOL_SOCKET | _SCM_RIGHTS << 32, self._events | receiver << 32)
+        call("sendmsg", sender, pack_numbers(0, 0, 0, 0) + address(carried) + pack_numbers(len(carried), 0), 0)
         for descriptor in (self._events, receiver, sender):
             posix.close(descriptor)
 
@@ -97,23 +97,23 @@ class MaskKeeper:
             try:
                 for number in self._changed(content):
                     self._renew(number)
-            except WallError as error:
+            except SandboxError as error:
                 self._stop(str(error))
                 return
 
     def _changed(self, content: bytes) -> "set[int]":
-        """Return the places of mounts whose names were taken. Raise WallError for a folder above one."""
+        """Return the places of mounts whose names were taken. Raise SandboxError for a folder above one."""
         changed: set[int] = set()
         while content:
             watch = int.from_bytes(content[:4], "little", signed=True)
             kind = int.from_bytes(content[4:8], "little")
-            end = _HEAD + int.from_bytes(content[12:_HEAD], "little")
-            name, content = content[_HEAD:end].rstrip(b"\0"), content[end:]
+            end = _EVENT_HEAD_BYTES + int.from_bytes(content[12:_EVENT_HEAD_BYTES], "little")
+            name, content = content[_EVENT_HEAD_BYTES:end].rstrip(b"\0"), content[end:]
             if kind & _OVERFLOW:
-                raise WallError("more was changed around hidden or protected files than can be followed")
+                raise SandboxError("more was changed around hidden or protected files than can be followed")
             number = self._names.get(watch, {}).get(name)
             if number == -1:
-                raise WallError(
+                raise SandboxError(
                     f"{name.decode('utf-8', 'replace')}, a folder above hidden or protected files, was replaced"
                 )
             if number is not None:
@@ -129,6 +129,6 @@ class MaskKeeper:
         except FileNotFoundError:
             # A file that is gone cannot be read; but a new one in its place would not be the protected file.
             if kind != "cover":
-                raise WallError(f"{target}, which is protected, was taken away") from None
+                raise SandboxError(f"{target}, which is protected, was taken away") from None
         except OSError as error:
-            raise WallError(f"{target} was replaced, and the new one cannot be kept from the command") from error
+            raise SandboxError(f"{target} was replaced, and the new one cannot be kept from the command") from error

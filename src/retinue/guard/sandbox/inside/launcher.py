@@ -16,28 +16,28 @@ import posix
 from time import time_ns
 
 from .namespaces import (
-    FAILED,
-    HAND,
+    EXIT_NOT_STARTED,
+    LISTENER_DESCRIPTOR,
     PR_SET_PDEATHSIG,
     SIG_DFL,
     SIGKILL,
-    WallError,
+    SandboxError,
     address,
     attempt,
-    attempt_put,
     call,
     check_mounts,
-    divide,
     enter,
+    enter_process_namespace,
+    fork_and_wait,
     kill_descendants,
     mask_paths,
     numbers,
     open_exactly,
     open_path,
+    pack_numbers,
     set_actions,
     socket_pair,
-    stay_behind,
-    words,
+    try_write_file,
     write_all_ids,
 )
 
@@ -45,7 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-NOT_FOUND = 127
+EXIT_NOT_FOUND = 127
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
 _SYS_ADMIN = 1 << 21
 _RLIMIT_FSIZE = 1
@@ -61,15 +61,15 @@ _MAP_IDS, _DONE, _FAILED = b"i", b"x", b"-"
 def main(plan: "dict[str, Any]", folder: str, argv: "list[str]") -> "NoReturn":
     try:
         numbers.update(plan["calls"])
-        call("close_range", HAND + 1 if plan["proxy"] else HAND, 0xFFFFFFFF, 0)
+        call("close_range", LISTENER_DESCRIPTOR + 1 if plan["proxy"] else LISTENER_DESCRIPTOR, 0xFFFFFFFF, 0)
         if plan["change"] == "all":
             mask(plan, folder)
         else:
             confine(plan, folder)
     except BaseException as error:  # noqa: BLE001 - whatever it is: nothing runs without its walls
-        say(explain(error))
-        posix._exit(FAILED)
-    become(argv)
+        print_notice(explain(error))
+        posix._exit(EXIT_NOT_STARTED)
+    execute_program(argv)
 
 
 def explain(error: BaseException) -> str:
@@ -83,25 +83,25 @@ def explain(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def become(argv: "list[str]") -> "NoReturn":
+def execute_program(argv: "list[str]") -> "NoReturn":
     try:
         posix.execve(argv[0], argv, posix.environ)
     except OSError as error:
         posix.write(2, f"{argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
-    posix._exit(NOT_FOUND)
+    posix._exit(EXIT_NOT_FOUND)
 
 
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
     watcher = Watcher(plan)
     # When memory runs out, this goes first.
-    attempt_put("/proc/self/oom_score_adj", "800")
+    try_write_file("/proc/self/oom_score_adj", "800")
     # Which has arranged everything before it starts this.
     opened = check_mounts(plan) if plan["namespaces"] == "bubblewrap" else None
     if plan["namespaces"] in ("must", "try"):
         entered = enter(plan)
         if entered is None and plan["namespaces"] == "must":
-            raise WallError("namespaces are not available here. See: retinue doctor")
+            raise SandboxError("namespaces are not available here. See: retinue doctor")
         if entered is not None:
             opened, watcher.void = entered
     inside = opened is not None
@@ -114,9 +114,9 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     rules = landlock_rules(plan, where, opened or {})
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
         watcher.alone = True
-        divide(plan, watcher)
+        enter_process_namespace(plan, watcher)
     elif watcher.needed:
-        stay_behind(watcher)
+        fork_and_wait(watcher)
     restrict(plan, rules, plan["seccomp"]["inside" if inside else "outside"])
 
 
@@ -126,7 +126,7 @@ def end_with_parent() -> None:
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     # Retinue ended between the two calls, and the kernel will send no signal any more.
     if posix.getppid() != parent:
-        posix._exit(FAILED)
+        posix._exit(EXIT_NOT_STARTED)
 
 
 class Watcher:
@@ -182,7 +182,7 @@ class Watcher:
         posix.kill(self._child, SIGKILL)
         if not self.alone:
             kill_descendants()
-        say(f"stopped. {sentence}")
+        print_notice(f"stopped. {sentence}")
         self._stopped = True
 
     def finish(self) -> None:
@@ -190,14 +190,14 @@ class Watcher:
         if self._group is not None:
             sentence = self._group.close()
             if sentence and not self._stopped:
-                say(f"stopped. {sentence}")
+                print_notice(f"stopped. {sentence}")
         if self._keeper is not None:
             self._keeper.close()
         for root, known_files, hook_folders in self._plan["workspaces"]:
-            from .watch import disarm
+            from .git_files import disable_new_files
 
-            for sentence in disarm(root, known_files, self._began, hook_folders):
-                say(sentence)
+            for sentence in disable_new_files(root, known_files, self._began, hook_folders):
+                print_notice(sentence)
 
 
 def counted_scratch(plan: "dict[str, Any]") -> "int | None":
@@ -211,17 +211,17 @@ def check_quota(plan: "dict[str, Any]") -> None:
     most = counted_scratch(plan)
     if not most:
         return
-    from .bounds import complaint, used_bytes
+    from .bounds import scratch_complaint, used_bytes
 
     if used_bytes(plan["scratch"], most) > most:
-        say(f"nothing can be written. {complaint(most)}")
+        print_notice(f"nothing can be written. {scratch_complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
         # A program that writes gets the error that a file is too large, and goes on.
         plan["default_signals"] = (_SIGPIPE,)
         plan["scratch_bytes"] = None
 
 
-def say(sentence: str) -> None:
+def print_notice(sentence: str) -> None:
     posix.write(2, f"retinue sandbox: {sentence}\n".encode("utf-8", "replace"))
 
 
@@ -229,13 +229,13 @@ def enter_folder(folder: str) -> None:
     try:
         posix.chdir(folder)
     except OSError as error:
-        raise WallError(f"the working directory {folder} cannot be entered") from error
+        raise SandboxError(f"the working directory {folder} cannot be entered") from error
 
 
 def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
     """The last steps, none of which can be undone, in the process that becomes the program."""
     for number, most in plan["limits"]:
-        call("prlimit64", 0, number, words(most, most), 0)
+        call("prlimit64", 0, number, pack_numbers(most, most), 0)
     # Which Python ignores.
     set_actions(plan.get("default_signals", (_SIGPIPE, _SIGXFSZ)), SIG_DFL)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
@@ -243,7 +243,7 @@ def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
     try:
         call("landlock_restrict_self", rules, 0)
     except OSError as error:
-        raise WallError(_NO_RULES) from error
+        raise SandboxError(_NO_RULES) from error
     posix.close(rules)
     program = (len(code) // 8).to_bytes(8, "little") + address(code)
     call("prctl", _PR_SET_SECCOMP, 2, program, 0, 0)
@@ -260,7 +260,7 @@ def drop_capabilities(remaining: int) -> None:
         # In a container fewer may be held than are to be kept.
         if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
             return
-    raise WallError("capabilities cannot be given up")
+    raise SandboxError("capabilities cannot be given up")
 
 
 def capability_sets(allowed: int) -> bytes:
@@ -278,12 +278,12 @@ def permitted_capabilities() -> int:
 def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> int:
     """Return the rules of a plan, open. `opened` holds what programs may write, which is closed."""
     if where not in plan["landlock"]:
-        raise WallError("the workspace holds the folder for temporary files, and namespaces are not available here")
+        raise SandboxError("the workspace holds the folder for temporary files, and namespaces are not available here")
     handled: bytes = plan["landlock"][where]["handled"]
     try:
         rules = call("landlock_create_ruleset", handled, len(handled), 0)
     except OSError as error:
-        raise WallError(_NO_RULES) from error
+        raise SandboxError(_NO_RULES) from error
     for path, access, identity in plan["landlock"][where]["rules"]:
         location = opened.pop(path, -1)
         if location < 0:
@@ -304,7 +304,7 @@ def open_for_rule(path: str, identity: "tuple[int, int] | None") -> int:
         return open_exactly(path, identity)
     except OSError:
         return -1
-    except WallError:
+    except SandboxError:
         if identity is None:
             return -1
         raise
@@ -319,18 +319,18 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
         check_mounts(plan)
         enter_folder(folder)
         if watcher.needed:
-            stay_behind(watcher)
+            fork_and_wait(watcher)
         scope_sockets(plan["scope"])
         return
     watcher = OutsideWatcher(plan)
     if watcher.needed or posix.geteuid() == 0:
-        stay_behind(watcher)
+        fork_and_wait(watcher)
     alone = mask_paths(plan, watcher.map_ids)
     enter_folder(folder)
     scope_sockets(plan["scope"])
     if alone:
-        divide(plan, None)
-    give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
+        enter_process_namespace(plan, None)
+    drop_powers(plan["powers_over_masks"] if alone else _SYS_ADMIN)
     watcher.release()
     set_actions((_SIGPIPE, _SIGXFSZ), SIG_DFL)
 
@@ -383,15 +383,15 @@ def scope_sockets(scope: bytes) -> None:
         posix.close(rules)
 
 
-def give_up(powers: int) -> None:
+def drop_powers(powers: int) -> None:
     attempt("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(powers.bit_length()):
         if powers >> capability & 1:
             attempt("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
             if is_in_bounds(capability):
-                raise WallError(_STILL_MOUNTS)
+                raise SandboxError(_STILL_MOUNTS)
     if not attempt("capset", _CAPABILITY_HEADER, capability_sets(permitted_capabilities() & ~powers)):
-        raise WallError(_STILL_MOUNTS)
+        raise SandboxError(_STILL_MOUNTS)
 
 
 def is_in_bounds(capability: int) -> bool:

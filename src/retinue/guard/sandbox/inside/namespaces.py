@@ -44,7 +44,7 @@ class _Function(CFuncPtr):
 _syscall = _Function(dlsym(dlopen(None, 2), "syscall"))  # type: ignore[arg-type]  # None is the program itself
 
 
-class WallError(Exception):
+class SandboxError(Exception):
     """A wall that cannot be put up."""
 
 
@@ -72,7 +72,7 @@ def set_actions(signals: "tuple[int, ...]", action: bytes) -> None:
         attempt("rt_sigaction", number, action, 0, 8)
 
 
-def words(*values: int) -> bytes:
+def pack_numbers(*values: int) -> bytes:
     """Return numbers of 64 bits as the kernel reads them."""
     return b"".join((value & (1 << 64) - 1).to_bytes(8, "little") for value in values)
 
@@ -91,7 +91,7 @@ def put(path: str, text: str) -> None:
         posix.close(file)
 
 
-def attempt_put(path: str, text: str) -> bool:
+def try_write_file(path: str, text: str) -> bool:
     """Write to a file of the kernel, if it lets us."""
     try:
         put(path, text)
@@ -114,7 +114,7 @@ def open_path(path: str) -> int:
 
 
 def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
-    """Open what the plan saw, through no link. Raise WallError if the path leads elsewhere by now, and
+    """Open what the plan saw, through no link. Raise SandboxError if the path leads elsewhere by now, and
     FileNotFoundError if it leads nowhere."""
     try:
         location = call("openat2", AT_CWD, encode(path), _THROUGH_NO_LINK, len(_THROUGH_NO_LINK))
@@ -122,10 +122,10 @@ def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
         raise
     except OSError as error:
         if error.errno in (_ELOOP, _ENOTDIR):
-            raise WallError(f"{path} was replaced while the command was starting. Run it again") from error
+            raise SandboxError(f"{path} was replaced while the command was starting. Run it again") from error
         raise
     if identity is not None and identify(location) != identity:
-        raise WallError(f"{path} was replaced while the command was starting. Run it again")
+        raise SandboxError(f"{path} was replaced while the command was starting. Run it again")
     return location
 
 
@@ -134,11 +134,11 @@ def identify(location: int) -> "tuple[int, int]":
     return status.st_dev, status.st_ino
 
 
-FAILED = 125
-HAND = 3
+EXIT_NOT_STARTED = 125
+LISTENER_DESCRIPTOR = 3
 """The descriptor over which a program that may reach some hosts gives its port away."""
 
-_THROUGH_NO_LINK = words(O_PATH | posix.O_CLOEXEC, 0, 4)
+_THROUGH_NO_LINK = pack_numbers(O_PATH | posix.O_CLOEXEC, 0, 4)
 """How openat2 opens a path."""
 _AF_UNIX = 1
 _EPERM, _ENOTDIR, _ELOOP = 1, 20, 40
@@ -150,7 +150,7 @@ NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000
 _RDONLY, NOSUID, NODEV, _NOEXEC = 1, 2, 4, 8
 _PRIVATE = 1 << 18
 _NO_SCRATCH = "the scratch folder of this run is gone. Run the command again"
-_ASKING = (SIGTERM, SIGINT, SIGHUP)
+_ENDING_SIGNALS = (SIGTERM, SIGINT, SIGHUP)
 """Signals that ask a program to end."""
 
 
@@ -166,9 +166,9 @@ def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
             call("unshare", flags)
         elif posix.geteuid() != 0 or not attempt("unshare", flags):
             unshare_with_own_id(flags)
-        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, pack_numbers(0, 0, _PRIVATE, 0), 32)
         early, void = copies(plan)
-        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
+        call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, pack_numbers(_SEALED, 0, 0, 0), 32)
     except OSError:
         return None
     # From here on there is no way back: what fails now ends the start.
@@ -188,18 +188,18 @@ def join(space: "tuple[int, int, int, tuple[int, int]]") -> None:
             location = posix.open(f"/proc/{process}/ns/{name}", posix.O_RDONLY | posix.O_CLOEXEC)
             # The number may belong to another process by now.
             if posix.fstat(location).st_ino != number:
-                raise WallError(_NO_SCRATCH)
+                raise SandboxError(_NO_SCRATCH)
             call("setns", location, 0)
             posix.close(location)
     except OSError as error:
-        raise WallError(_NO_SCRATCH) from error
+        raise SandboxError(_NO_SCRATCH) from error
 
 
 def unshare_with_own_id(flags: int) -> None:
     """Enter a user namespace in which this user and group keep their numbers, and all others have none."""
     user, group = posix.geteuid(), posix.getegid()
     call("unshare", flags | NEWUSER)
-    attempt_put("/proc/self/setgroups", "deny")
+    try_write_file("/proc/self/setgroups", "deny")
     put("/proc/self/uid_map", f"{user} {user} 1")
     put("/proc/self/gid_map", f"{group} {group} 1")
 
@@ -257,10 +257,10 @@ def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "d
         except FileNotFoundError:
             if kind in ("early shown", "early device"):
                 continue
-            raise WallError(f"{target} is gone. Run the command again") from None
+            raise SandboxError(f"{target} is gone. Run the command again") from None
         except OSError as error:
             if kind != "early device":
-                raise WallError(f"{target} cannot be put in its place") from error
+                raise SandboxError(f"{target} cannot be put in its place") from error
     covers.close()
     return opened
 
@@ -281,7 +281,7 @@ class Covers:
             self._folder, self._path = open_exactly(path or "/"), path
         status = posix.stat(name, dir_fd=self._folder, follow_symlinks=False)
         if (status.st_dev, status.st_ino) != identity:
-            raise WallError(f"{target} was replaced while the command was starting. Run it again")
+            raise SandboxError(f"{target} was replaced while the command was starting. Run it again")
         # Stand-ins are copied from what is read-only.
         tree = call("open_tree", self._void, encode(stand_in), _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
         try:
@@ -320,7 +320,7 @@ def attach(tree: int, location: int, change: int, recursive: bool) -> None:
     try:
         if change:
             reach = _AT_EMPTY_PATH | AT_RECURSIVE if recursive else _AT_EMPTY_PATH
-            call("mount_setattr", tree, b"", reach, words(change, 0, 0, 0), 32)
+            call("mount_setattr", tree, b"", reach, pack_numbers(change, 0, 0, 0), 32)
         call("move_mount", tree, b"", location, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
     finally:
         posix.close(location)
@@ -362,9 +362,9 @@ def check_mounts(plan: "dict[str, Any]") -> "dict[str, int]":
         except FileNotFoundError:
             if kind == "early shown":
                 continue
-            raise WallError(f"{target} is gone. Run the command again") from None
+            raise SandboxError(f"{target} is gone. Run the command again") from None
         if covered and identify(location) not in plan["stand_ins"]:
-            raise WallError(f"{target} was replaced while the command was starting. Run it again")
+            raise SandboxError(f"{target} was replaced while the command was starting. Run it again")
         if kind == "early rw":
             opened[target] = location
         else:
@@ -380,7 +380,7 @@ def socket_pair(kind: int) -> "tuple[int, int]":
     return int.from_bytes(ends[:4], "little"), int.from_bytes(ends[4:], "little")
 
 
-def wake_loopback() -> None:
+def enable_loopback() -> None:
     """Programs may talk to themselves. Not vital: without it they cannot."""
     try:
         end = call("socket", 2, 2, 0)
@@ -390,7 +390,7 @@ def wake_loopback() -> None:
     posix.close(end)
 
 
-def hand_over(port: int) -> None:
+def send_listener(port: int) -> None:
     """Open the one port that leads out, and give it to the process outside that serves it."""
     from _socket import AF_INET, AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
@@ -398,45 +398,45 @@ def hand_over(port: int) -> None:
         listener = socket(AF_INET, SOCK_STREAM)
         listener.bind(("127.0.0.1", port))
         listener.listen(128)
-        hand = socket(AF_UNIX, SOCK_STREAM, 0, HAND)
+        hand = socket(AF_UNIX, SOCK_STREAM, 0, LISTENER_DESCRIPTOR)
         hand.sendmsg([b"x"], [(SOL_SOCKET, SCM_RIGHTS, listener.fileno().to_bytes(4, "little"))])
     except OSError as error:
-        raise WallError("the port that leads to the allowed hosts cannot be opened") from error
+        raise SandboxError("the port that leads to the allowed hosts cannot be opened") from error
     hand.close()
     listener.close()
 
 
-def divide(plan: "dict[str, Any]", watcher: "Watcher | None") -> None:
+def enter_process_namespace(plan: "dict[str, Any]", watcher: "Watcher | None") -> None:
     """Go on in the program's process only, in a process namespace with a /proc of its own.
     Whatever the program leaves running ends with it, because the first process of the namespace
     does."""
     try:
         call("unshare", NEWPID)
     except OSError as error:
-        raise WallError("other processes cannot be hidden. See: retinue doctor") from error
-    stay_behind(watcher)
+        raise SandboxError("other processes cannot be hidden. See: retinue doctor") from error
+    fork_and_wait(watcher)
     # The first process of a namespace must not end before the program.
-    set_actions(_ASKING, SIG_IGN)
+    set_actions(_ENDING_SIGNALS, SIG_IGN)
     try:
         call("mount", b"proc", b"/proc", b"proc", NOSUID | NODEV | _NOEXEC, 0)
         if plan["processes"]:
             limit_processes(plan["processes"])
         if plan["memory_bytes"]:
             # Segments of memory that no process has attached: none of them is counted.
-            attempt_put("/proc/sys/kernel/shmall", str(plan["memory_bytes"] // 4096))
-        call("mount_setattr", AT_CWD, b"/proc", 0, words(_RDONLY, 0, 0, 0), 32)
+            try_write_file("/proc/sys/kernel/shmall", str(plan["memory_bytes"] // 4096))
+        call("mount_setattr", AT_CWD, b"/proc", 0, pack_numbers(_RDONLY, 0, 0, 0), 32)
     except OSError as error:
-        raise WallError("other processes cannot be hidden. See: retinue doctor") from error
+        raise SandboxError("other processes cannot be hidden. See: retinue doctor") from error
     program = posix.fork()
     if program:
-        posix._exit(ending(program))
-    set_actions(_ASKING, SIG_DFL)
+        posix._exit(wait_for_exit(program))
+    set_actions(_ENDING_SIGNALS, SIG_DFL)
 
 
-def stay_behind(watcher: "Watcher | None") -> None:
+def fork_and_wait(watcher: "Watcher | None") -> None:
     """Go on in a child. This process waits for it and ends as it did. What
     asks a program to end is meant for the child, which gets it too."""
-    set_actions(_ASKING, SIG_IGN)
+    set_actions(_ENDING_SIGNALS, SIG_IGN)
     child = posix.fork()
     if child:
         signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
@@ -444,22 +444,22 @@ def stay_behind(watcher: "Watcher | None") -> None:
         call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)
         if watcher is not None:
             watcher.begin(child)
-        code = ending(child)
+        code = wait_for_exit(child)
         if watcher is not None:
             watcher.finish()
         posix._exit(code)
     if watcher is not None:
         watcher.join()
-    set_actions(_ASKING, SIG_DFL)
+    set_actions(_ENDING_SIGNALS, SIG_DFL)
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
 
 def limit_processes(most: int) -> None:
     """Of root's processes, which rlimits do not count. Older kernels know only one number for all."""
-    attempt_put("/proc/sys/kernel/pid_max", str(max(most, 301)))
+    try_write_file("/proc/sys/kernel/pid_max", str(max(most, 301)))
 
 
-def ending(child: int) -> int:
+def wait_for_exit(child: int) -> int:
     """Reap until `child` has ended, and return its code as a shell would."""
     while True:
         try:
@@ -467,7 +467,7 @@ def ending(child: int) -> int:
         except InterruptedError:
             continue
         except ChildProcessError:
-            return FAILED
+            return EXIT_NOT_STARTED
         if done == child:
             if posix.WIFEXITED(status):
                 return posix.WEXITSTATUS(status)
@@ -542,11 +542,11 @@ def mask_paths(plan: "dict[str, Any]", map_ids: "Callable[[], bool]") -> bool:
     except OSError as error:
         alone = posix.geteuid() == 0 and attempt("unshare", flags)
         if not alone:
-            raise WallError(
+            raise SandboxError(
                 "files that rules deny cannot be hidden from commands, because namespaces are not available here. "
                 "See: retinue doctor"
             ) from error
-    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+    call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, pack_numbers(0, 0, _PRIVATE, 0), 32)
     early, void = copies(plan)
     protect_stand_ins(void, plan["void"])
     posix.close(void)
@@ -560,13 +560,13 @@ def mask_paths(plan: "dict[str, Any]", map_ids: "Callable[[], bool]") -> bool:
 def protect_stand_ins(void: int, path: str) -> None:
     """They are written by nobody, though they belong to this user."""
     tree = call("open_tree", void, b"", _CLONE_TREE | _AT_EMPTY_PATH)
-    call("mount_setattr", tree, b"", _AT_EMPTY_PATH | AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
+    call("mount_setattr", tree, b"", _AT_EMPTY_PATH | AT_RECURSIVE, pack_numbers(_RDONLY, 0, 0, 0), 32)
     call("move_mount", tree, b"", AT_CWD, encode(path), _FROM_EMPTY_PATH)
     posix.close(tree)
 
 
 def open_network(plan: "dict[str, Any]") -> None:
     if plan["isolate_network"]:
-        wake_loopback()
+        enable_loopback()
         if plan["proxy"]:
-            hand_over(plan["proxy"])
+            send_listener(plan["proxy"])

@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-_PORTS = (80, 443)
-_HEAD = 32_768
-_SECONDS = 30
-HAND = 3
+_WEB_PORTS = (80, 443)
+_MAX_HEAD_BYTES = 32_768
+_TIMEOUT_SECONDS = 30
+LISTENER_DESCRIPTOR = 3
 """The descriptor over which the launcher gives the socket away."""
 
 
@@ -30,8 +30,8 @@ def main(hosts: "list[str]", launcher: "list[str]") -> "NoReturn":
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = posix.fork()
     if child == 0:
-        posix.dup2(theirs.fileno(), HAND)
-        posix.set_inheritable(HAND, True)
+        posix.dup2(theirs.fileno(), LISTENER_DESCRIPTOR)
+        posix.set_inheritable(LISTENER_DESCRIPTOR, True)
         posix.execve(launcher[0], launcher, posix.environ)
     theirs.close()
     for number in (SIGTERM, SIGINT, SIGHUP):
@@ -53,18 +53,18 @@ def serve(listener: socket.socket, hosts: "list[str]") -> None:
             client, _ = listener.accept()
         except OSError:
             return
-        threading.Thread(target=attend, args=(client, hosts), daemon=True).start()
+        threading.Thread(target=handle_client, args=(client, hosts), daemon=True).start()
 
 
-def attend(client: socket.socket, hosts: "list[str]") -> None:
+def handle_client(client: socket.socket, hosts: "list[str]") -> None:
     try:
-        client.settimeout(_SECONDS)
+        client.settimeout(_TIMEOUT_SECONDS)
         head, body = read_head(client)
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3:
+        pack_numbers = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(pack_numbers) != 3:
             refuse(client, 400, "not a request")
             return
-        method, target, _ = words
+        method, target, _ = pack_numbers
         tunnel = method == "CONNECT"
         host, port = address(target, tunnel)
         if not is_allowed(host, port, hosts):
@@ -77,8 +77,8 @@ def attend(client: socket.socket, hosts: "list[str]") -> None:
         else:
             server.sendall(origin_form(head, method, target) + b"\r\n\r\n" + body)
         client.settimeout(None)
-        threading.Thread(target=pour, args=(server, client), daemon=True).start()
-        pour(client, server)
+        threading.Thread(target=copy_stream, args=(server, client), daemon=True).start()
+        copy_stream(client, server)
     except (OSError, ValueError) as error:
         refuse(client, 502, str(error))
 
@@ -87,7 +87,7 @@ def read_head(client: socket.socket) -> "tuple[bytes, bytes]":
     data = b""
     while b"\r\n\r\n" not in data:
         piece = client.recv(4096)
-        if not piece or len(data) > _HEAD:
+        if not piece or len(data) > _MAX_HEAD_BYTES:
             raise ValueError("the request is cut off or too long")
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
@@ -116,7 +116,7 @@ def is_allowed(host: str, port: int, hosts: "list[str]") -> bool:
         if not colon or not allowed_port.isdigit():
             name, allowed_port = entry.lower(), ""
         name = name.strip("[]")
-        if port != int(allowed_port) if allowed_port else port not in _PORTS:
+        if port != int(allowed_port) if allowed_port else port not in _WEB_PORTS:
             continue
         if host == name or (name.startswith("*.") and host.endswith(name[1:]) and len(host) > len(name) - 1):
             return True
@@ -134,7 +134,7 @@ def connect(host: str, port: int, hosts: "list[str]") -> socket.socket:
             continue
         server = socket.socket(family, kind, protocol)
         try:
-            server.settimeout(_SECONDS)
+            server.settimeout(_TIMEOUT_SECONDS)
             server.connect(where)
         except OSError as error:
             server.close()
@@ -153,7 +153,7 @@ def origin_form(head: bytes, method: str, target: str) -> bytes:
     return b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *headers, b"Connection: close"])
 
 
-def pour(source: socket.socket, target: socket.socket) -> None:
+def copy_stream(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while piece := source.recv(65_536):
             target.sendall(piece)
@@ -163,7 +163,7 @@ def pour(source: socket.socket, target: socket.socket) -> None:
 
 def refuse(client: socket.socket, status: int, why: str) -> None:
     text = f"retinue sandbox: {why}\n".encode()
-    head = f"HTTP/1.1 {status} WallError\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    head = f"HTTP/1.1 {status} SandboxError\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
     with suppress(OSError):
         client.sendall(head.encode() + text)
     client.close()

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 DISABLED = ".disabled-by-retinue"
 _MAX_FOLDERS, _MAX_FOLDER_DEPTH, _MAX_SETTINGS_BYTES = 200_000, 200, 65_536
-_SETTINGS = ("config", "config.worktree", "commondir")
-_UNINTERESTING = ("objects", "refs", "logs", "lfs")
-_FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_SETTINGS_FILES = ("config", "config.worktree", "commondir")
+_SKIPPED_FOLDERS = ("objects", "refs", "logs", "lfs")
+_FOLDER_FLAGS = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
 
-_HARMLESS = {
+_HARMLESS_SETTINGS = {
     "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks worktree "
     "autocrlf eol safecrlf sparsecheckout sparsecheckoutcone compression abbrev",
     "extensions": "objectformat refstorage partialclone worktreeconfig",
@@ -39,7 +39,7 @@ _HARMLESS = {
 """Settings that start nothing, by section. All others may."""
 
 
-class Found:
+class GitFile:
     """A file that git acts on: where it is, and which settings or hook of a repository it is."""
 
     __slots__ = ("at", "changed", "kind", "name", "path")
@@ -54,12 +54,14 @@ class Found:
         """When it or its folder last changed, in nanoseconds."""
 
 
-def survey(root: str, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
+def find_git_files(root: str, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
     """Return everything below a folder that git acts on by itself, hooks and settings."""
     return [file.path for file in _walk(root, hook_folders)]
 
 
-def disarm(root: str, known_files: "frozenset[str]", since: int, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
+def disable_new_files(
+    root: str, known_files: "frozenset[str]", since: int, hook_folders: "tuple[str, ...]" = ()
+) -> "list[str]":
     """Rename what is not known, has changed since a time in nanoseconds, and could start a program.
     Return a sentence for each."""
     sentences = []
@@ -72,10 +74,10 @@ def disarm(root: str, known_files: "frozenset[str]", since: int, hook_folders: "
     return sentences
 
 
-def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[Found]":
+def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[GitFile]":
     budget = [_MAX_FOLDERS]
     try:
-        top = posix.open(root, _FOLDER)
+        top = posix.open(root, _FOLDER_FLAGS)
     except OSError:
         return
     try:
@@ -87,26 +89,26 @@ def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[Found]":
         posix.close(top)
 
 
-def _visit(at: int, path: str, depth: int, budget: "list[int]") -> "Iterator[Found]":
+def _visit(at: int, path: str, depth: int, budget: "list[int]") -> "Iterator[GitFile]":
     budget[0] -= 1
     if depth > _MAX_FOLDER_DEPTH or budget[0] < 0:
         return
     names, folders = _entries(at)
     if ".git" in names and ".git" not in folders:
-        yield Found(f"{path}/.git", at, ".git", "link", _change_time(at, ".git"))
+        yield GitFile(f"{path}/.git", at, ".git", "link", _change_time(at, ".git"))
     is_repository = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
     if is_repository:
         changed = posix.fstat(at).st_ctime_ns
-        for name in _SETTINGS:
+        for name in _SETTINGS_FILES:
             if name in names:
-                yield Found(f"{path}/{name}", at, name, name, max(changed, _change_time(at, name)))
+                yield GitFile(f"{path}/{name}", at, name, name, max(changed, _change_time(at, name)))
         if "hooks" in names:
             yield from _hooks(at, "hooks", f"{path}/hooks", changed)
     for name in folders:
-        if is_repository and name in _UNINTERESTING:
+        if is_repository and name in _SKIPPED_FOLDERS:
             continue
         try:
-            inner = posix.open(name, _FOLDER, dir_fd=at)
+            inner = posix.open(name, _FOLDER_FLAGS, dir_fd=at)
         except OSError:
             continue
         try:
@@ -128,19 +130,19 @@ def _entries(at: int) -> "tuple[set[str], list[str]]":
     return names, folders
 
 
-def _hooks(at: int, name: str, path: str, changed: int) -> "Iterator[Found]":
+def _hooks(at: int, name: str, path: str, changed: int) -> "Iterator[GitFile]":
     try:
-        folder = posix.open(name, _FOLDER, dir_fd=at)
+        folder = posix.open(name, _FOLDER_FLAGS, dir_fd=at)
     except OSError:
         if "/" not in name:
             # A link, or nothing that git would take.
-            yield Found(path, at, name, "hooks", changed)
+            yield GitFile(path, at, name, "hooks", changed)
         return
     try:
         names, folders = _entries(folder)
         for hook in sorted(names - set(folders)):
             if not hook.endswith(".sample"):
-                yield Found(f"{path}/{hook}", folder, hook, "hook", max(changed, _change_time(folder, hook)))
+                yield GitFile(f"{path}/{hook}", folder, hook, "hook", max(changed, _change_time(folder, hook)))
     finally:
         posix.close(folder)
 
@@ -152,7 +154,7 @@ def _change_time(at: int, name: str) -> int:
         return 0
 
 
-def _danger(file: Found, root: str) -> str:
+def _danger(file: GitFile, root: str) -> str:
     """Return what git would do with it; empty if nothing is started."""
     if file.kind == "hook":
         return "is a hook that git would run"
@@ -168,19 +170,19 @@ def _danger(file: Found, root: str) -> str:
         if linked:
             return ""
         return "leads git to settings elsewhere"
-    setting = odd_setting(text)
+    setting = find_unknown_setting(text)
     if setting:
         return f"has a setting that could start a program ({setting})"
     return ""
 
 
-def _danger_of_link(file: Found, text: str, root: str) -> str:
+def _danger_of_link(file: GitFile, text: str, root: str) -> str:
     """A `.git` that is a file leads to a repository. One in the workspace has been looked at."""
     target = text.strip().removeprefix("gitdir:").strip()
     folder = file.path.rpartition("/")[0]
     parts = _resolve(target if target.startswith("/") else f"{folder}/{target}")
     inside = "/".join(parts).startswith(root.strip("/") + "/")
-    if inside and not set(parts) & set(_UNINTERESTING):
+    if inside and not set(parts) & set(_SKIPPED_FOLDERS):
         return ""
     return "leads git to a repository elsewhere"
 
@@ -195,43 +197,43 @@ def _resolve(path: str) -> "list[str]":
     return parts
 
 
-def _text(found: Found) -> "str | None":
+def _text(file: GitFile) -> "str | None":
     """None for a link, a pipe, or something too long."""
     try:
-        file = posix.open(found.name, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK, dir_fd=found.at)
+        descriptor = posix.open(file.name, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK, dir_fd=file.at)
     except OSError:
         return None
     try:
-        status = posix.fstat(file)
+        status = posix.fstat(descriptor)
         if status.st_mode & 0o170000 != 0o100000 or status.st_size > _MAX_SETTINGS_BYTES:
             return None
-        return posix.read(file, _MAX_SETTINGS_BYTES + 1).decode("utf-8", "replace")
+        return posix.read(descriptor, _MAX_SETTINGS_BYTES + 1).decode("utf-8", "replace")
     except OSError:
         return None
     finally:
-        posix.close(file)
+        posix.close(descriptor)
 
 
-def odd_setting(text: str) -> str:
+def find_unknown_setting(text: str) -> str:
     """Return the first setting that is not known to be harmless, or the line that is not understood."""
     section = ""
     for line in text.replace("\r\n", "\n").split("\n"):
-        words = line.strip(" \t")
-        if not words or words[0] in "#;":
+        pack_numbers = line.strip(" \t")
+        if not pack_numbers or pack_numbers[0] in "#;":
             continue
-        if words.startswith("["):
-            head = words[1:-1].partition(" ")[0]
-            if not words.endswith("]") or words.count("[") > 1 or not head.isalnum():
-                return words[:60]
+        if pack_numbers.startswith("["):
+            head = pack_numbers[1:-1].partition(" ")[0]
+            if not pack_numbers.endswith("]") or pack_numbers.count("[") > 1 or not head.isalnum():
+                return pack_numbers[:60]
             section = head.lower()
             continue
-        key = words.partition("=")[0].strip(" \t").lower()
-        if words.endswith("\\") or key not in _HARMLESS.get(section, "").split():
+        key = pack_numbers.partition("=")[0].strip(" \t").lower()
+        if pack_numbers.endswith("\\") or key not in _HARMLESS_SETTINGS.get(section, "").split():
             return f"{section}.{key}"[:60]
     return ""
 
 
-def _rename(file: Found, reason: str) -> str:
+def _rename(file: GitFile, reason: str) -> str:
     try:
         posix.rename(file.name, file.name + DISABLED, src_dir_fd=file.at, dst_dir_fd=file.at)
     except OSError as error:

@@ -17,9 +17,9 @@ from threading import Thread
 
 from msgspec import Struct
 
-_UNIFIED = Path("/sys/fs/cgroup")
-_MEMORY = _UNIFIED / "memory"
-_OURS = "retinue-"
+_UNIFIED_HIERARCHY = Path("/sys/fs/cgroup")
+_MEMORY_HIERARCHY = _UNIFIED_HIERARCHY / "memory"
+_GROUP_PREFIX = "retinue-"
 
 GroupWords = tuple[str, str, list[tuple[str, str]], str]
 """Of a group to be made: the folder, the beginning of its name, files with their text, the file that tells of ends."""
@@ -36,7 +36,12 @@ class GroupPlace(Struct, frozen=True):
 
     def group_for(self, scratch: str, most: int) -> GroupWords:
         """Return what the launcher needs for a group of at most so many bytes. `scratch` names the run."""
-        return str(self.folder), _OURS + scratch, [(file, text.format(most)) for file, text in self.limits], self.events
+        return (
+            str(self.folder),
+            _GROUP_PREFIX + scratch,
+            [(file, text.format(most)) for file, text in self.limits],
+            self.events,
+        )
 
     def prepare_join(self) -> None:
         """Have the kernel get ready to let a process join a group, which takes it 10 ms once it has had nothing to do:
@@ -47,11 +52,11 @@ class GroupPlace(Struct, frozen=True):
         with suppress(OSError):
             (self.own / "cgroup.procs").write_text("0")
 
-    def remove_left(self, is_left: Callable[[str], bool]) -> None:
-        """Remove the groups, also of groups beside ours, whose scratch folder's name `is_left` knows. One in which a
+    def remove_abandoned(self, is_abandoned: Callable[[str], bool]) -> None:
+        """Remove the groups, also of groups beside ours, whose scratch folder is abandoned, by its name. One in which a
         process runs stays."""
-        for group in chain(self.folder.glob(f"{_OURS}*"), self.folder.parent.glob(f"*/{_OURS}*")):
-            if is_left(group.name.removeprefix(_OURS)):
+        for group in chain(self.folder.glob(f"{_GROUP_PREFIX}*"), self.folder.parent.glob(f"*/{_GROUP_PREFIX}*")):
+            if is_abandoned(group.name.removeprefix(_GROUP_PREFIX)):
                 with suppress(OSError):
                     group.rmdir()
 
@@ -63,7 +68,7 @@ def group_place() -> GroupPlace | None:
         groups = _place_below() or _place_beside()
         if groups is None:
             return None
-        trial = groups.folder / f"{_OURS}trial.{os.getpid()}"
+        trial = groups.folder / f"{_GROUP_PREFIX}trial.{os.getpid()}"
         trial.mkdir()
         try:
             for file, text in groups.limits:
@@ -75,7 +80,7 @@ def group_place() -> GroupPlace | None:
 
 
 def _place_below() -> GroupPlace | None:
-    own = _own_group(_MEMORY, ":memory:")
+    own = _own_group(_MEMORY_HIERARCHY, ":memory:")
     if own is None or (own / "memory.use_hierarchy").read_text().strip() != "1":
         return None
     # The second is the sum of memory and swap, which not every kernel counts.
@@ -85,7 +90,7 @@ def _place_below() -> GroupPlace | None:
 
 
 def _place_beside() -> GroupPlace | None:
-    own = _own_group(_UNIFIED, "0::")
+    own = _own_group(_UNIFIED_HIERARCHY, "0::")
     if own is None:
         return None
     folder = own.parent
