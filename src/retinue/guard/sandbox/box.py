@@ -37,8 +37,7 @@ PROXY_PORT = 3128
 
 
 class Box:
-    """Starts programs inside a policy. Nothing is made before the first of them, and `close`
-    removes what was."""
+    """Starts programs inside a policy. Its folders are made when the first program starts, and removed by `close`."""
 
     def __init__(self, policy: SandboxPolicy, run_id: str = "none") -> None:
         here = machine()
@@ -107,8 +106,8 @@ class Box:
         self.__dict__.pop("_plan_file", None)
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
-        """Return the words that start a program inside the policy: the same ones if there is
-        nothing to confine. A wall that cannot be put up ends them with the exit code 125."""
+        """Return the words that start a program inside the policy: the same ones if there is nothing to confine. If
+        the sandbox cannot be made, they end with the exit code 125."""
         if self._machine is None:
             from retinue.guard.sandbox.seatbelt import in_seatbelt
 
@@ -152,8 +151,8 @@ class Box:
                 self.__dict__.pop(name, None)
 
     def _check_workspaces(self) -> None:
-        """Look again at what commands left for git: one that was killed has taken its launcher with
-        it, which looks after each command."""
+        """Look again at what commands left for git. The launcher does so after each command, but may have been killed
+        with it."""
         if "_scratch" not in self.__dict__:
             return
         writable = [os.path.realpath(path) for path in self.policy.writable]

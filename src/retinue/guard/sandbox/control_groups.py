@@ -44,8 +44,8 @@ class GroupPlace(Struct, frozen=True):
         )
 
     def prepare_join(self) -> None:
-        """Have the kernel get ready to let a process join a group, which takes it 10 ms once it has had nothing to do:
-        they pass while the launcher starts."""
+        """Have the kernel prepare for a process that joins a group. This takes up to 10 ms, which pass while the
+        launcher starts."""
         Thread(target=self._join_own, daemon=True).start()
 
     def _join_own(self) -> None:

@@ -1,7 +1,7 @@
 """Scratch folders in memory: a process per run holds one, for the commands of that run.
 
-Only there does the kernel bound a folder as a whole. A folder that may become larger than half of the memory stays on
-the disk, where the launcher counts.
+Only a file system in memory has a limit for the whole folder that the kernel enforces. A folder that may become larger
+than half of the memory stays on the disk, where the launcher counts.
 """
 
 from __future__ import annotations

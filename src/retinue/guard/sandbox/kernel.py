@@ -1,8 +1,8 @@
 """The means of confinement that the kernel offers, and the filter of system calls.
 
-The filter closes what neither Landlock nor read-only mounts cover. It is a list of exceptions that
-ends with a rule for every system call younger than this file: additions of a future kernel are refused.
-Calls are refused with an error, so that programs see what they would see without rights, and go on.
+The filter refuses system calls that neither Landlock nor read-only mounts cover. It also refuses every system call that
+is newer than this file. A refused call returns an error, as it would for a program without the right, so programs can
+continue.
 
 Numbers of system calls are known for the machines listed here. Programs for other machines, or for
 the 32-bit mode of these, are refused.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 NEWEST_CALL = 469
-"""The newest system call that was looked at. Younger ones do not exist for a confined program."""
+"""The newest system call that was reviewed. Newer ones do not exist for a confined program."""
 
 _COMMON_CALLS = """
 pidfd_send_signal 424 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429
@@ -202,13 +202,13 @@ _METADATA_CALLS = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat file_setattr fremovexattr fsetxattr futimesat lchown
 lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat utime utimensat utimes
 """.split()
-"""Mode, owner, times and attributes of files: not Landlock's business, and no file has to be opened."""
+"""Calls for mode, owner, times and attributes of files, which Landlock does not check."""
 
 _SHARED_MEMORY_CALLS = """
 mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl semget semop
 semtimedop shmat shmctl shmget
 """.split()
-"""Memory, queues and semaphores that all processes of a user share."""
+"""Calls for memory, queues and semaphores that all processes of a user share."""
 
 _SIGNAL_CALLS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo".split()
 _SCHEDULING_CALLS = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()

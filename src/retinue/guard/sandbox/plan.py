@@ -1,9 +1,9 @@
 """From a policy to what the launcher carries out: private folders, mounts, Landlock rules, filters, limits.
 
-There are two ways, and the launcher takes the first that works. *Inside* namespaces the program
-sees a file system that is read-only but for some folders, in which hidden paths are covered by
-empty ones, and no other process. *Outside* of them Landlock alone bounds it, and the filter
-refuses more. *Among others* is inside, on hosts that do not let a program have its own /proc.
+There are two ways, and the launcher takes the first that works. *Inside* namespaces the program sees no other process,
+and a file system that is read-only except for some folders and in which hidden paths are covered by empty ones.
+*Outside* of namespaces Landlock alone confines it, and the filter refuses more. *Among others* is inside, on hosts
+that do not let a program have its own /proc.
 
 Scratch folders lie in the system's temporary folder, below one that only this user may enter. A
 folder's name says which process it belongs to, so that the next process finds and removes those of

@@ -71,19 +71,19 @@ class SandboxLimits(Struct, frozen=True):
 
 
 class SandboxPolicy(Struct, frozen=True, kw_only=True):
-    """What may be written: with `change="listed"` the `writable` folders and a scratch folder; with
-    `change="all"` whatever the process may write anyway. In both cases `readonly` paths stay as
-    they are.
+    """Which files and hosts a program can reach.
 
-    What may be read: with `reach="all"` everything; with `reach="system"` the system, the user's
-    tools (`environment.py`), and what is `shown` or `writable`. In both cases `hidden` paths look
-    empty, but for `shown` folders in them, which are made if they are missing.
+    A program can write, with `change="listed"`, the `writable` folders and a scratch folder; with `change="all"`
+    everything that this process can write. In both cases it cannot change `readonly` paths.
 
-    Another path that does not exist is left out. A path that is both hidden and read-only is hidden.
+    A program can read, with `reach="all"`, everything; with `reach="system"` the system, the user's tools
+    (`environment.py`), and the `shown` and `writable` folders. In both cases `hidden` paths look empty, except for
+    `shown` folders in them, which are created if they are missing.
 
-    `change="all"` is for commands that somebody has allowed. It sets no limits, filters nothing and
-    passes the environment on as it is; it only hides and protects paths, so that the command cannot
-    undo that. Without such paths the command is started as it is."""
+    Any other path that does not exist is ignored. A path that is both hidden and read-only is hidden.
+
+    `change="all"` is for commands that somebody has allowed. It sets no limits, filters no system calls and does not
+    change the environment. It only hides and protects paths. Without such paths the command starts unconfined."""
 
     reach: Literal["system", "all"] = "all"
     change: Literal["listed", "all"] = "listed"

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 class _Service(Struct, frozen=True):
     programs: str
-    """Whoever allows one of these by name allows the service."""
+    """A rule that allows one of these programs by name opens the service."""
     places: str
     """Where its sockets are, as patterns: `{run}` is the user's folder below /run, `{home}` the home folder."""
     variables: str

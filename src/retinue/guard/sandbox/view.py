@@ -1,8 +1,8 @@
 """The file system as a confined program sees it: what is hidden, shown, writable or read-only.
 
-With namespaces the view is built from mounts: hidden paths get something empty in front of them.
-Landlock alone cannot subtract, so what may be read is listed around what is hidden. The programs in
-`inside/` are started by the interpreter that runs this, with nothing of the user's or the project's.
+With namespaces the view consists of mounts, and hidden paths are covered by something empty. Landlock alone cannot
+exclude a path from a folder, so the readable paths around the hidden ones are listed. The programs in `inside/` are
+started by the interpreter that runs this, and load nothing of the user or the project.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Bounds on what all processes of a program take together: memory, and a scratch folder on a disk.
 
-The kernel bounds each process, all of them together where a control group can be made for them, and the scratch folder
-where that is a file system in memory. The process that stays behind counts, the more often the less room there is. A
-program that takes too much is killed. One that finds the scratch folder full can remove files, but cannot write a byte
-into any.
-"""
+The kernel limits each process. It limits all of them together where a control group can be made, and the scratch
+folder where that is a file system in memory. The process that stays outside counts the rest, more often when less room
+is left. A program that exceeds a limit is killed. A program that finds the scratch folder full can remove files, but
+cannot write to any."""
 
 import posix
 from _signal import ITIMER_REAL, setitimer, signal  # type: ignore[import-not-found]  # without the enumerations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 _MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 0.02, 0.5
 _TIME_SHARE = 20
-"""At most one part in so many of the time is spent on looking."""
+"""Counting takes at most one part in so many of the time."""
 _MAX_BYTES_PER_SECOND = 4 * 1024**3
-"""Bytes that a program is taken to fill in a second."""
+"""How fast a program is assumed to fill memory or a disk."""
 _ENTRY_BYTES = 512
 """Bytes that an entry costs in the folder's own list, so that millions of empty files count."""
 _SIGALRM = 14
@@ -30,7 +29,7 @@ _FOLDER_FLAGS = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_
 
 
 class UsageCheck:
-    """Something that is counted, the more often the less room there is."""
+    """A use that is counted, more often when less room is left."""
 
     def __init__(self, most: int, count: "Callable[[int], int]", sentence: str) -> None:
         self._most = most
@@ -100,11 +99,10 @@ def watch(
     group: "Group | None",
     stop: "Callable[[str], None]",
 ) -> None:
-    """Look from time to time, and call `stop` with a sentence once too much is taken. Looks come with SIGALRM,
-    between the waits for the program.
+    """Count the use at intervals (SIGALRM), and call `stop` with a sentence when a limit is exceeded.
 
-    `scratch` is its folder, if that has to be counted. `alone`: the program gets a /proc of its own. Otherwise its
-    processes are the descendants of this one."""
+    `scratch` is the folder to count, if `scratch_bytes` is given. With `alone` the program gets a /proc that shows its
+    processes only; otherwise its processes are the descendants of this one."""
 
     def count_memory(most: int) -> int:
         # The kernel ends one process; all of them are to end.
@@ -150,7 +148,7 @@ def _resident_bytes(number: str) -> int:
 
 
 def _proportional_bytes(number: str) -> int:
-    """A page of several processes counts in parts."""
+    """Return the bytes of a process, where a page of several processes is divided between them."""
     try:
         _, _, rollup = get(f"/proc/{number}/smaps_rollup").partition(b"\nPss:")
         return int(rollup.split(None, 1)[0]) * 1024
@@ -196,7 +194,7 @@ def _count(folder: int, most: int) -> int:
 
 
 def _open_again(folder: int, name: str) -> int:
-    """A folder that a program has closed to everybody is opened again: it would hide what is in it."""
+    """Open a folder. One without rights gets them back, because a program could otherwise hide files in it."""
     try:
         return posix.open(name, _FOLDER_FLAGS, dir_fd=folder)
     except PermissionError:

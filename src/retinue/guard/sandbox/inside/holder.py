@@ -2,9 +2,9 @@
 
     holder CALLS FOLDER OPTIONS
 
-It mounts a file system in memory in a namespace of its own and says where that is; the launcher of each command
-starts from there, so that files last from one command to the next. It ends, and the files go, when its standard
-input is closed: at the end of the run, or of Retinue.
+It mounts a file system in memory in a new namespace and prints where that is. The launcher of each command starts from
+there, so that files last from one command to the next. When its standard input is closed, at the end of the run or of
+Retinue, it ends and the files are gone.
 """
 
 import posix
@@ -25,7 +25,7 @@ from .namespaces import (
 )
 
 _SLAVE = 1 << 19
-"""What is mounted outside later appears here too."""
+"""Later mounts outside appear in this namespace as well."""
 
 
 def main(calls: str, folder: str, options: str) -> None:

@@ -1,11 +1,10 @@
 """Masks stay in their places while a program runs.
 
-A mount hangs on a file, not on a name. Whoever puts another file in the place of a masked one, as editors and git
-do, takes the mask away in every namespace, and the new file lies open. So the process that stays behind has the
-kernel tell it when something takes the name of a masked path, and masks that at once. Where it cannot, and when a
-folder above is replaced, the program ends.
+A mount belongs to a file and not to its name. Editors and git save a file by renaming a new one over it, which removes
+the mask in every namespace and leaves the new file readable. So the process that stays outside watches the names of
+masked paths and masks each file that takes one. If it cannot, or if a folder above is replaced, it ends the program.
 
-In between the kernel shows what is there: `README.md` says for how long.
+Until then the program can see the file: `README.md` states for how long.
 """
 
 import posix
@@ -32,15 +31,16 @@ _ENOENT, _EACCES, _ENOTDIR = 2, 13, 20
 
 
 class MaskKeeper:
-    """Watches from its creation on, so that nothing is missed while the mounts are made."""
+    """Watches the names of masked paths. It starts before the mounts are made, so that it misses no change."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         self._plan = plan
         self._void = -1
         self._stop: Callable[[str], None] | None = None
         self._names: dict[int, dict[bytes, int]] = {}
-        """By number of a watched folder: names in it, with their places in the list of mounts; -1 for a folder on
-        the way to one."""
+        """The watched names by the number of their folder, each with its index in the list of mounts; -1 for a folder
+        above
+        a masked path."""
         try:
             self._events = call("inotify_init1", posix.O_NONBLOCK | posix.O_CLOEXEC)
             for folder, names in plan["watched"]:
@@ -61,8 +61,8 @@ class MaskKeeper:
         self._names.setdefault(number, {}).update(names)
 
     def begin(self, void: int, stop: "Callable[[str], None]") -> None:
-        """Keep the masks from here on, from the view of the program. `void` is the open folder of the stand-ins, or
-        -1 where nothing can be mounted any more; `stop` ends the program, with a sentence."""
+        """Start to renew masks, in the mount namespace of the program. `void` is the open folder of stand-ins, or -1
+        where this process may not mount; `stop` ends the program and prints a sentence."""
         self._void, self._stop = void, stop
         signal(_SIGIO, self._look)
         call("fcntl", self._events, _SETOWN, posix.getpid())
@@ -70,9 +70,10 @@ class MaskKeeper:
         self._look()
 
     def close(self) -> None:
-        """Stop watching, without waiting until the kernel has let go of the watched folders: that takes it up to 25 ms.
+        """Stop watching, without waiting for the kernel to free the watches, which takes up to 25 ms.
 
-        A socket that waits in its own queue, and the instance with it, is closed by the kernel's garbage collector."""
+        The descriptor is sent into a socket that is queued in itself. The kernel's garbage collector closes both
+        later."""
         signal(_SIGIO, _IGNORED)
         try:
             self._leave_to_the_kernel()
@@ -102,7 +103,8 @@ class MaskKeeper:
                 return
 
     def _changed(self, content: bytes) -> "set[int]":
-        """Return the places of mounts whose names were taken. Raise SandboxError for a folder above one."""
+        """Return the indexes of mounts whose names were taken. Raise SandboxError if a folder above one was
+        replaced."""
         changed: set[int] = set()
         while content:
             watch = int.from_bytes(content[:4], "little", signed=True)

@@ -1,16 +1,14 @@
-"""The program that puts up the walls of a plan and then becomes another program.
+"""The launcher: it makes the sandbox of a plan around itself and then becomes another program.
 
     PLAN FOLDER PROGRAM ARGUMENT…
 
-`plan.py` decides, this only does it: namespaces, mounts, limits, Landlock, seccomp, in this
-order, because each of them takes away what the ones before needed. If a wall that the plan wants
-cannot be put up, the program is not started: one line says why, and the exit code is 125.
+It carries out what `plan.py` has decided: namespaces, mounts, limits, Landlock, seccomp. The order matters, because
+each step takes away rights that the earlier ones need. If a step fails, the program does not start: one line gives the
+cause, and the exit code is 125.
 
-It runs as `python -I -S` for each confined command, so it imports built-in modules only, and
-`_ctypes` instead of `ctypes`, which would take five milliseconds. With namespaces three processes
-stay: this one, which waits; the first of a process namespace, with which everything inside it
-ends; and the program.
-"""
+It runs as `python -I -S` for each confined command, so it imports built-in modules only, and `_ctypes` instead of
+`ctypes`, which would take five milliseconds. With namespaces there are three processes: this one, which waits; the
+first process of the new process namespace, whose end kills all others in it; and the program."""
 
 import posix
 from time import time_ns
@@ -66,7 +64,7 @@ def main(plan: "dict[str, Any]", folder: str, argv: "list[str]") -> "NoReturn":
             mask(plan, folder)
         else:
             confine(plan, folder)
-    except BaseException as error:  # noqa: BLE001 - whatever it is: nothing runs without its walls
+    except BaseException as error:  # noqa: BLE001 - after any error, nothing may run unconfined
         print_notice(explain(error))
         posix._exit(EXIT_NOT_STARTED)
     execute_program(argv)
@@ -94,9 +92,9 @@ def execute_program(argv: "list[str]") -> "NoReturn":
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
     watcher = Watcher(plan)
-    # When memory runs out, this goes first.
+    # When memory runs out, the kernel kills this first.
     try_write_file("/proc/self/oom_score_adj", "800")
-    # Which has arranged everything before it starts this.
+    # Bubblewrap has made the mounts before it starts this.
     opened = check_mounts(plan) if plan["namespaces"] == "bubblewrap" else None
     if plan["namespaces"] in ("must", "try"):
         entered = enter(plan)
@@ -110,7 +108,7 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     where = "inside" if inside else "outside"
     if inside and not plan["own_processes"]:
         where = "among others"
-    # Before any fork, after which each page that is written is copied.
+    # Before any fork: after one, each page that is written has to be copied.
     rules = landlock_rules(plan, where, opened or {})
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
         watcher.alone = True
@@ -121,7 +119,7 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
 
 
 def end_with_parent() -> None:
-    """End everything of a command when Retinue itself is killed."""
+    """End all processes of a command when Retinue itself is killed."""
     parent = posix.getppid()
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     # Retinue ended between the two calls, and the kernel will send no signal any more.
@@ -130,8 +128,8 @@ def end_with_parent() -> None:
 
 
 class Watcher:
-    """Stays outside while a program runs: keeps masks in their places and the program within its bounds, and puts
-    out of the way what it has left for git to run."""
+    """Stays outside while a program runs. It renews masks and enforces limits, and afterwards disables files that the
+    program has left for git to run."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         self._plan = plan
@@ -142,7 +140,7 @@ class Watcher:
         self.void = -1
         """The open folder of stand-ins, where this process may mount."""
         self.alone = False
-        """Whether everything that the program starts ends with the child."""
+        """Whether all processes that the program starts end with the child."""
         self._keeper = self._watch_bounds = self._group = None
         if plan["watched"]:
             from .keeper import MaskKeeper
@@ -169,7 +167,7 @@ class Watcher:
         self._child = child
         plan = self._plan
         if not self.alone:
-            # So that whatever the program leaves running becomes a child of this process.
+            # Processes that the program leaves running become children of this one.
             call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if self._watch_bounds is not None:
             taken = plan["scratch"], counted_scratch(plan), plan["memory_bytes"]
@@ -178,7 +176,7 @@ class Watcher:
             self._keeper.begin(self.void, self.stop)
 
     def stop(self, sentence: str) -> None:
-        """End the program and everything it has started, and say why."""
+        """End the program with all processes that it has started, and print the reason."""
         posix.kill(self._child, SIGKILL)
         if not self.alone:
             kill_descendants()
@@ -186,7 +184,7 @@ class Watcher:
         self._stopped = True
 
     def finish(self) -> None:
-        """Called once the child, and in a process namespace everything else, has ended."""
+        """Called when the child has ended and, in a process namespace, all other processes."""
         if self._group is not None:
             sentence = self._group.close()
             if sentence and not self._stopped:
@@ -201,13 +199,13 @@ class Watcher:
 
 
 def counted_scratch(plan: "dict[str, Any]") -> "int | None":
-    """Return how large the scratch folder may become, where that has to be counted."""
+    """Return the limit of the scratch folder if it has to be counted; None if the kernel enforces it."""
     most: int | None = plan["scratch_bytes"]
     return None if plan["space"] else most
 
 
 def check_quota(plan: "dict[str, Any]") -> None:
-    """In a full scratch folder a program can remove files, but not write any."""
+    """Let a program write nothing if the scratch folder is full. It can still remove files."""
     most = counted_scratch(plan)
     if not most:
         return
@@ -233,10 +231,10 @@ def enter_folder(folder: str) -> None:
 
 
 def restrict(plan: "dict[str, Any]", rules: int, code: bytes) -> None:
-    """The last steps, none of which can be undone, in the process that becomes the program."""
+    """Take the last steps in the process that becomes the program. None of them can be undone."""
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, pack_numbers(most, most), 0)
-    # Which Python ignores.
+    # Python ignores these.
     set_actions(plan.get("default_signals", (_SIGPIPE, _SIGXFSZ)), SIG_DFL)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
     call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -276,7 +274,7 @@ def permitted_capabilities() -> int:
 
 
 def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]") -> int:
-    """Return the rules of a plan, open. `opened` holds what programs may write, which is closed."""
+    """Return a descriptor of the plan's rules. `opened` holds the open writable paths, which are closed."""
     if where not in plan["landlock"]:
         raise SandboxError("the workspace holds the folder for temporary files, and namespaces are not available here")
     handled: bytes = plan["landlock"][where]["handled"]
@@ -296,7 +294,7 @@ def landlock_rules(plan: "dict[str, Any]", where: str, opened: "dict[str, int]")
 
 
 def open_for_rule(path: str, identity: "tuple[int, int] | None") -> int:
-    """Return -1 for what is gone or, if it may only be read, leads elsewhere."""
+    """Return -1 for a path that is gone, and for a path that leads elsewhere and may only be read."""
     try:
         # Links of the system: /dev/stdin.
         if path.startswith("/dev/"):
@@ -311,9 +309,9 @@ def open_for_rule(path: str, identity: "tuple[int, int] | None") -> int:
 
 
 def mask(plan: "dict[str, Any]", folder: str) -> None:
-    """Hide and protect paths from a program that is free otherwise. It cannot take that back: it
-    has no right to mount, and in a user namespace that it makes itself these mounts are locked.
-    Processes outside belong to another user namespace, so their view of the files is closed to it."""
+    """Hide and protect paths from a program that is otherwise free. The program cannot undo that: it has no right to
+    mount, and in a user namespace that it makes these mounts are locked. Processes outside belong to another user
+    namespace, so the program cannot enter their mount namespaces."""
     if plan["namespaces"] == "bubblewrap":
         watcher = Watcher(plan)
         check_mounts(plan)
@@ -336,8 +334,8 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
 
 
 class OutsideWatcher(Watcher):
-    """Stays outside of the user namespace of a free program, which therefore cannot trace it, and enters its view of
-    the files once that is complete."""
+    """Stays outside of the user namespace of a free program, which therefore cannot trace it, and enters the program's
+    mount namespace when its mounts are complete."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:
         super().__init__(plan)
@@ -349,7 +347,7 @@ class OutsideWatcher(Watcher):
         return posix.read(self._inner, 1) == _DONE
 
     def release(self) -> None:
-        """Called in the program's process when its masks are in their places: only then may it go on."""
+        """Called in the program's process when its mounts are complete."""
         posix.write(self._inner, _DONE)
 
     def begin(self, child: int) -> None:
@@ -376,7 +374,7 @@ class OutsideWatcher(Watcher):
 
 
 def scope_sockets(scope: bytes) -> None:
-    """Keep a program from sockets without a path of processes outside."""
+    """Keep a program from the abstract sockets of processes outside."""
     if scope:
         rules = call("landlock_create_ruleset", scope, len(scope), 0)
         call("landlock_restrict_self", rules, 0)

@@ -1,6 +1,6 @@
-"""System calls, namespaces and mounts for the launcher: a view of the system of its own.
+"""System calls, namespaces and mounts for the launcher.
 
-System calls are made by number, with errors as OSError, and nothing is imported that takes time.
+System calls are made by number and raise OSError. No slow module is imported.
 """
 
 import posix
@@ -45,7 +45,7 @@ _syscall = _Function(dlsym(dlopen(None, 2), "syscall"))  # type: ignore[arg-type
 
 
 class SandboxError(Exception):
-    """A wall that cannot be put up."""
+    """A part of the sandbox cannot be made."""
 
 
 def call(name: str, *arguments: "int | bytes | None") -> int:
@@ -58,7 +58,7 @@ def call(name: str, *arguments: "int | bytes | None") -> int:
 
 
 def attempt(name: str, *arguments: "int | bytes | None") -> bool:
-    """Make a system call whose failure does not matter, or is looked at by the caller."""
+    """Make a system call, and return whether it succeeded."""
     result: int = _syscall(numbers[name], *arguments)
     return result >= 0
 
@@ -92,7 +92,7 @@ def put(path: str, text: str) -> None:
 
 
 def try_write_file(path: str, text: str) -> bool:
-    """Write to a file of the kernel, if it lets us."""
+    """Write to a file of the kernel, and return whether that succeeded."""
     try:
         put(path, text)
     except OSError:
@@ -114,8 +114,8 @@ def open_path(path: str) -> int:
 
 
 def open_exactly(path: str, identity: "tuple[int, int] | None" = None) -> int:
-    """Open what the plan saw, through no link. Raise SandboxError if the path leads elsewhere by now, and
-    FileNotFoundError if it leads nowhere."""
+    """Open a path without following links, and compare it with the identity in the plan. Raise SandboxError if the path
+    leads elsewhere, and FileNotFoundError if it does not exist."""
     try:
         location = call("openat2", AT_CWD, encode(path), _THROUGH_NO_LINK, len(_THROUGH_NO_LINK))
     except FileNotFoundError:
@@ -155,9 +155,9 @@ _ENDING_SIGNALS = (SIGTERM, SIGINT, SIGHUP)
 
 
 def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
-    """Get a view of the file system of its own, read-only but for what the plan says, and no
-    network. Return what programs may write, open, and the open folder of stand-ins; None, with
-    everything as it was, if this host does not allow that."""
+    """Enter namespaces in which the file system is read-only, apart from the writable paths of the plan, and in
+    which there may be no network. Return the open writable paths and the open folder of stand-ins; None, with nothing
+    changed, if this host does not allow namespaces."""
     flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
     if plan["space"]:
         join(plan["space"])
@@ -171,7 +171,7 @@ def enter(plan: "dict[str, Any]") -> "tuple[dict[str, int], int] | None":
         call("mount_setattr", AT_CWD, b"/", AT_RECURSIVE, pack_numbers(_SEALED, 0, 0, 0), 32)
     except OSError:
         return None
-    # From here on there is no way back: what fails now ends the start.
+    # A failure from here on ends the start.
     opened = attach_all(plan, early, void)
     open_network(plan)
     return opened, void
@@ -205,8 +205,8 @@ def unshare_with_own_id(flags: int) -> None:
 
 
 def copies(plan: "dict[str, Any]") -> "tuple[dict[str, int], int]":
-    """Take copies of what will be covered or read-only when its turn comes, and of the folder
-    with the stand-ins. A path that is gone has no copy."""
+    """Copy the mounts that would be covered or read-only by the time they are attached, and open the folder of
+    stand-ins. A path that does not exist has no copy."""
     early: dict[str, int] = {}
     for target, kind, identity, _ in plan["mounts"]:
         if not kind.startswith("early"):
@@ -231,12 +231,12 @@ def copy(location: int) -> int:
 
 _SEALED = _RDONLY | NOSUID | NODEV
 _ATTRIBUTES = {"early rw": NOSUID | NODEV, "early device": NOSUID, "ro": _SEALED, "kept": _RDONLY}
-"""By kind of mount. `shown` differs: it is as free as its surroundings would be."""
+"""Mount attributes by kind. Those of `early shown` depend on the policy (`attributes`)."""
 
 
 def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> "dict[str, int]":
-    """From the outside in. A device may be missing, and so may a path that was to be shown. Return
-    what programs may write, open: the rules of Landlock are made for the same places."""
+    """Attach the mounts, folders before what is in them. A missing device or shown path is skipped. Return the
+    open writable paths, for which the rules of Landlock are made."""
     opened: dict[str, int] = {}
     covers = Covers(void)
     for target, kind, identity, instead in plan["mounts"]:
@@ -303,7 +303,7 @@ def attributes(plan: "dict[str, Any]", kind: str) -> int:
 
 
 def attach_copy(plan: "dict[str, Any]", location: int, kind: str, instead: str, void: int) -> None:
-    """Put a stand-in, or a copy with the attributes of its kind, in front of an open path, and close that."""
+    """Attach a stand-in, or a copy with the attributes of its kind, to an open path, and close that."""
     if kind == "cover":
         # Stand-ins are copied from what is read-only.
         tree = call("open_tree", void, encode(instead), _CLONE_TREE | _AT_SYMLINK_NOFOLLOW)
@@ -316,7 +316,7 @@ def attach_copy(plan: "dict[str, Any]", location: int, kind: str, instead: str, 
 
 
 def attach(tree: int, location: int, change: int, recursive: bool) -> None:
-    """Put a copy in front of an open path, and close that. `whole` changes mounts below as well."""
+    """Attach a copy to an open path, and close that. `recursive` also changes the mounts below."""
     try:
         if change:
             reach = _AT_EMPTY_PATH | AT_RECURSIVE if recursive else _AT_EMPTY_PATH
@@ -327,8 +327,8 @@ def attach(tree: int, location: int, change: int, recursive: bool) -> None:
 
 
 def attach_again(plan: "dict[str, Any]", target: str, kind: str, instead: str, void: int) -> bool:
-    """Mask what has taken the place of a masked path, if the mask is not there any more. Return False if that was
-    replaced meanwhile. Raise FileNotFoundError if nothing has taken the place."""
+    """Mask the file at a masked path again if its mask is gone. Return False if the file was replaced meanwhile.
+    Raise FileNotFoundError if there is no file at the path."""
     location = open_exactly(target)
     if kind == "cover":
         masked = identify(location) in plan["stand_ins"]
@@ -381,7 +381,7 @@ def socket_pair(kind: int) -> "tuple[int, int]":
 
 
 def enable_loopback() -> None:
-    """Programs may talk to themselves. Not vital: without it they cannot."""
+    """Let programs connect to their own ports. A failure is ignored."""
     try:
         end = call("socket", 2, 2, 0)
     except OSError:
@@ -391,7 +391,7 @@ def enable_loopback() -> None:
 
 
 def send_listener(port: int) -> None:
-    """Open the one port that leads out, and give it to the process outside that serves it."""
+    """Open the port through which programs reach the allowed hosts, and send its socket to the proxy outside."""
     from _socket import AF_INET, AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
     try:
@@ -407,9 +407,8 @@ def send_listener(port: int) -> None:
 
 
 def enter_process_namespace(plan: "dict[str, Any]", watcher: "Watcher | None") -> None:
-    """Go on in the program's process only, in a process namespace with a /proc of its own.
-    Whatever the program leaves running ends with it, because the first process of the namespace
-    does."""
+    """Enter a process namespace with a new /proc, and return in the program's process only. When the program ends,
+    the first process of the namespace ends, and with it every process that the program started."""
     try:
         call("unshare", NEWPID)
     except OSError as error:
@@ -434,8 +433,8 @@ def enter_process_namespace(plan: "dict[str, Any]", watcher: "Watcher | None") -
 
 
 def fork_and_wait(watcher: "Watcher | None") -> None:
-    """Go on in a child. This process waits for it and ends as it did. What
-    asks a program to end is meant for the child, which gets it too."""
+    """Fork, and return in the child only. The parent waits for the child and exits with its code. The parent ignores
+    the signals that ask a program to end, because the child gets them too."""
     set_actions(_ENDING_SIGNALS, SIG_IGN)
     child = posix.fork()
     if child:
@@ -455,7 +454,8 @@ def fork_and_wait(watcher: "Watcher | None") -> None:
 
 
 def limit_processes(most: int) -> None:
-    """Of root's processes, which rlimits do not count. Older kernels know only one number for all."""
+    """Limit the processes of root, which RLIMIT_NPROC does not count. Older kernels have one limit for all
+    namespaces and refuse this."""
     try_write_file("/proc/sys/kernel/pid_max", str(max(most, 301)))
 
 
@@ -475,7 +475,7 @@ def wait_for_exit(child: int) -> int:
 
 
 def kill_descendants() -> None:
-    """A process may start others while it is being killed, so that it takes several times."""
+    """Kill all descendants. This is repeated, because a process can start others while it is being killed."""
     for _ in range(50):
         numbers = descendants()
         if not numbers:
@@ -514,8 +514,8 @@ def parent_of(number: str) -> str:
 
 
 def write_all_ids(pid: int) -> bool:
-    """Let all ids mean in the new user namespace of a process what they mean here. The process itself may write
-    down no more than its own."""
+    """Map all user and group ids to themselves in the new user namespace of a process, which itself may map no
+    ids but its own."""
     try:
         for name in ("uid_map", "gid_map"):
             ranges = [row.split() for row in get(f"/proc/self/{name}").splitlines()]
@@ -558,7 +558,7 @@ def mask_paths(plan: "dict[str, Any]", map_ids: "Callable[[], bool]") -> bool:
 
 
 def protect_stand_ins(void: int, path: str) -> None:
-    """They are written by nobody, though they belong to this user."""
+    """Make the stand-ins read-only, because they belong to the user who runs the program."""
     tree = call("open_tree", void, b"", _CLONE_TREE | _AT_EMPTY_PATH)
     call("mount_setattr", tree, b"", _AT_EMPTY_PATH | AT_RECURSIVE, pack_numbers(_RDONLY, 0, 0, 0), 32)
     call("move_mount", tree, b"", AT_CWD, encode(path), _FROM_EMPTY_PATH)

@@ -1,4 +1,4 @@
-"""The one door of a confined program that may reach some hosts: a proxy outside of its walls.
+"""A proxy outside of the sandbox, through which a confined program reaches the allowed hosts.
 
 The program sees a port of its own loopback interface and nothing else of the network. The listening
 socket is made inside and handed to the process outside, which asks for every connection whether
