@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.app import doctor_checks
 from retinue.core.programs import NotConfinedError
 from retinue.guard.sandbox import kernel, policy, seatbelt
 from retinue.guard.sandbox.policy import SandboxPolicy
@@ -204,13 +205,16 @@ def test_a_policy_that_no_profile_can_express_starts_nothing(unfit: SandboxPolic
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="is about other systems")
-def test_a_mac_without_a_working_sandbox_confines_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_mac_without_a_working_sandbox_confines_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(sys, "platform", "darwin")
     for probe in (kernel.why_not, seatbelt.why_no_seatbelt):
         probe.cache_clear()
     try:
         assert kernel.why_not() == "sandbox-exec is not there"
         assert "sandbox-exec" in policy.uncovered(SandboxPolicy())
+        rows = list(doctor_checks.layers(doctor_checks.Installation(tmp_path, {})))
+        assert [(row[0], row[1]) for row in rows] == [("warning", "Seatbelt")]
+        assert "not run on a Mac" in str(rows)
     finally:
         for probe in (kernel.why_not, seatbelt.why_no_seatbelt):
             probe.cache_clear()
