@@ -173,6 +173,16 @@ def test_a_folder_in_a_hidden_one_can_be_shown():
     assert not allows("workspace", "file-read-data", HOME / ".retinue/settings.json")
 
 
+@pytest.mark.parametrize("change", ["listed", "all"])
+def test_a_hidden_file_in_a_shown_folder_of_a_hidden_one_stays_hidden(change: str):
+    secrets = (HOME, WORKSPACE / ".env")
+    profile = make_profile(SandboxPolicy(change=change, hidden=secrets, shown=(WORKSPACE,)), SCRATCH)  # type: ignore[arg-type]
+    assert is_allowed(profile, "file-read-data", f"{WORKSPACE}/a.py")
+    for path in (WORKSPACE / ".env", HOME / ".zshrc"):
+        assert not is_allowed(profile, "file-read-data", str(path))
+        assert not is_allowed(profile, "file-write-data", str(path))
+
+
 def test_a_free_command_keeps_from_rules_only():
     assert allows("free", "file-write-data", HOME / ".zshrc")
     assert allows("free", "network-outbound", "*:443")

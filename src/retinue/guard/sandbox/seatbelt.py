@@ -84,8 +84,8 @@ def make_profile(policy: SandboxPolicy, scratch: Path) -> str:
     # A file that is moved away, or has a second name, is not at its path any more.
     rules += _rule("deny", "file-write-unlink", "literal", parents)
     rules += _rule("deny", "file-link", "subpath", [*hidden, *readonly])
-    rules += _rule("deny", "file-write*", "subpath", readonly)
-    rules += _rule("deny", "file-read* file-write* network-outbound", "subpath", hidden)
+    denied = "file-read* file-write* network-outbound"
+    rules += _rule("deny", denied, "subpath", hidden)
     in_hidden = [path for path in shown if any(_is_below(path, top) for top in hidden if top != path)]
     rules += _rule("allow", "file-read-metadata", "literal", _parents(in_hidden, hidden))
     rules += _rule("allow", "file-read*", "subpath", in_hidden)
@@ -93,7 +93,11 @@ def make_profile(policy: SandboxPolicy, scratch: Path) -> str:
         rules += _rule("allow", "file-write* network-outbound", "subpath", in_hidden)
     else:
         rules += _rule("allow", "file-write*", "subpath", [path for path in in_hidden if path in writable])
-    rules += _rule("deny", "file-write*", "subpath", [path for path in readonly if path not in hidden])
+    # A hidden path in such a folder stays hidden.
+    rules += _rule(
+        "deny", denied, "subpath", [path for path in hidden if any(_is_below(path, top) for top in in_hidden)]
+    )
+    rules += _rule("deny", "file-write*", "subpath", readonly)
     return "\n".join(rules) + "\n"
 
 
