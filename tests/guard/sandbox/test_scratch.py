@@ -30,7 +30,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_that_of_others_is
     foreign = left.with_name(left.name.replace(f".{scratch._realm()}.", ".1."))
     foreign.mkdir()
     mine = Scratch("mine")
-    scratch._sweep.cache_clear()
+    scratch._remove_abandoned.cache_clear()
     other = Scratch("other")
     assert not left.exists()
     assert mine.folder.is_dir()
