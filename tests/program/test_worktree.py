@@ -354,16 +354,22 @@ def test_a_killed_run_that_was_cleaned_goes_on_from_its_branch(project, reposito
     assert (project.cwd / "two").read_text() == "2\n"
 
 
-def test_undo_says_where_the_work_of_a_removed_worktree_is(project, repository, serve):
-    serve(script([("bash", {"command": "echo more >> README.md"})], "It is done."))
+@pytest.mark.parametrize(
+    "command", ["echo more >> README.md", "echo new > new.txt", "rm README.md; echo new > new.txt"]
+)
+def test_undo_says_where_the_work_of_a_removed_worktree_is(project, repository, serve, command):
+    serve(script([("bash", {"command": command})], "It is done."))
     (result,) = project.json("run", "general-purpose", "add to it", "--json", *RUN)["details"]["results"]
     (run,) = project.json("runs", "list", "--json")["runs"]
     undone = project.retinue("runs", "undo", run["id"], "--dry-run").stdout
     assert f"Retinue removed its worktree; the work is on branch {result['branch']}" in undone
     assert project.retinue("integrate", "--all").returncode == 0
     onto, commit = repository.git("branch", "--show-current"), repository.git("rev-parse", "--short=7", "HEAD")
-    undone = project.retinue("runs", "undo", run["id"], "--dry-run").stdout
-    assert f"the work was merged into {onto}: revert {commit} there" in undone and "someone else" not in undone
+    undo = project.retinue("runs", "undo", run["id"], "--force")
+    assert undo.returncode == 1 and "--force" not in undo.stderr
+    for line in undo.stdout.splitlines():
+        assert line.startswith("KEPT") and f"the work was merged into {onto}: revert {commit} there" in line
+    assert not list((project.home / ".retinue" / "projects").glob(f"*/worktrees/{run['id']}"))
 
 
 def test_the_project_may_switch_worktrees_off(project, repository, serve):

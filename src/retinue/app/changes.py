@@ -184,9 +184,8 @@ def undo_run(
     forgotten = None
     if has_ledger(folder):
         with closing(Undo(folder)) as undo:
-            files = undo.run(scope, force=force, dry_run=dry_run)
+            files = undo.run(scope, force=force, dry_run=dry_run, moved_to=_RemovedWorktrees(folder).explain)
             forgotten = undo.forgotten(scope.runs)
-        files = [_explain_worktree(folder, file) for file in files]
     if forgotten is not None and not files:
         removed = local_time(forgotten, _DATE_FORMAT)
         raise StateError(
@@ -209,16 +208,25 @@ def _scope(reader: LogReader, row: RunState, below: list[RunState], turn: int | 
     raise UsageError(f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects")
 
 
-def _explain_worktree(folder: Path, file: UndoneFile) -> UndoneFile:
-    """For a file that was kept because its worktree was removed, add where the work is now."""
-    worktrees = (folder / "worktrees").resolve()
-    path = Path(file.path)
-    if file.fate != "kept" or not path.is_relative_to(worktrees):
-        return file
-    run_id = path.relative_to(worktrees).parts[0]
-    if (worktrees / run_id).exists():
-        return file
-    return replace(file, detail=f"Retinue removed its worktree{_place_of_work(folder, run_id)}")
+class _RemovedWorktrees:
+    """The worktrees that Retinue had removed when an undo began. Their files must not be made again: nothing would use
+    them, and the work is on a branch or merged."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._worktrees = (folder / "worktrees").resolve()
+        self._explanations: dict[str, str] = {}
+
+    def explain(self, path: str) -> str:
+        """Return where the work of a file in a removed worktree is; "" for any other file."""
+        if not Path(path).is_relative_to(self._worktrees):
+            return ""
+        run_id = Path(path).relative_to(self._worktrees).parts[0]
+        if run_id not in self._explanations:
+            removed = not (self._worktrees / run_id).exists()
+            work = f"Retinue removed its worktree{_place_of_work(self._folder, run_id)}" if removed else ""
+            self._explanations[run_id] = work
+        return self._explanations[run_id]
 
 
 def _place_of_work(folder: Path, run_id: str) -> str:

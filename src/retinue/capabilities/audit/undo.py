@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from difflib import unified_diff
 from itertools import pairwise
@@ -112,6 +112,8 @@ class UndoneFile(Struct, frozen=True):
     path: str
     fate: Literal["restored", "removed", "unchanged", "kept", "failed"]
     detail: str = ""
+    moved: bool = False
+    """The work is elsewhere now, so the file is not put back here by force either."""
 
 
 class UndoScope(Struct, frozen=True):
@@ -152,8 +154,16 @@ class Undo:
         """Return the changes of these runs, in order, including those of commands whose process died."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
-    def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
-        """Restore the files of the scope as far as possible. An error of one path becomes its result."""
+    def run(
+        self,
+        scope: UndoScope,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        moved_to: Callable[[str], str] = lambda path: "",
+    ) -> list[UndoneFile]:
+        """Restore the files of the scope as far as possible. An error of one path becomes its result. For a path in a
+        folder that was removed, `moved_to` returns where the work is; for any other path ""."""
         uncertain, late = self._unfinished(scope.runs)
         rows = (*self._store.of_runs(scope.runs), *uncertain, *late)
         chains = chains_of(row for row in rows if scope.covers(row))
@@ -164,7 +174,11 @@ class Undo:
                 chain = chains[path]
                 only_folder = all(row.is_only_folder for row in chain)
                 # A folder is removed only if it is empty.
-                file = self._decide(path, chain, scope, late_paths, safe=force or only_folder)
+                elsewhere = moved_to(path)
+                if elsewhere:
+                    file = UndoneFile(path, "kept", elsewhere, moved=True)
+                else:
+                    file = self._decide(path, chain, scope, late_paths, safe=force or only_folder)
                 if blobs is not None and file.fate in ("restored", "removed"):
                     file = self._put_back(file, chain, scope, blobs)
                 if not only_folder:

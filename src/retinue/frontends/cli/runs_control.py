@@ -231,7 +231,7 @@ def _print_undo(row: RunState, report: UndoReport) -> None:
         say("Nothing to undo: the record has no file that this run changed.")
     elif report.dry_run:
         say("Nothing was changed (--dry-run).")
-    if any(file.fate == "kept" for file in report.files) and not report.forced:
+    if any(file.fate == "kept" and not file.moved for file in report.files) and not report.forced:
         say("Kept files were not changed. To restore them anyway: --force")
 
 
