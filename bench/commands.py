@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from retinue.core.permission import ToolUse
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy as Permissions
 from retinue.guard.sandbox.box import Box
@@ -58,7 +58,7 @@ def make_project(folder: Path) -> None:
 
 
 def kind_of(command: str, permissions: Permissions, box: Box, project: Path) -> str:
-    decision = permissions.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+    decision = permissions.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"]))
     if decision.verdict not in ("allow", "confine"):
         return KINDS[1]
     environment = box.environment({"PATH": os.environ["PATH"], "HOME": str(Path.home()), "TERM": "dumb"})

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.core.permission import ToolUse
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
@@ -53,7 +53,7 @@ def cost(judge: PermissionPolicy, tool: str, arguments: Callable[[int], dict[str
     """Milliseconds of CPU for one decision."""
     rounds, number = [], 0
     for _ in range(6):
-        uses = [ToolUse(tool, arguments(number + each), TOOLS[tool]) for each in range(calls)]
+        uses = [ToolUse(tool, arguments(number + each), TOOL_EFFECTS[tool]) for each in range(calls)]
         number += calls
         start = time.process_time()
         for use in uses:

@@ -74,7 +74,7 @@ def limits_of(dialect: Dialect) -> list[str]:
 
 
 def settings() -> str:
-    from retinue.settings.load import LIMITS
+    from retinue.settings.load import LIMITING_SETTINGS
     from retinue.settings.table import fields
 
     pages = [
@@ -84,7 +84,7 @@ def settings() -> str:
         "setting by setting. A bad value falls alone, with a warning that names file and setting; so does a name that "
         "is no setting. Where the value or the name may have limited runs, and where a file is not JSON, no run is "
         "started until it is corrected. `retinue settings list` shows where each value comes from.",
-        f"These settings limit: {', '.join(f'`{name}`' for name in sorted(LIMITS))}.",
+        f"These settings limit: {', '.join(f'`{name}`' for name in sorted(LIMITING_SETTINGS))}.",
         "Below them the files of other programs count, as far as Retinue has what they set (the rest is listed by "
         "`retinue settings list`); they are read and never written. In this order, weakest first:",
         table(("file", "settings"), foreign_rows()),

@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 from retinue.agents.dialects.table import FieldKind
 from retinue.agents.dialects.tables import DIALECTS
 from retinue.agents.dialects.translate import GRANTING_MODES
-from retinue.agents.dialects.values import MINUTES, NAMES
+from retinue.agents.dialects.values import MINUTES, NAME_LIST
 from retinue.agents.write import rows
 from retinue.core.hook_events import matcher_problem
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
@@ -141,7 +141,7 @@ def expressible(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
     for field in fields(AgentSpec):
         if field.name not in (*PLACE, "tools", "model", "session", "extra", "prompt") and field.name not in known:
             changed[field.name] = field.default
-    if known.get("skills") is NAMES and isinstance(spec.skills, bool):
+    if known.get("skills") is NAME_LIST and isinstance(spec.skills, bool):
         changed["skills"] = None
     if spec.permission_mode in GRANTING_MODES and not any(row.to == "permission_mode" for row in table.fields):
         changed["permission_mode"] = None

@@ -15,7 +15,7 @@ from tests.git_folder import make_git_folder
 
 from retinue import Retinue
 from retinue.agents.catalog import Catalog, FileCache, file_notes
-from retinue.agents.folders import SWITCHES
+from retinue.agents.folders import SWITCH_VARIABLES
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
 
@@ -205,7 +205,7 @@ def test_the_files_of_the_built_in_agents_have_no_problem(folders: AgentFolders)
     assert [(entry.name, entry.problems) for entry in entries if entry.source == "builtin" and entry.problems] == []
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("switch", SWITCH_VARIABLES)
 def test_built_in_agents_can_be_switched_off_by_the_environment(folders: AgentFolders, switch: str) -> None:
     folders.agent(".pi/agents/mine.md", "mine")
     folders.environment[switch] = "1"

@@ -30,12 +30,12 @@ from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_names import TOOLS, canonical
+from retinue.core.tool_names import TOOL_EFFECTS, canonical
 from retinue.errors import ConfigurationError, LaunchError, UsageError
 from retinue.guard.permissions import policy as policies
 from retinue.runs.guard import NO_PATTERNS
 from retinue.settings.field import Field, Whole
-from retinue.settings.load import LIMITS, check_limits
+from retinue.settings.load import LIMITING_SETTINGS, check_limits
 from retinue.settings.table import fields
 from retinue.tools.base import builtin_tools
 from retinue.tools.filter import select_tools
@@ -212,7 +212,7 @@ class Scene:
         guards = hooks.handlers().get("PreToolUse", ())
         found: dict[str, int] = {}
         for name, tool, given in CALLS:
-            verdict = policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict
+            verdict = policy.decide(ToolUse(tool, given, TOOL_EFFECTS.get(tool, frozenset({"read"})))).verdict
             found[name] = ("deny", "ask", "confine", "allow").index(verdict)
             if any(applies_to(guard, "PreToolUse", tool, {"tool_input": given}, lambda *_: None) for guard in guards):
                 found[name] = 0
@@ -424,7 +424,7 @@ def limits_in_force(
     except (ConfigurationError, LaunchError, UsageError):
         return None
     values = project.settings.settings
-    return {name: getattr(values, field.attribute) for name, field in fields().items() if name in LIMITS}
+    return {name: getattr(values, field.attribute) for name, field in fields().items() if name in LIMITING_SETTINGS}
 
 
 USER, PROJECT = "home/.retinue/settings.json", "project/.retinue/settings.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.tool_names import ALIASES, BUILT_IN_SEVEN, TOOLS, base_name, canonical, is_read_only
+from retinue.core.tool_names import BUILT_IN_SEVEN, TOOL_EFFECTS, TOOL_NAME_ALIASES, base_name, canonical, is_read_only
 
 TABLE = Path(__file__).parents[3] / "shared" / "corpus" / "tools.csv"
 OURS = {"glob": "find", "web_fetch": "fetch_content", "subagent": "Agent", "read_many": "read"}
@@ -40,13 +40,13 @@ def test_aliases(name: str, tools: tuple[str, ...]) -> None:
 
 
 def test_every_alias_leads_to_a_tool_and_is_written_in_lower_case() -> None:
-    for alias, tools in ALIASES.items():
+    for alias, tools in TOOL_NAME_ALIASES.items():
         assert alias == alias.lower()
-        assert set(tools) <= set(TOOLS)
+        assert set(tools) <= set(TOOL_EFFECTS)
     # Who allows or denies apply_patch means the right to edit: the tool itself has no rights.
     assert canonical("apply_patch") == ("edit",)
-    assert all(canonical(name) == (name,) for name in TOOLS if name != "apply_patch")
-    assert set(BUILT_IN_SEVEN) <= set(TOOLS)
+    assert all(canonical(name) == (name,) for name in TOOL_EFFECTS if name != "apply_patch")
+    assert set(BUILT_IN_SEVEN) <= set(TOOL_EFFECTS)
 
 
 def test_what_leaves_files_alone() -> None:
@@ -70,5 +70,5 @@ def test_the_survey_of_tool_names_agrees() -> None:
         for row in csv.DictReader(lines):
             suggested = row["suggested_canonical"]
             wanted = OURS.get(suggested, suggested)
-            if wanted in TOOLS and not row["tool"].startswith("mcp__") and row["tool"] not in TOOLS:
+            if wanted in TOOL_EFFECTS and not row["tool"].startswith("mcp__") and row["tool"] not in TOOL_EFFECTS:
                 assert wanted in canonical(row["tool"]), row["tool"]

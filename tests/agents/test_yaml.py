@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retinue.agents.yaml_reader import MAX_DEPTH, YamlError, load_mapping, load_plain, plain
+from retinue.agents.yaml_reader import MAX_NESTING, YamlError, load_mapping, load_plain, plain
 
 
 def values(block: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_an_alias_that_contains_itself_ends() -> None:
 
 
 def test_nesting_within_the_bound_is_read() -> None:
-    depth = MAX_DEPTH - 1
+    depth = MAX_NESTING - 1
     value = values("a: " + "[" * depth + "]" * depth)["a"]
     for _ in range(depth - 1):
         (value,) = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.permission import Decision, ToolEffect, ToolUse
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.modes import Taint, Wary
 
 
@@ -30,7 +30,7 @@ def tainted() -> Taint:
 
 
 def decide(tool: str, *, effects: frozenset[str] | None = None, confined: bool = False, **inner: str) -> Decision:
-    use = ToolUse(tool, {}, TOOLS.get(tool, frozenset()) if effects is None else effects, confined=confined)  # type: ignore[arg-type]
+    use = ToolUse(tool, {}, TOOL_EFFECTS.get(tool, frozenset()) if effects is None else effects, confined=confined)  # type: ignore[arg-type]
     return Wary(Everything(**inner), tainted()).decide(use)  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ def test_what_the_permissions_deny_or_ask_stays_as_it_is() -> None:
 def test_a_run_that_heard_no_stranger_is_not_tainted() -> None:
     taint = Taint()
     taint.observe(ToolEffect(reads=("a",), command="make"))
-    assert Wary(Everything(), taint).decide(ToolUse("bash", {}, TOOLS["bash"])).verdict == "allow"  # type: ignore[arg-type]
+    assert Wary(Everything(), taint).decide(ToolUse("bash", {}, TOOL_EFFECTS["bash"])).verdict == "allow"  # type: ignore[arg-type]
 
 
 def test_taint_goes_up_and_down_and_not_sideways() -> None:

@@ -19,7 +19,7 @@ from retinue.core.messages import (
     UserMessage,
     user,
 )
-from retinue.models.efforts import LEVELS
+from retinue.core.spec import THINKING_LEVELS
 from retinue.testing import ToolCallStarted
 from tests.models.scripts import GREP, READ, RELAXED, answer, anthropic_events, collect, info, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
@@ -199,7 +199,7 @@ async def test_an_answer_that_is_not_streamed() -> None:
 
 # ------------------------------------------------------------------ thinking and limits
 @RELAXED
-@given(st.sampled_from(LEVELS), st.integers(1, 200_000), st.none() | st.integers(1, 200_000))
+@given(st.sampled_from(THINKING_LEVELS), st.integers(1, 200_000), st.none() | st.integers(1, 200_000))
 def test_the_output_limit_always_exceeds_the_thinking_budget(level: str, most: int, asked: int | None) -> None:
     body = model("anthropic", "http://x", max_output=most).body(request(thinking=level, max_output=asked))
     budget = body.get("thinking", {}).get("budget_tokens", 0)

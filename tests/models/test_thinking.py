@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.models.efforts import LEVELS, anthropic_style, effort_for, level_of, version_of
+from retinue.core.spec import THINKING_LEVELS
+from retinue.models.efforts import anthropic_style, effort_for, level_of, version_of
 from tests.models.scripts import RELAXED
 
 
@@ -37,7 +38,7 @@ def test_what_people_write(text: str | None, level: str | None) -> None:
 @RELAXED
 @given(st.text())
 def test_any_word_is_a_level_or_none(text: str) -> None:
-    assert level_of(text) in (None, *LEVELS)
+    assert level_of(text) in (None, *THINKING_LEVELS)
 
 
 @pytest.mark.parametrize(

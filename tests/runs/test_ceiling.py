@@ -277,7 +277,7 @@ _STRENGTH = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 def _verdict(guard, tool: str, arguments) -> str:
     from retinue.core.permission import ToolUse
-    from retinue.core.tool_names import TOOLS as EFFECTS
+    from retinue.core.tool_names import TOOL_EFFECTS as EFFECTS
 
     return guard.permissions.decide(ToolUse(tool, arguments, EFFECTS[tool])).verdict
 

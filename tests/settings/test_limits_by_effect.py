@@ -19,7 +19,7 @@ from retinue.cluster import open_project
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName, PermissionMode
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.errors import RetinueError
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.runs.budget import of_settings
@@ -30,7 +30,7 @@ from retinue.runs.plan import launching
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.field import Choice, Field, Flag, Items, Number, Table, Text, Texts, Whole
-from retinue.settings.load import LIMITS
+from retinue.settings.load import LIMITING_SETTINGS
 from retinue.settings.table import fields
 
 NO_LIMITS = {
@@ -77,7 +77,7 @@ def samples(field: Field) -> Iterator[Any]:
 
 def verdicts(policy: PermissionPolicy) -> dict[str, str]:
     return {
-        name: policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict
+        name: policy.decide(ToolUse(tool, given, TOOL_EFFECTS.get(tool, frozenset({"read"})))).verdict
         for name, tool, given in (*CALLS, *OUTSIDE)
     }
 
@@ -131,7 +131,7 @@ async def changes_rights(folder: Path, field: Field) -> bool:
     return any(other != seen[0] for other in seen)
 
 
-@pytest.mark.parametrize("name", [name for name in fields() if name not in LIMITS])
+@pytest.mark.parametrize("name", [name for name in fields() if name not in LIMITING_SETTINGS])
 async def test_a_setting_that_is_no_limit_changes_no_rights(tmp_path: Path, name: str) -> None:
     assert await changes_rights(tmp_path, fields()[name]) == (name in NO_LIMITS)
 

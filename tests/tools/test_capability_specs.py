@@ -12,7 +12,7 @@ from tests.tools.described import is_described
 from retinue.capabilities.convert.attach import ConvertContentTool
 from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.tool import PRIVILEGED_ACTIONS, READ_ACTIONS, LspTool
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 
 
 def no_pool() -> LanguageServerPool:
@@ -35,6 +35,6 @@ def test_the_spec_is_what_was_agreed(name):
     if os.environ.get("RETINUE_SNAPSHOTS") == "write":
         path.write_text(text)
     assert text == path.read_text()
-    assert spec.effects == TOOLS[spec.name]
+    assert spec.effects == TOOL_EFFECTS[spec.name]
     assert is_described(spec.parameters)
     assert len(text) < 6_000

@@ -18,7 +18,7 @@ import retinue.tools.delegation
 from retinue.agents.catalog import Catalog
 from retinue.agents.parse import parse_file
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.runs.offer import delegation_policy
 from retinue.runs.prompt import Environment, system_prompt
 from retinue.tools.base import builtin_tools
@@ -111,7 +111,7 @@ def test_the_specs_are_what_was_agreed(vocabulary):
 def test_each_parameter_says_what_it_is_for(vocabulary):
     for name, tool in delegation_tools(FakeDelegate(), vocabulary=vocabulary).items():
         assert is_described(tool.spec.parameters)
-        assert tool.spec.effects == TOOLS[name]
+        assert tool.spec.effects == TOOL_EFFECTS[name]
         assert not tool.spec.exclusive
 
 

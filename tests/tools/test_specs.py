@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.tools.described import is_described
 
 import retinue
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.tools.base import builtin_names, builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
@@ -48,8 +48,8 @@ def test_every_parameter_is_described_and_every_effect_is_the_agreed_one(name):
     assert spec.name == name
     # Agreed in one place: in the table, which is known before a tool is loaded, or by the tool itself.
     own = type(tool).effects
-    assert (own is None) == (name in TOOLS)
-    assert spec.effects == (TOOLS[name] if own is None else own)
+    assert (own is None) == (name in TOOL_EFFECTS)
+    assert spec.effects == (TOOL_EFFECTS[name] if own is None else own)
     assert spec.exclusive == bool(spec.effects & {"write", "execute"})
     assert spec.aliases is not None and spec.aliases.schema["additionalProperties"] is False
     assert is_described(spec.parameters)

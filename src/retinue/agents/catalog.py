@@ -20,7 +20,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agents.dialects.tables import DIALECTS
-from retinue.agents.folders import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
+from retinue.agents.folders import (
+    BUILTIN_FOLDERS,
+    FALLBACK_AGENT,
+    Folder,
+    PluginFolder,
+    builtins_disabled,
+    find_folders,
+)
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, place_of
 from retinue.agents.parse import (
     FileCache,
@@ -37,7 +44,7 @@ from retinue.agents.yaml_reader import Item, too_deep
 from retinue.core.delegation import Vocabulary
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 from retinue.core.spelling import nearest
-from retinue.core.tool_names import STARTING, canonical, split_entry
+from retinue.core.tool_names import STARTING_TOOLS, canonical, split_entry
 from retinue.errors import DefinitionError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.settings.table import Settings
 
@@ -214,8 +221,8 @@ def shadows(entries: Iterable[LoadedAgent], winner: LoadedAgent) -> list[LoadedA
     return [entry for entry in entries if entry.shadowed_by == winner.path and entry.name == winner.name]
 
 
-FLAG = "--agents"
-_SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": "…"}}.'
+AGENTS_OPTION = "--agents"
+_OPTION_REMEDY = 'It is an object such as {"reviewer": {"description": "…", "prompt": "…"}}.'
 
 
 def read_flag(text: str) -> FolderContents:
@@ -224,16 +231,16 @@ def read_flag(text: str) -> FolderContents:
     try:
         data = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"The value of {FLAG} is not valid JSON: {error}.", remedy=_SHAPE) from None
+        raise UsageError(f"The value of {AGENTS_OPTION} is not valid JSON: {error}.", remedy=_OPTION_REMEDY) from None
     if not isinstance(data, dict) or too_deep(data):
-        raise UsageError(f"The value of {FLAG} is not a JSON object.", remedy=_SHAPE)
+        raise UsageError(f"The value of {AGENTS_OPTION} is not a JSON object.", remedy=_OPTION_REMEDY)
     files = tuple(_agent(name, fields) for name, fields in data.items())
     for parsed in files:
         if parsed.error is not None:
             name = parsed.file.partition("#")[2]
-            message = f"The agent '{name}' of {FLAG} cannot be loaded: {parsed.error.message}"
-            raise UsageError(message, remedy=parsed.error.remedy or _SHAPE)
-    return FolderContents(Folder(FLAG, "flag", "claude"), files)
+            message = f"The agent '{name}' of {AGENTS_OPTION} cannot be loaded: {parsed.error.message}"
+            raise UsageError(message, remedy=parsed.error.remedy or _OPTION_REMEDY)
+    return FolderContents(Folder(AGENTS_OPTION, "flag", "claude"), files)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -247,7 +254,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _agent(name: str, fields: Any) -> Parsed:
-    path = f"{FLAG}#{name}"
+    path = f"{AGENTS_OPTION}#{name}"
     prompt = fields.get("prompt") if isinstance(fields, dict) else None
     fault = None
     if not isinstance(fields, dict):
@@ -255,7 +262,7 @@ def _agent(name: str, fields: Any) -> Parsed:
     elif prompt is not None and not isinstance(prompt, str):
         fault = f"The prompt of '{name}' is not text."
     if fault is not None:
-        return unusable(path, Problem("bad-value", "error", fault, _SHAPE), "claude")
+        return unusable(path, Problem("bad-value", "error", fault, _OPTION_REMEDY), "claude")
     keys = {"name": name} | fields | {"name": name}
     items = [Item(key, value, 1, 1, 1) for key, value in keys.items() if key != "prompt"]
     parts = Split("", (prompt or "").strip())
@@ -267,7 +274,7 @@ def _agent(name: str, fields: Any) -> Parsed:
     return replace(parsed, spec=replace(parsed.spec, problems=problems), problems=problems)
 
 
-_FILES = FileCache()
+_FILE_CACHE = FileCache()
 
 
 class Catalog(Struct, frozen=True):
@@ -292,7 +299,7 @@ class Catalog(Struct, frozen=True):
     ) -> Catalog:
         """Raise UsageError for an `agents_json` that is no object; a bad file never raises.
         `settings` are those seen from `cwd`; without them they are read."""
-        files = _FILES if cache is None else cache
+        files = _FILE_CACHE if cache is None else cache
         folders = find_folders(
             cwd, environment=environment, policy_folders=policy_folders, plugin_folders=plugin_folders
         )
@@ -310,13 +317,13 @@ class Catalog(Struct, frozen=True):
         # A parent asks for its catalog before each launch; folders that did not change return the same objects.
         contents = tuple(folders)
         key = os.pathsep.join([entry.folder.path for entry in contents])
-        last = _LAST.get(key)
+        last = _LAST_CATALOGS.get(key)
         if last is not None and [id(entry) for entry in last[0]] == [id(entry) for entry in contents]:
             return last[1]
         catalog = Catalog(*resolve(contents))
-        if len(_LAST) >= _MAX_LAST_CATALOGS:
-            _LAST.clear()
-        _LAST[key] = (contents, catalog)
+        if len(_LAST_CATALOGS) >= _MAX_LAST_CATALOGS:
+            _LAST_CATALOGS.clear()
+        _LAST_CATALOGS[key] = (contents, catalog)
         return catalog
 
     @property
@@ -392,7 +399,7 @@ class Catalog(Struct, frozen=True):
 
     def general_purpose(self) -> AgentSpec:
         """Return the agent to fall back to. There is one even where all built-in agents are off."""
-        return next((entry.spec for entry in self.agents if entry.name == FALLBACK.name), FALLBACK)
+        return next((entry.spec for entry in self.agents if entry.name == FALLBACK_AGENT.name), FALLBACK_AGENT)
 
     def require_readable(self) -> None:
         """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
@@ -402,7 +409,7 @@ class Catalog(Struct, frozen=True):
                 raise DefinitionError(f"{place_of(failed.path, failed.problem)}: {failed.reason}", remedy=remedy)
 
 
-_LAST: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}
+_LAST_CATALOGS: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}
 _MAX_LAST_CATALOGS = 64
 
 
@@ -420,7 +427,7 @@ _FOUND_BY_LAUNCH = frozenset(
     {"missing-description", "readonly-write-tool", "tools-resolve-to-nothing", "all-tools-denied"}
 )
 """Codes of lint about facts that a launch knows better: it has chosen the agent, and knows the tools that are there."""
-_NOTES: dict[tuple[str, str], list[str]] = {}
+_NOTES_BY_FILE: dict[tuple[str, str], list[str]] = {}
 _MAX_CACHED_NOTES = 512
 
 
@@ -437,17 +444,17 @@ def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
     if spec.path is None or spec.source == "builtin":
         return []
     key = (spec.path, spec.hash)
-    if key not in _NOTES:
-        if len(_NOTES) >= _MAX_CACHED_NOTES:
-            _NOTES.clear()
+    if key not in _NOTES_BY_FILE:
+        if len(_NOTES_BY_FILE) >= _MAX_CACHED_NOTES:
+            _NOTES_BY_FILE.clear()
         problems = _lint_file(spec)
         if problems is None:
             problems = [problem for problem in spec.problems if problem.severity != "info"]
-        _NOTES[key] = [_note(spec.path, problem, problem.message) for problem in problems[:MAX_NOTES]]
+        _NOTES_BY_FILE[key] = [_note(spec.path, problem, problem.message) for problem in problems[:MAX_NOTES]]
         if len(problems) > MAX_NOTES:
             text = f"{len(problems) - MAX_NOTES} more problems. See: retinue agents lint {spec.path}"
-            _NOTES[key].append(f"{spec.path}: {text}")
-    notes = list(_NOTES[key])
+            _NOTES_BY_FILE[key].append(f"{spec.path}: {text}")
+    notes = list(_NOTES_BY_FILE[key])
     if catalog is not None:
         notes += _displaced_notes(spec, catalog)
     return notes
@@ -526,7 +533,7 @@ def _types_in_tools(spec: AgentSpec) -> tuple[str, ...] | None:
     types: list[str] = []
     names_types = False
     for name, pattern in map(split_entry, spec.tools.allow or ()):
-        if pattern and STARTING.intersection(canonical(name)):
+        if pattern and STARTING_TOOLS.intersection(canonical(name)):
             names_types = True
             types += filter(None, map(str.strip, pattern.split(",")))
     return tuple(types) if names_types else None

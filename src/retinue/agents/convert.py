@@ -98,8 +98,8 @@ def _limit_holds(old: float | None, new: float | None) -> bool:
     return not old or new <= old
 
 
-ASIDE = frozenset({"source", "path", "dialect", "fates", "problems", "hash"})
-_PARTS = ("tools", "model", "session")
+IGNORED_FIELDS = frozenset({"source", "path", "dialect", "fates", "problems", "hash"})
+_NESTED_FIELDS = ("tools", "model", "session")
 
 
 def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
@@ -107,9 +107,9 @@ def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
     fields: list[str] = []
     for name in AgentSpec.__struct_fields__:
         before, after = getattr(old, name), getattr(new, name)
-        if name in ASIDE or before == after:
+        if name in IGNORED_FIELDS or before == after:
             continue
-        if name not in _PARTS:
+        if name not in _NESTED_FIELDS:
             fields.append(name)
             continue
         for member in before.__struct_fields__:

@@ -9,8 +9,8 @@ Visible are, the strongest first:
     policy    folders an administrator set up
     flag      `--agents` (not a folder; see catalog)
     project   from the working folder up to the repository root, the nearest first; within one
-              folder in the order of PROJECT
-    user      the same homes under the user's own folder, in the order of USER
+              folder in the order of PROJECT_HOMES
+    user      the same homes under the user's own folder, in the order of USER_HOMES
     plugin    `agents/` of each plugin, in the order given
     builtin   the package's own, unless a setting switches them off
 
@@ -52,7 +52,7 @@ class Home(NamedTuple):
     suffixes: tuple[str, ...] = _MARKDOWN
 
 
-PROJECT: tuple[Home, ...] = (
+PROJECT_HOMES: tuple[Home, ...] = (
     Home(".retinue/agents", "retinue", recursive=True),
     Home(".claude/agents", "claude", recursive=True),
     Home(".pi/agents", "pi", suffixes=_EITHER),
@@ -67,7 +67,7 @@ PROJECT: tuple[Home, ...] = (
 )
 """Homes within a project, the strongest first."""
 
-USER: tuple[Home, ...] = (
+USER_HOMES: tuple[Home, ...] = (
     Home(".claude/agents", "claude", recursive=True),
     Home(".codingcode/agents", "codingcode"),
     Home(".config/opencode/agent", "opencode", recursive=True),
@@ -106,19 +106,19 @@ _OTHER_PLACES: dict[tuple[str, str], DialectName] = {
 }
 
 
-_FOLDERS: dict[tuple[str, str], DialectName] = dict(_OTHER_PLACES)
+_DIALECT_BY_FOLDERS: dict[tuple[str, str], DialectName] = dict(_OTHER_PLACES)
 """The last two folders of every home, and of the places that are read but not searched."""
-WRITTEN: dict[DialectName, str] = {}
+WRITTEN_FOLDERS: dict[DialectName, str] = {}
 """Where a project's agents of each dialect are written."""
-for _home in (*PROJECT, *USER):
+for _home in (*PROJECT_HOMES, *USER_HOMES):
     _parts = _home.below.split("/")
     if len(_parts) > 1:
-        _FOLDERS[_parts[-2], _parts[-1]] = _home.dialect
-for _home in PROJECT:
-    WRITTEN.setdefault(_home.dialect, _home.below)
+        _DIALECT_BY_FOLDERS[_parts[-2], _parts[-1]] = _home.dialect
+for _home in PROJECT_HOMES:
+    WRITTEN_FOLDERS.setdefault(_home.dialect, _home.below)
 # devkit-pi also reads `.agents`, but its agents are usually beside pi's.
-WRITTEN["devkit"] = ".pi/agents"
-WRITABLE = tuple(WRITTEN)
+WRITTEN_FOLDERS["devkit"] = ".pi/agents"
+WRITABLE = tuple(WRITTEN_FOLDERS)
 
 
 def refine(home: DialectName | None, keys: Collection[str]) -> DialectName:
@@ -152,7 +152,7 @@ def by_place(path: str) -> DialectName | None:
     if name.endswith(".markdown"):
         return "devkit"
     for index in range(len(parts) - 2, 0, -1):
-        home = _FOLDERS.get((parts[index - 1], parts[index]))
+        home = _DIALECT_BY_FOLDERS.get((parts[index - 1], parts[index]))
         if home is not None:
             return home
     if parts[-2:-1] == [".agents"]:
@@ -160,7 +160,7 @@ def by_place(path: str) -> DialectName | None:
     return None
 
 
-MAX_DEPTH = 16
+MAX_FOLDER_DEPTH = 16
 
 
 class Folder(Struct, frozen=True):
@@ -182,7 +182,7 @@ PluginFolder = Path | str | tuple[str, Path]
 
 _PI = frozenset({".pi/agents", ".agents/agents", ".agents"})
 
-_SHARED = frozenset({".github", ".config"})
+_SHARED_FOLDERS = frozenset({".github", ".config"})
 """Folders that belong to no dialect as a whole."""
 
 
@@ -190,9 +190,9 @@ def dialect_folders() -> frozenset[str]:
     """Return the folders, relative to a project or the user's home, with the files that a dialect obeys: agents, and
     beside them skills, hooks, servers and settings."""
     folders = set()
-    for agent_home in (*PROJECT, *USER):
+    for agent_home in (*PROJECT_HOMES, *USER_HOMES):
         first, *below = agent_home.below.split("/")
-        folders.add(f"{first}/{below[0]}" if first in _SHARED else first)
+        folders.add(f"{first}/{below[0]}" if first in _SHARED_FOLDERS else first)
     return frozenset(folders)
 
 
@@ -260,7 +260,7 @@ def _project(inside: list[Path], own: Path, taken: set[str]) -> Iterator[Folder]
     nearest = _nearest_devkit(steps)
     for depth, level in enumerate(steps):
         base = str(level).rstrip("/")
-        for agent_home in PROJECT:
+        for agent_home in PROJECT_HOMES:
             path = f"{base}/{agent_home.below}"
             if depth >= len(inside) and path != nearest:
                 continue
@@ -286,7 +286,7 @@ def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
     yield Folder(f"{retinue_home(environment)}/agents", "user", "retinue", recursive=True)
     yield Folder(f"{pi_home(environment)}/agents", "user", "pi", suffixes=_EITHER)
     base = str(home(environment)).rstrip("/")
-    for agent_home in USER:
+    for agent_home in USER_HOMES:
         yield Folder(
             f"{base}/{agent_home.below}", "user", agent_home.dialect, agent_home.recursive, agent_home.suffixes
         )
@@ -310,7 +310,7 @@ BUILTIN_FOLDERS = (
 )
 """Those of devkit-pi and CodingCode are files of their dialects, so they have those limits too."""
 
-FALLBACK = AgentSpec(
+FALLBACK_AGENT = AgentSpec(
     name="general-purpose",
     description="Does any task with the same instructions and tools as the agent that starts it.",
     prompt_mode="append",
@@ -318,7 +318,7 @@ FALLBACK = AgentSpec(
 )
 """The only agent when every built-in one is switched off: a twin of its parent."""
 
-SWITCHES = (
+SWITCH_VARIABLES = (
     "RETINUE_DISABLE_BUILTIN_AGENTS",
     "RETINUE_DISABLE_DEFAULT_AGENTS",
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS",
@@ -330,6 +330,6 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
     """Return whether an environment switch or the setting leaves the built-in agents out. `settings` are
     those seen from `cwd`, if they are known already."""
     env = os.environ if environment is None else environment
-    if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCHES):
+    if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCH_VARIABLES):
         return True
     return (settings or load_settings(cwd, environment=env).settings).disable_default_agents

@@ -209,13 +209,13 @@ def _encoding(encoding: str, line: int | None) -> Problem:
 _FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
 """Keys whose unindented continuation lines belong to them."""
 
-_KEY = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
+_KEY_PATTERN = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
 _BLANK = frozenset({" ", "\t"})
 _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*(\s+#.*)?")
 _NOTHING = frozenset({"", "~", "null", '""', "''"})
 _SIMPLE_LINE = re.compile(r"([\w-]+):(.*)")
-_ESCAPES = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
+_ESCAPED_CHARACTERS = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _ESCAPED = re.compile(r'\\[nt"\\]')
 
 
@@ -271,7 +271,7 @@ def _faulty_value(line: str, following: str, brackets: bool) -> str | None:
     """Return the value of a `key: value` line that does not parse alone."""
     # None if the line is fine, is no such line, or continues in the `following` one.
     key, colon, rest = line.partition(":")
-    if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
+    if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY_PATTERN.fullmatch(key) is None:
         return None
     value = rest.strip(" \t")
     if not value or value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value):
@@ -350,7 +350,7 @@ def _recover_value(key: str, lines: list[str]) -> Any:
 
 def _unescape(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] == '"':
-        return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text[1:-1])
+        return _ESCAPED.sub(lambda match: _ESCAPED_CHARACTERS[match[0]], text[1:-1])
     return _unquote(text)
 
 

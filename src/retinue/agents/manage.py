@@ -26,7 +26,7 @@ from retinue.agents.convert import Loss, convert, differences, reread, why_none
 from retinue.agents.dialects.tables import DIALECTS, in_dialect
 from retinue.agents.dialects.tools import split_names
 from retinue.agents.edit import FileLines, bare, write_atomically
-from retinue.agents.folders import USER, WRITABLE, WRITTEN, PluginFolder, find_folders, levels
+from retinue.agents.folders import USER_HOMES, WRITABLE, WRITTEN_FOLDERS, PluginFolder, find_folders, levels
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.lint.subject import Finding
@@ -52,7 +52,7 @@ def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
                 remedy="Leave out --user, or choose another --dialect.",
             )
         return own
-    below = WRITTEN[dialect]
+    below = WRITTEN_FOLDERS[dialect]
     root = repository_root(cwd)
     for folder in levels(cwd) if root else (cwd,):
         if (folder / below).is_dir() and folder / below != own:
@@ -66,7 +66,7 @@ def _user_folder(dialect: DialectName) -> Path | None:
         return retinue_home() / "agents"
     if dialect in ("pi", "devkit"):
         return pi_home() / "agents"
-    return next((home() / folder.below for folder in USER if folder.dialect == dialect), None)
+    return next((home() / folder.below for folder in USER_HOMES if folder.dialect == dialect), None)
 
 
 def write_new(path: Path, text: str, *, force: bool) -> bool:
@@ -85,7 +85,7 @@ def write_new(path: Path, text: str, *, force: bool) -> bool:
     return existed
 
 
-OWN = ("project", "user")
+OWN_SOURCES = ("project", "user")
 """Sources whose files are the person's to change."""
 
 
@@ -104,7 +104,7 @@ def own_files(catalog: Catalog, entry: LoadedAgent) -> tuple[Path, ...]:
     for candidate in (entry, *shadows(catalog.entries, entry)):
         if candidate.source == "builtin":
             return tuple(paths)
-        if candidate.source not in OWN:
+        if candidate.source not in OWN_SOURCES:
             break
         paths.append(Path(candidate.path))
     return ()
@@ -115,7 +115,7 @@ def remove(name: str, cwd: Path, path: Path) -> Removed:
     file of the person's; ConfigurationError when it is loaded from elsewhere by now, or the file
     cannot be deleted."""
     entry = Catalog.load(cwd).find(name)
-    if entry.source not in OWN:
+    if entry.source not in OWN_SOURCES:
         raise UsageError(
             f"'{entry.name}' is not yours to delete: it comes from {_origin(entry)}.",
             remedy="Disable it instead, or eject it to have a file of your own.",
@@ -163,8 +163,7 @@ def delete_file(path: Path) -> None:
         ) from error
 
 
-READ_ONLY = ("read", "grep", "find", "ls")
-LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+READ_ONLY_TOOLS = ("read", "grep", "find", "ls")
 _OPEN = frozenset({"", "inherit", "default"})
 
 
@@ -210,7 +209,7 @@ def starter(name: str, description: str) -> str:
 
 
 def _draft_tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
-    words = split_names(text) or (READ_ONLY if readonly else ())
+    words = split_names(text) or (READ_ONLY_TOOLS if readonly else ())
     folded = [word.lower() for word in words]
     if not words or folded in (["all"], ["*"], ["inherit"]):
         return None
@@ -218,7 +217,7 @@ def _draft_tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, 
         return ()
     tools: dict[str, None] = {}
     for word in words:
-        for name in READ_ONLY if word.lower() in ("read-only", "readonly") else (word,):
+        for name in READ_ONLY_TOOLS if word.lower() in ("read-only", "readonly") else (word,):
             tools |= dict.fromkeys(in_dialect(name, dialect))
     return tuple(tools)
 
@@ -227,7 +226,7 @@ def _read_choice(value: str) -> str | None:
     return None if value.strip() in _OPEN else value.strip()
 
 
-WAS = "# retinue-was: "
+REPLACED_LINE = "# retinue-was: "
 """Marks a line that an inserted key replaces, so that switching on can bring it back."""
 
 
@@ -242,7 +241,7 @@ def switch_off(data: bytes, parsed: Parsed) -> bytes:
         return data
     text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
-        old = tuple(WAS + bare(line) for line in text.lines[entry.line - 1 : entry.end_line])
+        old = tuple(REPLACED_LINE + bare(line) for line in text.lines[entry.line - 1 : entry.end_line])
         text = text.replace_lines(entry.line, entry.end_line, old)
     for key, value in _candidates(parsed).items():
         new = text.replace_lines(2, 1, (f"{key}: {value}",)).encode()
@@ -261,8 +260,8 @@ def switch_on(data: bytes, parsed: Parsed) -> bytes:
         text = text.remove(entry)
     # The lines that switching off had set aside are in force again.
     for number, line in enumerate(text.lines[: text.close], 1):
-        if line.startswith(WAS):
-            text = text.replace_lines(number, number, (bare(line)[len(WAS) :],))
+        if line.startswith(REPLACED_LINE):
+            text = text.replace_lines(number, number, (bare(line)[len(REPLACED_LINE) :],))
     new = text.encode()
     if not _only_switched(parsed, reread(parsed, new), enabled=True):
         raise CannotSwitchError("the key that switches it off cannot be removed without changing something else")

@@ -30,7 +30,7 @@ from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tables import DIALECTS, SKILL
 from retinue.agents.dialects.tools import NO_VALUE
 from retinue.agents.dialects.translate import build, translate
-from retinue.agents.folders import MAX_DEPTH, Folder, by_place, refine
+from retinue.agents.folders import MAX_FOLDER_DEPTH, Folder, by_place, refine
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split, decode, read, split
 from retinue.agents.yaml_reader import Item, YamlError, load_mapping
 from retinue.core.files import MAX_PROJECT_FILE_BYTES, FileRefusedError, read_with_status
@@ -368,7 +368,7 @@ class _CachedFolder:
                 continue
             signature = signature_of(status)
             self._sign(path, None if just_written(signature, now) else signature)
-            if depth < MAX_DEPTH:
+            if depth < MAX_FOLDER_DEPTH:
                 pending += [(subfolder, depth + 1) for subfolder in subfolders]
 
     def _list(self, path: str) -> list[str]:

@@ -25,11 +25,11 @@ from retinue.agents.dialects.values import DISABLED, ENABLED, MINUTES
 from retinue.core.spec import AgentSpec, DialectName, HookSpec
 from retinue.errors import UsageError
 
-_WORDS = frozenset(
+_RESERVED_WORDS = frozenset(
     ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", "infinity", "~", "undefined"]
 )
 _PLAIN_START = re.compile(r"[^\W\d]|[/(\u0100-\U0010ffff]")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_QUOTED_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SIMPLE_KEY_LIMIT = 1000
 """YAML readers give up looking for the colon after 1,024 characters; longer keys need `? key`."""
 
@@ -38,7 +38,7 @@ def is_plain(text: str) -> bool:
     """Return whether `text` needs no quotes as the value of a key, for any reader."""
     if not text or text != text.strip() or not text.isprintable():
         return False
-    if not _PLAIN_START.match(text) or text.lower() in _WORDS:
+    if not _PLAIN_START.match(text) or text.lower() in _RESERVED_WORDS:
         return False
     return ": " not in text and " #" not in text and not text.endswith(":")
 
@@ -136,8 +136,8 @@ def _item(value: Any, indent: int) -> list[str]:
 
 
 def _escape(char: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
+    if char in _QUOTED_ESCAPES:
+        return _QUOTED_ESCAPES[char]
     if char == " " or char.isprintable():
         return char
     code = ord(char)
@@ -160,7 +160,7 @@ def _float(value: float) -> str:
     return text
 
 
-ABSENT: Final = object()
+ABSENT_KEY: Final = object()
 """The field means the same as leaving its key out."""
 
 _MILLISECONDS_FROM = 1000
@@ -170,7 +170,7 @@ _DEFAULT_SPEC = AgentSpec(name="")
 
 
 def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
-    """Return the value under the key of `row` from which `spec` is read again, or ABSENT."""
+    """Return the value under the key of `row` from which `spec` is read again, or ABSENT_KEY."""
     field = row.to or ""
     encoder = _ENCODERS.get(field)
     if encoder is not None:
@@ -178,7 +178,7 @@ def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     value = value_of(spec, field)
     # pi's default is written as well: without a key that only pi has, a file may be devkit-pi's.
     if value == value_of(_DEFAULT_SPEC, field) and (dialect, field) != ("pi", "prompt_mode"):
-        return ABSENT
+        return ABSENT_KEY
     match field:
         case "enabled":
             return row.kind is DISABLED
@@ -187,7 +187,7 @@ def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
         case "timeout_seconds":
             return _number(value / 60 if row.kind is MINUTES else value)
         case "budget":
-            return value.as_dict() or ABSENT
+            return value.as_dict() or ABSENT_KEY
     if isinstance(value, tuple):
         return names(value, row, dialect)
     if field == "subagents":
@@ -225,7 +225,7 @@ def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if tools.allow is None:
         if tools.selectors:
             return names(("*", *tools.selectors), row, dialect)
-        return ABSENT
+        return ABSENT_KEY
     if not tools.allow and not tools.selectors:
         if DIALECTS[dialect].lists_names or dialect == "claude":
             return []
@@ -240,7 +240,7 @@ def _tool_map(spec: AgentSpec) -> Any:
     chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
     if chosen or tools.allow is not None:
         return {"*": tools.allow is None, **chosen, **denied}
-    return denied or ABSENT
+    return denied or ABSENT_KEY
 
 
 def _deny_in_map(spec: AgentSpec) -> bool:
@@ -249,7 +249,7 @@ def _deny_in_map(spec: AgentSpec) -> bool:
 
 def _deny(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if not spec.tools.deny or (dialect == "opencode" and _deny_in_map(spec)):
-        return ABSENT
+        return ABSENT_KEY
     return names(spec.tools.deny, row, dialect)
 
 
@@ -261,7 +261,7 @@ def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
         patterns = tools.pop(rule.tool, {})
         patterns.pop(rule.pattern, None)
         tools[rule.tool] = {**patterns, rule.pattern: rule.verdict}
-    return tools or ABSENT
+    return tools or ABSENT_KEY
 
 
 def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
@@ -269,7 +269,7 @@ def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if model.fallbacks and not any(row.to == "model.fallbacks" for row in DIALECTS[dialect].fields):
         return [model.name or "inherit", *model.fallbacks]
     if model.name is None:
-        return ABSENT
+        return ABSENT_KEY
     if split_names(model.name) == (model.name,):
         return model.name
     return [model.name]
@@ -277,7 +277,7 @@ def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 def _servers(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if spec.servers is None:
-        return ABSENT
+        return ABSENT_KEY
     configs = {server.name: server.config for server in spec.servers}
     if DIALECTS[dialect].maps_servers and len(configs) == len(spec.servers):
         return configs
@@ -288,7 +288,7 @@ def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """Return Claude Code's nested form, or a list."""
     # A list is needed where the order has one event twice, or where the dialect's own loader knows only lists.
     if not spec.hooks:
-        return ABSENT
+        return ABSENT_KEY
     listed = []
     for (event, matcher), group in groupby(spec.hooks, key=lambda hook: (hook.event, hook.matcher)):
         head = {} if matcher is None else {"matcher": matcher}
@@ -329,7 +329,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
 """Of fields that are not written as they are."""
 
 
-MAX_NAME = 128
+MAX_AGENT_NAME_CHARACTERS = 128
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?\Z")
 _UNSAFE = re.compile(r'[^\w.+ @-]|[<>"|?*]')
 
@@ -340,8 +340,10 @@ def check_name(name: str) -> str:
     clean = name.strip()
     if not clean:
         raise UsageError("An agent needs a name.", remedy="Give one such as code-reviewer.")
-    if len(clean) > MAX_NAME or len(clean.encode()) > 200:
-        raise UsageError(f"The name is longer than {MAX_NAME} characters.", remedy="Choose a shorter one.")
+    if len(clean) > MAX_AGENT_NAME_CHARACTERS or len(clean.encode()) > 200:
+        raise UsageError(
+            f"The name is longer than {MAX_AGENT_NAME_CHARACTERS} characters.", remedy="Choose a shorter one."
+        )
     if any(mark in clean for mark in "/\\:") or clean.startswith((".", "-")):
         raise UsageError(
             f"'{clean}' cannot be an agent's name.",
@@ -403,8 +405,8 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
         key = spelling(table, row)
         if row in table.foreign and row.to == "permission_mode" and value in GRANTING_MODES:
             # Such a mode is not honoured in a file of this dialect.
-            value = ABSENT
-        if value is ABSENT:
+            value = ABSENT_KEY
+        if value is ABSENT_KEY:
             settled.add(row.to)
         elif key is not None and _accepts(row, value, spec):
             settled.add(row.to)

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-MAX_DEPTH = 48
+MAX_NESTING = 48
 MAX_VALUES = 20_000
 MAX_NOTED_CHARACTERS = 200
 """Of a key, in the path under which its line is noted."""
@@ -31,7 +31,7 @@ _TYPED_STARTS = frozenset("0123456789tTfFnN~")
 """The first characters of plain scalars that may be something else than text."""
 
 _UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _PLAIN_STARTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.~$(<=+_")
 _WORD_LIST = re.compile(r"\[(?: *(?:[A-Za-z][\w.*/-]*|\"[^\"\\,]+\"|'[^',]+') *(?:,(?= *[^ ,\]])|(?=\])))+\]", re.ASCII)
 _QUOTED = re.compile(r'"[^"\\]*(?:\\["\\n][^"\\]*)*"|' + "'[^']*'")
@@ -92,7 +92,7 @@ def load_plain(block: str) -> list[Item] | None:
                 return None
             continue
         is_name = key.isidentifier() and key.isascii() and len(key) <= 64
-        if not (is_name or _KEY.fullmatch(key)) or (text and rest[0] != " "):
+        if not (is_name or _PLAIN_KEY.fullmatch(key)) or (text and rest[0] != " "):
             return None
         item = Item(key, None, number, 1, number, None, len(key) + 1, number)
         items.append(item)
@@ -248,7 +248,7 @@ def scalar_text(value: object) -> str:
 def too_deep(value: Any) -> bool:
     """Return whether a value from elsewhere (JSON) nests deeper than YAML is allowed to."""
     layer = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_NESTING):
         below: list[Any] = []
         for item in layer:
             if isinstance(item, dict):
@@ -366,8 +366,8 @@ class _EventReader:
         return value
 
     def collection(self, kind: str, path: str, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH} levels")
+        if depth > MAX_NESTING:
+            raise self.error(f"nested deeper than {MAX_NESTING} levels")
         self.check_collection()
         container: Any = {} if kind == "MappingStartEvent" else []
         if self.event.anchor:
@@ -389,7 +389,7 @@ class _EventReader:
     def copy(self, value: Any, depth: int) -> Any:
         """Return a copy of the value of an alias, so that no value is shared or contains itself."""
         self.count_value()
-        if depth > MAX_DEPTH:
+        if depth > MAX_NESTING:
             raise self.error("an alias contains itself or nests too deep")
         if isinstance(value, dict):
             return {key: self.copy(entry, depth + 1) for key, entry in value.items()}

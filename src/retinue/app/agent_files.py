@@ -21,8 +21,7 @@ from retinue.agents.lint.runner import lint_catalog
 from retinue.agents.lint.runner import lint_paths as lint_paths
 from retinue.agents.lint.subject import AppliedRepair
 from retinue.agents.lint.subject import Finding as Finding
-from retinue.agents.manage import LEVELS as LEVELS
-from retinue.agents.manage import OWN as OWN
+from retinue.agents.manage import OWN_SOURCES as OWN_SOURCES
 from retinue.agents.manage import WRITER_TURNS as WRITER_TURNS
 from retinue.agents.manage import AgentDraft as AgentDraft
 from retinue.agents.manage import EjectedAgent as EjectedAgent
@@ -44,6 +43,7 @@ from retinue.agents.write import write_agent
 from retinue.app.agents import FateView, load_catalog, plugin_folders, view_fates
 from retinue.capabilities.mcp.servers import ServerLint
 from retinue.cluster import open_project
+from retinue.core.spec import THINKING_LEVELS as THINKING_LEVELS
 from retinue.core.spec import AgentSpec, DialectName, Problem, Severity
 from retinue.errors import RetinueError, UsageError
 

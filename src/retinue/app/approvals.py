@@ -14,7 +14,7 @@ from retinue.app.text import clip, optional
 from retinue.core.controls import visible
 from retinue.core.format import format_wait
 from retinue.core.permission import InboxItem
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.log.inbox import describe_closing
 
 
@@ -84,7 +84,7 @@ def _exact(item: InboxItem) -> str:
         return item.detail
     arguments: Any = item.payload.get("arguments") or {}
     tool = str(item.payload.get("tool", ""))
-    if item.detail and (not arguments or "write" in TOOLS.get(tool, ())):
+    if item.detail and (not arguments or "write" in TOOL_EFFECTS.get(tool, ())):
         # The diff contains everything in the arguments.
         return item.detail
     if set(arguments) == {"command"} and isinstance(arguments["command"], str) and not item.detail:

@@ -12,12 +12,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from retinue.app.text import optional
+from retinue.core.spec import THINKING_LEVELS as THINKING_LEVELS
 from retinue.errors import RetinueError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.http.address import display_url
 from retinue.http.transport import Transport
 from retinue.models import inventory, setup
-from retinue.models.efforts import LEVELS as LEVELS
 from retinue.models.inventory import ModelInventory, with_local_window, with_real_window
 from retinue.models.keys import environment, remove_key
 from retinue.models.keys import without_keys as without_keys

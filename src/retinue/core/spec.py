@@ -7,7 +7,7 @@ wrong value in the file is None here and a problem in the report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -32,6 +32,7 @@ DialectName = Literal[
 PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"]
 MemoryScope = Literal["user", "project", "local"]
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+THINKING_LEVELS: tuple[ThinkingLevel, ...] = get_args(ThinkingLevel)
 FateKind = Literal["honoured", "translated", "ignored"]
 Severity = Literal["error", "warning", "info"]
 

@@ -33,7 +33,7 @@ _SPAWN: frozenset[EffectKind] = frozenset({"spawn"})
 _ASK: frozenset[EffectKind] = frozenset({"ask"})
 _NONE: frozenset[EffectKind] = frozenset()
 
-TOOLS: Mapping[str, frozenset[EffectKind]] = {
+TOOL_EFFECTS: Mapping[str, frozenset[EffectKind]] = {
     "read": _READ,
     "grep": _READ,
     "find": _READ,
@@ -71,7 +71,7 @@ BY_NAME_ONLY: Mapping[str, str] = {
 }
 """Tools that a run has only where its file names them; elsewhere the tool behind each, if any, does the same."""
 
-PATHS: Mapping[str, tuple[str, ...]] = {
+PATH_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("read", "grep", "find", "ls", "write", "edit", "convert_content"), ("path",)),
     "lsp": ("file", "files"),
     "skill": (),
@@ -79,16 +79,16 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 """For those that read or write files themselves: the parameters that are paths. Of the others, `bash` is judged by its
 command."""
 
-STARTING: frozenset[str] = frozenset({"Agent", "subagent", "dispatch_agent"})
+STARTING_TOOLS: frozenset[str] = frozenset({"Agent", "subagent", "dispatch_agent"})
 """The tool that starts an agent, as each vocabulary calls it."""
 
-SUBJECTS: Mapping[str, EffectKind] = {
+RULE_EFFECTS: Mapping[str, EffectKind] = {
     "read": "read",
     "edit": "write",
     "write": "write",
     "bash": "execute",
     "fetch_content": "network",
-    **dict.fromkeys(STARTING, "spawn"),
+    **dict.fromkeys(STARTING_TOOLS, "spawn"),
 }
 """The effect that a rule of this name is about. A rule that forbids or asks holds for every tool that declares it."""
 
@@ -191,8 +191,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "web": ("web_search", "fetch_content"),
 }
 
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    **{name.lower(): (name,) for name in TOOLS},
+TOOL_NAME_ALIASES: Mapping[str, tuple[str, ...]] = {
+    **{name.lower(): (name,) for name in TOOL_EFFECTS},
     **{alias: (name,) for name, aliases in _TOOL_ALIASES.items() for alias in aliases},
     **_GROUPS,
 }
@@ -209,14 +209,16 @@ def base_name(name: str) -> str:
 @lru_cache(maxsize=1024)
 def canonical(name: str) -> tuple[str, ...]:
     """The tools of Retinue that `name` stands for; empty for MCP tools and unknown names."""
-    return ALIASES.get(base_name(name).lower(), ())
+    return TOOL_NAME_ALIASES.get(base_name(name).lower(), ())
 
 
 @lru_cache(maxsize=256)
 def matching_tools(pattern: str) -> frozenset[str]:
     """The tools of Retinue that a pattern of names covers, under any name that they have."""
     lowered = pattern.lower()
-    return frozenset(tool for alias, tools in ALIASES.items() if fnmatchcase(alias, lowered) for tool in tools)
+    return frozenset(
+        tool for alias, tools in TOOL_NAME_ALIASES.items() if fnmatchcase(alias, lowered) for tool in tools
+    )
 
 
 def fold_name(name: str) -> str:
@@ -227,7 +229,7 @@ def fold_name(name: str) -> str:
 def is_read_only(name: str) -> bool | None:
     """Whether every tool that `name` stands for leaves files alone; None if it is unknown."""
     tools = canonical(name)
-    return all(TOOLS[tool] <= READ_ONLY for tool in tools) if tools else None
+    return all(TOOL_EFFECTS[tool] <= READ_ONLY for tool in tools) if tools else None
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -395,9 +397,9 @@ def misspelt_tool(name: str) -> str | None:
     """Return the tool that `name` was meant to be, if it is one letter off; None for any other name,
     and for a pattern that covers tools."""
     lowered = name.lower()
-    if lowered in ALIASES or len(lowered) < _MIN_WORD_CHARACTERS or matching_tools(lowered):
+    if lowered in TOOL_NAME_ALIASES or len(lowered) < _MIN_WORD_CHARACTERS or matching_tools(lowered):
         return None
-    for alias in ALIASES:
+    for alias in TOOL_NAME_ALIASES:
         if len(alias) >= _MIN_WORD_CHARACTERS and off_by_one(lowered, alias):
             return alias
     return None

@@ -20,7 +20,7 @@ from retinue.core.messages import (
     ToolResult,
     UserMessage,
 )
-from retinue.core.tool_names import TOOLS, canonical
+from retinue.core.tool_names import TOOL_EFFECTS, canonical
 
 _MIN_PRUNED_CHARACTERS = 400
 _KEPT_OUTPUT_CHARACTERS = 300
@@ -37,7 +37,7 @@ def is_repeatable(name: str) -> bool:
     """Return whether a call of this tool may be repeated only to see its output, because it changes nothing."""
     meant = canonical(name)
     return bool(meant) and all(
-        candidate in _REPORTING_TOOLS or (TOOLS[candidate] and TOOLS[candidate] <= _READING_EFFECTS)
+        candidate in _REPORTING_TOOLS or (TOOL_EFFECTS[candidate] and TOOL_EFFECTS[candidate] <= _READING_EFFECTS)
         for candidate in meant
     )
 

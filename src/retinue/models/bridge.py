@@ -153,7 +153,7 @@ class Codec:
 
 _ALIVE = (Alive(),)
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal", "tool_call": "tool_use"}
-_KINDS: dict[str, FailureKind] = {
+_FAILURE_KINDS: dict[str, FailureKind] = {
     "ModelRateLimitError": "rate_limit",
     "ModelOverloadedError": "overloaded",
     "ModelUnavailableError": "overloaded",
@@ -300,14 +300,14 @@ class PydanticAIModel:
             return failure
         kind: FailureKind = "internal"
         for parent in type(error).__mro__:
-            if parent.__name__ in _KINDS:
-                kind = _KINDS[parent.__name__]
+            if parent.__name__ in _FAILURE_KINDS:
+                kind = _FAILURE_KINDS[parent.__name__]
                 break
         text = self._wire.scrub(str(error)) or type(error).__name__
         return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
 
 
-_KEYS = {
+_KEY_VARIABLES = {
     "bedrock": "AWS_PROFILE, AWS_ACCESS_KEY_ID or AWS_BEARER_TOKEN_BEDROCK",
     "cohere": "CO_API_KEY",
     "huggingface": "HF_TOKEN",
@@ -322,7 +322,7 @@ _KEYS = {
 def _key_variable(name: str) -> str:
     """Return where pydantic-ai's model of that name has its key from."""
     provider = name.partition(":")[0]
-    return _KEYS.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
+    return _KEY_VARIABLES.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
 
 
 def _plain_body(body: Any) -> Any:

@@ -11,12 +11,11 @@ import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+from retinue.core.spec import THINKING_LEVELS, ThinkingLevel
 
-BUDGETS: dict[Level, int] = {
+BUDGETS: dict[ThinkingLevel, int] = {
     "off": 0,
     "minimal": 1024,
     "low": 4096,
@@ -25,7 +24,7 @@ BUDGETS: dict[Level, int] = {
     "xhigh": 32_768,
     "max": 65_536,
 }
-_LEVEL_ALIASES: dict[str, Level] = {
+_LEVEL_ALIASES: dict[str, ThinkingLevel] = {
     "none": "off",
     "no": "off",
     "false": "off",
@@ -43,16 +42,16 @@ MIN_ANSWER_TOKENS = 4096
 """Tokens that stay for the answer if a thinking budget has to shrink."""
 
 
-def level_of(text: str | None) -> Level | None:
+def level_of(text: str | None) -> ThinkingLevel | None:
     """Return the level that a text means. A number is a budget in tokens. Any other text means None."""
     word = (text or "").strip().lower()
-    if word in LEVELS:
+    if word in THINKING_LEVELS:
         return word
     if word in _LEVEL_ALIASES:
         return _LEVEL_ALIASES[word]
     if word.isdecimal() and word.isascii():
         tokens = int(word[:9])
-        for level in LEVELS:
+        for level in THINKING_LEVELS:
             if tokens <= BUDGETS[level]:
                 return level
         return "max"
@@ -91,7 +90,7 @@ def anthropic_style(model: str) -> Literal["budget", "adaptive"]:
     return "adaptive" if version >= (4, 6) else "budget"
 
 
-def anthropic_adaptive(model: str, level: Level) -> dict[str, Any]:
+def anthropic_adaptive(model: str, level: ThinkingLevel) -> dict[str, Any]:
     """Return the fields of a request to a model with adaptive thinking."""
     version = version_of(model, "claude") or (5, 0)
     always_thinks = any(name in model for name in ("fable", "mythos")) or ("opus" in model and version >= (5, 5))
@@ -114,7 +113,7 @@ def checks_prefix(model: str) -> bool:
     return version >= ((5, 1) if "fable" in model or "mythos" in model else (5, 5))
 
 
-def anthropic_budget(level: Level, max_tokens: int, model_limit: int) -> tuple[int, int] | None:
+def anthropic_budget(level: ThinkingLevel, max_tokens: int, model_limit: int) -> tuple[int, int] | None:
     """Return the thinking budget and an output limit that exceeds it. The limit is raised up to that of the model, and
     then the budget shrinks. Return None if too few tokens are left to think."""
     budget = BUDGETS[level]
@@ -128,7 +127,7 @@ def anthropic_budget(level: Level, max_tokens: int, model_limit: int) -> tuple[i
 # Gemini
 
 
-def gemini_config(model: str, level: Level) -> dict[str, Any]:
+def gemini_config(model: str, level: ThinkingLevel) -> dict[str, Any]:
     """Return `thinkingConfig`: a level since Gemini 3, a budget in earlier models."""
     version = version_of(model, "gemini") or (3, 0)
     if version >= (3, 0):
@@ -267,7 +266,7 @@ def efforts_of(provider: str, model: str) -> Efforts:
     return _ANY_SERVER
 
 
-def takes_level(provider: str, model: str, level: Level) -> bool:
+def takes_level(provider: str, model: str, level: ThinkingLevel) -> bool:
     """Return whether anything is sent for a level. The thinking of some models cannot be changed."""
     efforts = efforts_of(provider, model)
     if level == "off":
@@ -286,7 +285,7 @@ def nearest(values: Collection[str], effort: str) -> str | None:
     return best
 
 
-def effort_for(provider: str, model: str, level: Level) -> str | None:
+def effort_for(provider: str, model: str, level: ThinkingLevel) -> str | None:
     """Return the effort for a level. Return None if the model has no efforts, or thinking is switched off by other
     fields."""
     efforts = efforts_of(provider, model)

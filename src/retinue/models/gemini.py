@@ -111,8 +111,8 @@ _REFUSALS = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "MODEL_ARMOR"}
 )
 _GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
-_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
-_ONE_RESPONSE = 65_536
+_CALLING_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_MAX_RESPONSE_TOKENS = 65_536
 """The largest output of one response, in tokens. A longer answer takes several responses."""
 
 
@@ -144,7 +144,7 @@ class GeminiModel(WireModel):
                     declaration["parametersJsonSchema"] = parameters
                 declarations.append(declaration)
             body["tools"] = [{"functionDeclarations": declarations}]
-            mode = _MODES[request.tool_choice]
+            mode = _CALLING_MODES[request.tool_choice]
             if mode == "AUTO" and self._info.thinking:
                 # As `AUTO`, and the server checks calls against their schemas.
                 mode = "VALIDATED"
@@ -153,7 +153,7 @@ class GeminiModel(WireModel):
         config: dict[str, Any] = {}
         if request.max_output is not None:
             config["maxOutputTokens"] = request.max_output
-        elif self._info.max_output > _ONE_RESPONSE:
+        elif self._info.max_output > _MAX_RESPONSE_TOKENS:
             config["maxOutputTokens"] = self._info.max_output
         if request.temperature is not None and self._quirks.temperature:
             config["temperature"] = request.temperature

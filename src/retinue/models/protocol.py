@@ -33,7 +33,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.tool import ToolSpec
-from retinue.core.tool_names import STARTING
+from retinue.core.tool_names import STARTING_TOOLS
 from retinue.core.usage import Usage
 
 
@@ -118,7 +118,7 @@ class Model(Protocol):
 UNSEEN_IMAGE = "[an image that this model cannot see]"
 UNREAD_DOCUMENT = "[{name}: a PDF that this model does not take as a file. Read it again to get its text.]"
 NO_OUTPUT = "(no output)"
-_STARTING_CALLS = STARTING | {"Task"}
+_STARTING_CALLS = STARTING_TOOLS | {"Task"}
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
+from retinue.core.spec import THINKING_LEVELS
 from retinue.errors import ConfigurationError, UnknownModelError, UsageError
 from retinue.models.build import NO_MODELS, ProgramModels
 from retinue.models.known import FREE, describe_bridged, known_model, makers_id, same_name, table_date
@@ -28,7 +29,6 @@ from retinue.settings.table import Settings
 INHERIT: Final = "inherit"
 INHERITING: Final = frozenset({INHERIT, "default"})
 """Names that leave the choice to the caller; the second is Claude Code's."""
-THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh", "max"})
 
 _CLAUDE_CODE_ALIASES: Final = {"opusplan": "opus", "best": "opus"}
 """Claude Code's aliases for a model that is chosen per task (code.claude.com model-config)."""

@@ -140,7 +140,7 @@ def duration(text: str) -> float | None:
     return total if total < _MAX_SECONDS else None
 
 
-MAX_ATTEMPTS = 15
+MAX_REQUEST_ATTEMPTS = 15
 """With the waits below, requests survive an outage of ten minutes, whatever the jitter is."""
 UNANSWERED: frozenset[FailureKind] = frozenset({"dropped", "timeout", "malformed"})
 """Failures in which no model server answered."""
@@ -152,7 +152,7 @@ class RetryPolicy(Struct, frozen=True):
     Retrying ends at a Retry-After of more than `max_retry_after_seconds`, and at a wait that would end more than
     `total_seconds` after the first attempt."""
 
-    attempts: int = MAX_ATTEMPTS
+    attempts: int = MAX_REQUEST_ATTEMPTS
     max_delay_seconds: float = 100.0
     max_retry_after_seconds: float = 600.0
     total_seconds: float = 1800.0

@@ -29,7 +29,7 @@ from retinue.models.providers import Provider, ProviderMaker, Providers
 from retinue.models.resolve import ModelSelection
 from retinue.settings.field import Origin
 from retinue.settings.foreign import read_object
-from retinue.settings.load import FILE
+from retinue.settings.load import SETTINGS_FILE
 from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.table import Settings
 from retinue.settings.write import save_settings
@@ -233,7 +233,7 @@ def forget_address(name: str, environment: Mapping[str, str]) -> bool:
 
 def own_providers(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the entries of the user's own settings file."""
-    written = read_object(retinue_home(environment) / FILE, exact=True).data.get("providers")
+    written = read_object(retinue_home(environment) / SETTINGS_FILE, exact=True).data.get("providers")
     if isinstance(written, dict):
         return dict(written)
     return {}
@@ -246,7 +246,7 @@ def make_default(model: str, environment: Mapping[str, str]) -> Path:
 
 def forget_default(provider: str, environment: Mapping[str, str]) -> str | None:
     """Remove the user's setting `model` if it names a model of this provider, and return that name."""
-    written = read_object(retinue_home(environment) / FILE, exact=True).data.get("model")
+    written = read_object(retinue_home(environment) / SETTINGS_FILE, exact=True).data.get("model")
     if not isinstance(written, str) or not written.startswith(f"{provider}/"):
         return None
     _save({"model": None}, environment)

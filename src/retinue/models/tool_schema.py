@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 COMBINED = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("not", "enum", "const")
 _REFUSED_AT_TOP = (*COMBINED, *_CONDITIONS, "$ref")
-_DEEPEST = 24
-_REFERENCES = 12
-_MOST_FOLDS = 200
+_MAX_SCHEMA_DEPTH = 24
+_MAX_REFERENCES = 12
+_MAX_FOLDS = 200
 """Schemas that are folded for one tool: references at the top can multiply without end."""
-_MOST_CACHED = 1024
-_LONGEST_CONDITION = 500
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+_MAX_CACHED_SCHEMAS = 1024
+_MAX_CONDITION_CHARACTERS = 500
+_KEYWORDS_OF_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_KEYWORDS_OF_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_KEYWORDS_OF_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
 
 
 class PortableSchema(NamedTuple):
@@ -63,7 +63,7 @@ def portable_schema(parameters: Mapping[str, Any]) -> PortableSchema:
     if cached is not None and cached[0] is parameters:
         return cached[1]
     portable = _make(parameters)
-    if len(_cache) >= _MOST_CACHED:
+    if len(_cache) >= _MAX_CACHED_SCHEMAS:
         _cache.clear()
     _cache[id(parameters)] = (parameters, portable)
     return portable
@@ -74,7 +74,7 @@ def gemini_parameters(parameters: Mapping[str, Any]) -> dict[str, Any] | None:
     cached = _gemini_cache.get(id(parameters))
     if cached is None or cached[0] is not parameters:
         schema = _walk(portable_schema(parameters).parameters, _for_gemini, 0)
-        if len(_gemini_cache) >= _MOST_CACHED:
+        if len(_gemini_cache) >= _MAX_CACHED_SCHEMAS:
             _gemini_cache.clear()
         cached = _gemini_cache[id(parameters)] = (parameters, schema)
     if cached[1].get("properties") or cached[1].get("additionalProperties"):
@@ -105,7 +105,7 @@ class _Folding:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.lost: list[str] = []
         self._root = root
-        self._left = _MOST_FOLDS
+        self._left = _MAX_FOLDS
 
     def fold(self, schema: Mapping[str, Any], depth: int, *, always: bool = True) -> dict[str, Any]:
         """Return one object; what stands beside the alternatives wins over them. A condition of a schema that does
@@ -117,7 +117,7 @@ class _Folding:
             condition = out.pop(key, None)
             if condition is not None and always:
                 self.lost.append(_condition(key, condition))
-        if depth > _REFERENCES:
+        if depth > _MAX_REFERENCES:
             return out
         for key, members in alternatives:
             variants = []
@@ -183,13 +183,13 @@ def _condition(key: str, value: Any) -> str:
         if names:
             return f"Do not give all of these arguments at once: {', '.join(names)}."
     words = {"not": "must not match", "enum": "must be one of", "const": "must be"}
-    return f"The arguments as a whole {words[key]} {json.dumps(value, default=str)[:_LONGEST_CONDITION]}."
+    return f"The arguments as a whole {words[key]} {json.dumps(value, default=str)[:_MAX_CONDITION_CHARACTERS]}."
 
 
 def _follow_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with the reference at its top followed; what stands beside it wins, and
     properties of both are kept."""
-    for _ in range(_REFERENCES):
+    for _ in range(_MAX_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return dict(schema)
@@ -215,16 +215,16 @@ def _walk(schema: Any, change: Any, depth: int) -> Any:
     """Return a copy in which `change` was applied to every schema, the outer ones first."""
     if not isinstance(schema, Mapping):
         return schema
-    if depth > _DEEPEST:
+    if depth > _MAX_SCHEMA_DEPTH:
         return {}
     out = change(dict(schema))
-    for key in _BY_NAME:
+    for key in _KEYWORDS_OF_MAPS:
         if isinstance(out.get(key), Mapping):
             out[key] = {str(name): _walk(child, change, depth + 1) for name, child in out[key].items()}
-    for key in _LISTS:
+    for key in _KEYWORDS_OF_LISTS:
         if isinstance(out.get(key), list):
             out[key] = [_walk(child, change, depth + 1) for child in out[key]]
-    for key in _SINGLE:
+    for key in _KEYWORDS_OF_SCHEMAS:
         if isinstance(out.get(key), Mapping):
             out[key] = _walk(out[key], change, depth + 1)
     return out
@@ -260,7 +260,7 @@ def _for_gemini(schema: dict[str, Any]) -> dict[str, Any]:
     if "const" in schema:
         const = schema.pop("const")
         schema["enum"] = [const]
-        kind = _KINDS.get(type(const))
+        kind = _JSON_TYPES.get(type(const))
         if kind is not None:
             schema.setdefault("type", kind)
     if schema.get("type") == "string" and isinstance(schema.get("format"), str):
@@ -274,7 +274,7 @@ def _for_gemini(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_JSON_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ from retinue.runs.record import keep_to_past, transcript_of
 from retinue.runs.requests import well_formed
 from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above, restored
 from retinue.settings.load import check_limits
-from retinue.settings.table import SMALL
+from retinue.settings.table import SMALL_MODEL
 from retinue.tools.filter import ToolSelection, select_tools
 from retinue.tools.paths import Reaching
 
@@ -74,7 +74,7 @@ async def choose_model(request: RunRequest, project: Project, notes: list[str], 
     small = False
     if of_file is None and _is_explore(request.spec):
         preferred = project.settings.settings.explore_model
-        small = preferred == SMALL
+        small = preferred == SMALL_MODEL
         of_file = None if small or wanted else preferred
     key = ("model", wanted, of_file, small, request.spec.model.fallbacks, above.full_name if above else None)
     selection: ModelSelection | None = project.round.get(key)

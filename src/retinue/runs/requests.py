@@ -24,11 +24,11 @@ from retinue.core.clock import Clock
 from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from retinue.core.request import RunRequest
-from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.spec import THINKING_LEVELS, AgentSpec, PermissionMode
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.loop.submission import check_schema
-from retinue.models.efforts import LEVELS, level_of
+from retinue.models.efforts import level_of
 from retinue.runs.budget import BUDGETED
 from retinue.settings.places import private_folder
 
@@ -51,7 +51,9 @@ def well_formed(request: RunRequest) -> None:
     if request.limits:
         _check_limits(request.limits)
     if request.thinking is not None and level_of(str(request.thinking)) is None:
-        raise UsageError(f"There is no thinking level '{request.thinking}'.", remedy=f"Use one of {', '.join(LEVELS)}.")
+        raise UsageError(
+            f"There is no thinking level '{request.thinking}'.", remedy=f"Use one of {', '.join(THINKING_LEVELS)}."
+        )
     if request.permission_mode is not None and request.permission_mode not in _MODES:
         raise UsageError(
             f"There is no permission mode '{request.permission_mode}'.", remedy=f"Use one of {', '.join(_MODES)}."

@@ -26,7 +26,7 @@ from retinue.core.files import read_head
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
-from retinue.core.tool_names import TOOLS, canonical, split_entry
+from retinue.core.tool_names import TOOL_EFFECTS, canonical, split_entry
 from retinue.runs.guard import STARTING
 from retinue.runs.offer import policy_text
 from retinue.runs.prompt import PromptPart, detect, prompt_parts, reads_instructions
@@ -358,7 +358,7 @@ def _switched_off(run: Run, settings: Settings, name: str) -> str:
 
 def _is_given(policy: ToolPolicy, name: str) -> bool:
     """Return whether the file of an agent gives it a tool."""
-    if name not in TOOLS:
+    if name not in TOOL_EFFECTS:
         # What a plugin or a server would bring is nothing that a file gives by leaving its tools open.
         return False
     allow = ("*",) if policy.allow is None else policy.allow
@@ -380,7 +380,7 @@ def why_absent(run: Run, name: str) -> str:
     switched_off = _switched_off(run, project.settings.settings, name)
     if switched_off:
         return switched_off
-    if not run.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
+    if not run.readonly or TOOL_EFFECTS.get(name, READ_ONLY) <= READ_ONLY:
         return "this session does not offer it." if _is_given(run.launch.request.spec.tools, name) else ""
     if run.mode == "plan":
         return "this run is in plan mode and changes nothing."

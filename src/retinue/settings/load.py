@@ -182,7 +182,7 @@ def nearest_name(name: str) -> str | None:
     # `deny` outside of `permissions`, and the option of the command line that says the same.
     if folded == "disallowedtools":
         return "permissions.deny"
-    for limit in sorted(LIMITS):
+    for limit in sorted(LIMITING_SETTINGS):
         if "." in limit and _fold(limit.rpartition(".")[2]) == folded:
             return limit
     near = get_close_matches(folded, names, n=1, cutoff=0.8)
@@ -193,7 +193,7 @@ def _fold(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-LIMITS = frozenset(field.name for field in fields().values() if field.limits)
+LIMITING_SETTINGS = frozenset(field.name for field in fields().values() if field.limits)
 """By name. Some of them grant as well: where a weaker file grants, the value that cannot be read may have taken it
 back."""
 
@@ -210,7 +210,7 @@ def is_limit(name: str) -> bool:
         if field is not None:
             return field.limits
         if name in groups():
-            return any(limit.startswith(f"{name}.") for limit in LIMITS)
+            return any(limit.startswith(f"{name}.") for limit in LIMITING_SETTINGS)
         name = name.rpartition(".")[0]
     return False
 
@@ -272,11 +272,11 @@ def raw_value(field: Field, text: str) -> Any:
         return text
 
 
-FILE = "settings.json"
-LOCAL_FILE = "settings.local.json"
+SETTINGS_FILE = "settings.json"
+LOCAL_SETTINGS_FILE = "settings.local.json"
 _GROUPS_OF_AGENTS = ("subagents.", "subagent.", "web.", "convertContent.", "lsp.", "guards.")
 """Groups of other programs' files whose settings are named one by one; of others the group is enough."""
-PERSONAL = "this value counts only in your own settings (retinue settings set … --user)"
+PERSONAL_ONLY = "this value counts only in your own settings (retinue settings set … --user)"
 
 
 class SettingsProblem(Struct, frozen=True):
@@ -388,11 +388,11 @@ def load_settings(
 
 def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
     """Return the files that count from `cwd`, weakest first, whether they exist or not."""
-    user = _absolute(retinue_home(environment)) / FILE
+    user = _absolute(retinue_home(environment)) / SETTINGS_FILE
     folder = project_folder(cwd, environment)
     if folder == user.parent:
         return (("user", user),)
-    return (("user", user), ("project", folder / FILE), ("local", folder / LOCAL_FILE))
+    return (("user", user), ("project", folder / SETTINGS_FILE), ("local", folder / LOCAL_SETTINGS_FILE))
 
 
 def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
@@ -404,7 +404,7 @@ def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
         folder = os.path.join(level, ".retinue")  # noqa: PTH118 (at every start, for every folder upward)
         if folder == own:
             continue
-        for name in (FILE, LOCAL_FILE):
+        for name in (SETTINGS_FILE, LOCAL_SETTINGS_FILE):
             if os.path.exists(os.path.join(folder, name)):  # noqa: PTH110, PTH118
                 return Path(folder)
     last = Path(levels[-1], ".retinue")
@@ -465,7 +465,7 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any) -> None:
     if value is DROPPED:
         return
     if field.personal_when is not None and not read.origin.personal and field.personal_when(value):
-        read.report(name, f"has no effect here: {PERSONAL}")
+        read.report(name, f"has no effect here: {PERSONAL_ONLY}")
     else:
         read.values[field.attribute] = value
         read.names[field.attribute] = name
@@ -541,7 +541,7 @@ def _report_unread(read: Read, file: JsonObject) -> None:
 
 def _repeats_limit(name: str) -> bool:
     """Return whether a name that stands twice in one object may be a limit, of which the first is lost."""
-    return is_limit(name) or any(limit.rpartition(".")[2] == name for limit in LIMITS)
+    return is_limit(name) or any(limit.rpartition(".")[2] == name for limit in LIMITING_SETTINGS)
 
 
 def _absolute(path: Path) -> Path:

@@ -197,7 +197,7 @@ def private_folder(path: Path) -> Path:
 DATABASE_VARIABLE = "RETINUE_DATABASE"
 PROJECT_VARIABLE = "RETINUE_DATABASE_PROJECT"
 DATABASE_SCHEMES = ("postgresql", "postgres")
-_MAX_NAME_CHARACTERS = 48
+_MAX_PROJECT_CHARACTERS = 48
 """Characters of a project's name: PostgreSQL allows 63 in the name of a schema."""
 _DIGEST_CHARACTERS = 16
 """Of the digest in a name: nobody finds another repository with the same ones."""
@@ -304,13 +304,13 @@ def project_name(root: Path, environment: Mapping[str, str] | None = None) -> st
     chosen = env.get(PROJECT_VARIABLE)
     if chosen:
         word = _word(chosen)
-        return word if len(word) <= _MAX_NAME_CHARACTERS else _with_digest(word, chosen, 8)
+        return word if len(word) <= _MAX_PROJECT_CHARACTERS else _with_digest(word, chosen, 8)
     origin = _origin(root)
     if origin is not None:
         return _with_digest(_word(origin), origin, _DIGEST_CHARACTERS)
     word = _word(root.name)
     # A folder must not be called like the project of a repository.
-    if len(word) > _MAX_NAME_CHARACTERS or _DIGEST_END.search(word):
+    if len(word) > _MAX_PROJECT_CHARACTERS or _DIGEST_END.search(word):
         return _with_digest(word, root.name, _DIGEST_CHARACTERS)
     return word
 
@@ -321,7 +321,7 @@ def _word(text: str) -> str:
 
 def _with_digest(word: str, identity: str, digits: int) -> str:
     """Return the end of `word`, which says most, and what tells `identity` from any other."""
-    end = word[-(_MAX_NAME_CHARACTERS - digits - 1) :].strip("-")
+    end = word[-(_MAX_PROJECT_CHARACTERS - digits - 1) :].strip("-")
     return f"{end}-{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()[:digits]}".lstrip("-")
 
 

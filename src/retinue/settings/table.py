@@ -42,7 +42,7 @@ from retinue.settings.table_capabilities import (
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
 
-SMALL = "small"
+SMALL_MODEL = "small"
 """Of `exploreModel`: the small model of the provider in use."""
 LSP_ACTIONS = (
     "definition",
@@ -54,7 +54,7 @@ LSP_ACTIONS = (
     "workspace-diagnostics",
     "servers",
 )
-MODES = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
+PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
 APIS = ("openai", "openai-responses", "anthropic", "gemini")
 
 _YEAR = 366 * 86_400
@@ -124,7 +124,7 @@ class ModelSettings(Values, section="models", applies="next run"):
         limits=False,
     )
     explore_model = Field(
-        SMALL, Text("small, inherit or a model name"),
+        SMALL_MODEL, Text("small, inherit or a model name"),
         "The model of the shipped agent Explore where the call names none: `small` is the small model of the "
         "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
         limits=False,
@@ -336,7 +336,7 @@ class PermissionSettings(Values, section="permissions", groups=("permissions",),
         limits=True,
     )
     permissions_default_mode: Field[PermissionMode | None] = Field(
-        None, Choice(*MODES, also={"manual": "default"}),
+        None, Choice(*PERMISSION_MODES, also={"manual": "default"}),
         "The permission mode of runs that are given none.",
         limits=True,
     )

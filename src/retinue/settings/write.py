@@ -18,7 +18,7 @@ from retinue.core.programs import lock_file
 from retinue.errors import UsageError
 from retinue.settings.field import Field
 from retinue.settings.foreign import EMPTY, read_object
-from retinue.settings.load import FILE, LOCAL_FILE, project_folder
+from retinue.settings.load import LOCAL_SETTINGS_FILE, SETTINGS_FILE, project_folder
 from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.table import find, spellings
 
@@ -115,8 +115,8 @@ def _edit_file(
 
 def target_file(cwd: Path, target: Target, environment: Mapping[str, str]) -> Path:
     if target == "user":
-        return retinue_home(environment) / FILE
-    return project_folder(cwd, environment) / (FILE if target == "project" else LOCAL_FILE)
+        return retinue_home(environment) / SETTINGS_FILE
+    return project_folder(cwd, environment) / (SETTINGS_FILE if target == "project" else LOCAL_SETTINGS_FILE)
 
 
 def replace_file(path: Path, text: bytes, *, new_mode: int = 0o666) -> None:

@@ -30,7 +30,7 @@ _BETWEEN = (
     *("message.added", "limit.reached"),
 )
 _AT_TOOLS = ("tool.started", "tool.progress", "tool.ended", "inbox.opened", "inbox.closed", "todos.updated")
-_ORDER: Mapping[str, Mapping[str, str]] = {
+_EVENT_ORDER: Mapping[str, Mapping[str, str]] = {
     "between": {**dict.fromkeys(_BETWEEN, "between"), "turn.started": "stream", "run.ended": "ended"},
     "stream": {
         **dict.fromkeys(("text.delta", "thinking.delta", "model.retrying"), "stream"),
@@ -53,8 +53,8 @@ def check_grammar(bodies: Iterable[Body]) -> None:
     for body in bodies:
         # The last events are enough to see what went wrong; a run may have thousands.
         seen = f"{seen[-400:]} {body.type}"
-        assert body.type in _ORDER[position], f"{body.type} cannot come here:{seen}"
-        position = _ORDER[position][body.type]
+        assert body.type in _EVENT_ORDER[position], f"{body.type} cannot come here:{seen}"
+        position = _EVENT_ORDER[position][body.type]
         turn, steps = story.turn, story.take(body)
         if body.type == "turn.started":
             assert turn in (0, story.turn - 1), f"turn {story.turn} after {turn}"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from retinue.core.permission import EffectKind
 from retinue.core.tool import ArgumentAliases, Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.tool_names import PATHS, TOOLS, fold_name
+from retinue.core.tool_names import PATH_PARAMETERS, TOOL_EFFECTS, fold_name
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
@@ -174,13 +174,13 @@ class BuiltinTool(ABC):
             exclusive=self.exclusive,
             confinable=self.confinable,
             aliases=self.argument_aliases(parameters),
-            paths=self.paths if self.paths is not None else PATHS.get(self.name),
+            paths=self.paths if self.paths is not None else PATH_PARAMETERS.get(self.name),
         )
 
     @classmethod
     def declared_effects(cls) -> frozenset[EffectKind]:
         """Return the most the tool may do."""
-        return cls.effects if cls.effects is not None else TOOLS[cls.name]
+        return cls.effects if cls.effects is not None else TOOL_EFFECTS[cls.name]
 
     @classmethod
     def argument_aliases(cls, parameters: Mapping[str, Any]) -> ArgumentAliases:

@@ -18,8 +18,8 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.tool_names import (
-    SUBJECTS,
-    TOOLS,
+    RULE_EFFECTS,
+    TOOL_EFFECTS,
     base_name,
     canonical,
     entry_problem,
@@ -142,7 +142,7 @@ def select_tools(
             reason = _why_not(spec, readonly=readonly, shell_sandbox=shell_sandbox)
         if reason is None:
             permitted[name] = available[name]
-        elif name not in denied and not asked.listed and (name not in TOOLS or reason == _DENIED_ABOVE):
+        elif name not in denied and not asked.listed and (name not in TOOL_EFFECTS or reason == _DENIED_ABOVE):
             unlisted.setdefault(reason, []).append(name)
         elif name not in denied and (asked.listed or reason == _NO_SANDBOX):
             withheld.append(name)
@@ -260,7 +260,7 @@ _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from
 def _why_not(spec: ToolSpec, *, readonly: bool, shell_sandbox: bool) -> str | None:
     """Return why a run may not have a tool; None if it may."""
     # A tool of ours that only starts agents makes those of a read-only run read-only.
-    starts_readonly = spec.name in TOOLS and spec.effects <= READ_ONLY | {"spawn"}
+    starts_readonly = spec.name in TOOL_EFFECTS and spec.effects <= READ_ONLY | {"spawn"}
     if not readonly or spec.effects <= READ_ONLY or starts_readonly:
         return None
     # Only a shell can be confined; a tool that writes is simply not for this run.
@@ -338,8 +338,8 @@ def _denied(
 def _with_effect_of(own: Collection[str], available: Mapping[str, Tool]) -> set[str]:
     """Return the tools of plugins and programs that may do what these tools of Retinue are denied for: a tool that
     declares no effects may do anything. Tools of servers have names that files can use."""
-    effects = {SUBJECTS[tool] for tool in own if tool in SUBJECTS}
-    foreign = {name: tool.spec.effects for name, tool in available.items() if name not in TOOLS}
+    effects = {RULE_EFFECTS[tool] for tool in own if tool in RULE_EFFECTS}
+    foreign = {name: tool.spec.effects for name, tool in available.items() if name not in TOOL_EFFECTS}
     return {
         name
         for name, declared in foreign.items()

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.core.tool_names import TOOLS, served_alias
+from retinue.core.tool_names import TOOL_EFFECTS, served_alias
 from retinue.tools.base import read_prompt
 
 SELECT = "select:"
@@ -112,7 +112,7 @@ class ToolSearchTool:
                 "required": ["query"],
                 "additionalProperties": False,
             },
-            effects=TOOLS[NAME],
+            effects=TOOL_EFFECTS[NAME],
         )
 
     def holds(self, name: str) -> bool:

@@ -13,7 +13,7 @@ from retinue.cluster import open_project
 from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.errors import LaunchError
 from retinue.runs.guard import NO_PATTERNS, Patterns
 from retinue.runs.project import Project as OpenProject
@@ -42,7 +42,7 @@ def request(project: Path, **spec: Any) -> RunRequest:
 
 
 def verdict(policy: Any, command: str) -> tuple[str, str]:
-    decision = policy.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+    decision = policy.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"]))
     return decision.verdict, Path(decision.source).name
 
 
@@ -58,7 +58,7 @@ def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
     assert verdict(policy, "make all") == ("allow", "settings.json")
     assert verdict(policy, "make deploy") == ("deny", "settings.json")
     assert verdict(policy, "make test") == ("ask", "settings.local.json")
-    unasked = policy.decide(ToolUse("bash", {"command": "npm test"}, TOOLS["bash"]))
+    unasked = policy.decide(ToolUse("bash", {"command": "npm test"}, TOOL_EFFECTS["bash"]))
     assert unasked.by == "walls", "nobody has consented to what the project allows"
     trusted = permissions_for(request(project), open_with(project, trust=True), None, NO_PATTERNS, [])
     assert verdict(trusted, "npm test") == ("allow", "settings.json")

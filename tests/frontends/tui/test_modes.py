@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.app.modes import MODE_ENTRIES, mode_words, next_mode
-from retinue.settings.table import MODES as KNOWN
+from retinue.settings.table import PERMISSION_MODES as KNOWN
 from tests.frontends.tui.test_app import type_in
 from tests.frontends.tui.watch_scene import picture, until, watching
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.tool_names import TOOLS, canonical
+from retinue.core.tool_names import TOOL_EFFECTS, canonical
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Limit, Rule, parse_rule
@@ -104,4 +104,4 @@ def use(case: Case, ws: Path, home: Path) -> ToolUse:
     text = case.argument.replace("{ws}", str(ws)).replace("{home}", str(home))
     name = _MAIN.get(case.tool, "path" if case.tool in ("read", "write", "edit", "grep", "find", "ls") else "query")
     (tool,) = canonical(case.tool) or (case.tool,)
-    return ToolUse(tool, {name: text, **case.more}, TOOLS.get(tool, frozenset({"network"})))
+    return ToolUse(tool, {name: text, **case.more}, TOOL_EFFECTS.get(tool, frozenset({"network"})))

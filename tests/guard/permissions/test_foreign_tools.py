@@ -15,7 +15,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.spec import PermissionMode, PermissionRule
-from retinue.core.tool_names import PATHS, TOOLS
+from retinue.core.tool_names import PATH_PARAMETERS, TOOL_EFFECTS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.rule import rules_of_file
 
@@ -245,8 +245,8 @@ def test_an_edit_elsewhere_is_not_accepted_with_the_edits(scene: tuple[Path, Pat
 
 
 def test_every_tool_of_retinue_that_touches_files_declares_its_paths() -> None:
-    touching = {name for name, effects in TOOLS.items() if effects & {"read", "write"}} - {"bash"}
-    assert touching == set(PATHS)
+    touching = {name for name, effects in TOOL_EFFECTS.items() if effects & {"read", "write"}} - {"bash"}
+    assert touching == set(PATH_PARAMETERS)
 
 
 LIMITS: tuple[tuple[str, EffectKind, dict[str, Any]], ...] = (

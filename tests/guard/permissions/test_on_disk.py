@@ -10,7 +10,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 
@@ -22,7 +22,7 @@ def scene(tmp_path: Path) -> tuple[Path, Path]:
 
 def bash(scene: tuple[Path, Path], command: str, mode: PermissionMode = "default", **rules: str) -> Decision:
     given = policy(Block(mode, list(rules.items())), *scene)
-    return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+    return given.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"]))
 
 
 @pytest.mark.parametrize("command", ["rg x *", "sort *", "cd sub && sort *", "sort ?*", "sort [!.]*"])
@@ -69,11 +69,13 @@ def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, P
     place = RunFolders.of(scene[0], home=str(scene[1]), programs=f"{scene[0]}/.venv/bin:/usr/bin:bin:")
     given = PermissionPolicy("acceptEdits", place)
     for command in ("cp x .venv/bin/ls", "cp x .venv/bin/", "mv ls .venv/bin", "touch bin/ls"):
-        assert given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"])).by == "protected", command
-    assert given.decide(ToolUse("write", {"path": ".venv/bin/git"}, TOOLS["write"])).by == "protected"
-    assert given.decide(ToolUse("write", {"path": "x.py"}, TOOLS["write"])).verdict == "allow"
-    assert given.decide(ToolUse("write", {"path": ".venv/lib/x.py"}, TOOLS["write"])).verdict == "allow"
-    assert given.fork("acceptEdits").decide(ToolUse("write", {"path": "bin/ls"}, TOOLS["write"])).verdict == "ask"
+        assert given.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"])).by == "protected", command
+    assert given.decide(ToolUse("write", {"path": ".venv/bin/git"}, TOOL_EFFECTS["write"])).by == "protected"
+    assert given.decide(ToolUse("write", {"path": "x.py"}, TOOL_EFFECTS["write"])).verdict == "allow"
+    assert given.decide(ToolUse("write", {"path": ".venv/lib/x.py"}, TOOL_EFFECTS["write"])).verdict == "allow"
+    assert (
+        given.fork("acceptEdits").decide(ToolUse("write", {"path": "bin/ls"}, TOOL_EFFECTS["write"])).verdict == "ask"
+    )
 
 
 LEAVING = [
@@ -158,5 +160,5 @@ def test_what_goes_through_a_folder_runs_where_the_walls_hide_what_a_rule_denies
     scene: tuple[Path, Path], command: str
 ) -> None:
     given = policy(Block("default", [("deny", "Read(.env)")], walls=True), *scene)
-    decision = given.decide(ToolUse("bash", {"command": command.replace("{ws}", str(scene[0]))}, TOOLS["bash"]))
+    decision = given.decide(ToolUse("bash", {"command": command.replace("{ws}", str(scene[0]))}, TOOL_EFFECTS["bash"]))
     assert (decision.verdict, decision.by) == ("confine", "walls")

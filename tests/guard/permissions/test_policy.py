@@ -9,7 +9,7 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import AgentSpec, PermissionMode, Source
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import classify_call, effective_mode, preset_rules, read_answer
@@ -28,7 +28,7 @@ def made(scene: tuple[Path, Path], mode: PermissionMode = "default", **rules: st
 
 
 def bash(given: PermissionPolicy, command: str) -> Decision:
-    return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+    return given.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"]))
 
 
 def test_grants_flow_down_and_never_up_or_sideways(scene: tuple[Path, Path]) -> None:
@@ -66,13 +66,13 @@ def test_rules_about_a_checkout_hold_in_its_worktree(scene: tuple[Path, Path], t
     isolated = PermissionPolicy("default", RunFolders.of(copy, (), str(home), (str(copy), str(ws))), (deny, allow))
     for child in (isolated, isolated.fork("default")):
         for path in ("secrets/key.txt", f"{copy}/secrets/key.txt"):
-            assert child.decide(ToolUse("read", {"path": path}, TOOLS["read"])).verdict == "deny"
+            assert child.decide(ToolUse("read", {"path": path}, TOOL_EFFECTS["read"])).verdict == "deny"
         assert bash(child, "cat secrets/key.txt").verdict == "deny"
         assert bash(child, "grep -r x .").verdict == "ask"
-        assert child.decide(ToolUse("read", {"path": "src/app.py"}, TOOLS["read"])).verdict == "allow"
-        assert child.decide(ToolUse("write", {"path": "src/x.py"}, TOOLS["write"])).verdict == "allow"
-        assert child.decide(ToolUse("write", {"path": "out/x.py"}, TOOLS["write"])).verdict == "ask"
-        assert child.decide(ToolUse("write", {"path": "x.py"}, TOOLS["write"])).verdict == "ask"
+        assert child.decide(ToolUse("read", {"path": "src/app.py"}, TOOL_EFFECTS["read"])).verdict == "allow"
+        assert child.decide(ToolUse("write", {"path": "src/x.py"}, TOOL_EFFECTS["write"])).verdict == "allow"
+        assert child.decide(ToolUse("write", {"path": "out/x.py"}, TOOL_EFFECTS["write"])).verdict == "ask"
+        assert child.decide(ToolUse("write", {"path": "x.py"}, TOOL_EFFECTS["write"])).verdict == "ask"
 
 
 @pytest.mark.parametrize("text", ["", "Bash(", "Bash()", "(x)", "b*", "mcp__*", "Agent(model:opus)", "WebFetch(x)"])
@@ -111,7 +111,7 @@ def test_the_suggested_rule_allows_the_call(
 ) -> None:
     given = made(scene)
     name = {"bash": "command", "fetch_content": "url", "mcp__a__b": "query"}.get(tool, "path")
-    use = ToolUse(tool, {name: argument}, TOOLS.get(tool, frozenset({"network"})))
+    use = ToolUse(tool, {name: argument}, TOOL_EFFECTS.get(tool, frozenset({"network"})))
     decision = given.decide(use)
     assert (decision.verdict, decision.rule) == ("ask", rule)
     if rule is not None:
@@ -212,7 +212,7 @@ def test_a_settings_file_whose_rules_cannot_be_read_refuses(scene: tuple[Path, P
     assert str(ws / ".claude" / "settings.json") in sources.refused[0]
     policy = PermissionPolicy("bypassPermissions", RunFolders.of(ws), sources.rules)
     for tool, given in (("read", {"path": "a"}), ("bash", {"command": "ls"}), ("mcp__x__y", {})):
-        assert policy.decide(ToolUse(tool, given, TOOLS.get(tool, frozenset({"read"})))).verdict == "deny"
+        assert policy.decide(ToolUse(tool, given, TOOL_EFFECTS.get(tool, frozenset({"read"})))).verdict == "deny"
 
 
 @pytest.mark.parametrize(("kind", "left"), [("deny", ["deny *"]), ("ask", ["ask *"]), ("allow", [])])
@@ -274,7 +274,7 @@ def test_presets_of_codingcode_hold_and_their_ask_asks(
     ws, home = scene
     given = PermissionPolicy("bypassPermissions", RunFolders.of(ws, home=str(home)), preset_rules(), presets=True)
     name = "command" if tool == "bash" else "path"
-    use = ToolUse(tool, {name: argument.replace("{home}", str(home))}, TOOLS[tool])
+    use = ToolUse(tool, {name: argument.replace("{home}", str(home))}, TOOL_EFFECTS[tool])
     assert given.decide(use).verdict == verdict
     assert given.fork("bypassPermissions").decide(use).verdict == verdict
 
@@ -288,7 +288,7 @@ async def test_auto_is_answered_by_the_classifier_until_it_denies_too_often(scen
         heard.append(question)
         return answers.pop(0)
 
-    use = ToolUse("bash", {"command": "npm test"}, TOOLS["bash"])
+    use = ToolUse("bash", {"command": "npm test"}, TOOL_EFFECTS["bash"])
     verdicts = []
     for _ in range(5):
         verdicts.append((await classify_call(given, use, given.decide(use), classifier)).verdict)
@@ -304,7 +304,7 @@ async def test_the_classifier_is_not_asked_what_no_mode_decides(scene: tuple[Pat
         raise AssertionError("asked")
 
     for command in ("npm test", "rm -rf /", "$X", "cp a .git/config"):
-        use = ToolUse("bash", {"command": command}, TOOLS["bash"])
+        use = ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"])
         assert (await classify_call(given, use, given.decide(use), classifier)).verdict == "ask"
 
 
@@ -317,7 +317,7 @@ def test_a_confined_command_needs_no_question_but_keeps_the_rules(scene: tuple[P
     given = made(scene, deny="Bash(curl:*)", ask="Read(.env)")
 
     def confined(command: str) -> str:
-        return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"], confined=True)).verdict
+        return given.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"], confined=True)).verdict
 
     assert confined("python3 anything.py") == "confine"
     assert confined("rm -rf build") == "confine"

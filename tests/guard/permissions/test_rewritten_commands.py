@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
@@ -162,7 +162,7 @@ ASKING = made_policy("bypassPermissions", allow=BROAD, ask=DENY)
 
 
 def verdict(policy: PermissionPolicy, command: str) -> str:
-    return policy.decide(ToolUse("bash", {"command": command}, TOOLS["bash"])).verdict
+    return policy.decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"])).verdict
 
 
 @pytest.mark.parametrize("command", DENIED)
@@ -259,9 +259,9 @@ JSON = st.recursive(
     max_leaves=12,
 )
 KEYS = st.sampled_from(["command", "cmd", "path", "file_path", "url", "subagent_type", "tasks", "timeout", "x"])
-TOOL_NAMES = st.sampled_from([*TOOLS, "mcp__a__b", "mcp__", "mcp__*", "", "Bash", "unknown", "WebFetch"]) | st.text(
-    max_size=20
-)
+TOOL_NAMES = st.sampled_from(
+    [*TOOL_EFFECTS, "mcp__a__b", "mcp__", "mcp__*", "", "Bash", "unknown", "WebFetch"]
+) | st.text(max_size=20)
 RULED = {
     mode: made_policy(
         mode,
@@ -276,7 +276,7 @@ RULED = {
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(MODES), TOOL_NAMES, st.dictionaries(KEYS, JSON, max_size=5) | JSON)
 def test_nothing_makes_it_raise(mode: PermissionMode, tool: str, arguments: Any) -> None:
-    decision = RULED[mode].decide(ToolUse(tool, arguments, TOOLS.get(tool, frozenset())))
+    decision = RULED[mode].decide(ToolUse(tool, arguments, TOOL_EFFECTS.get(tool, frozenset())))
     assert decision.verdict in ("allow", "ask", "deny")
     assert decision.verdict != "ask" or mode != "dontAsk"
 
@@ -287,7 +287,7 @@ SHELLISH = st.text(alphabet="rm git-x/.*?~$(){}[]<>|&;'\"\\`\n\t=#!@%:+,0\x00\x0
 @settings(max_examples=400, deadline=None)
 @given(SHELLISH, st.sampled_from(MODES))
 def test_any_text_is_judged(command: str, mode: PermissionMode) -> None:
-    decision = RULED[mode].decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+    decision = RULED[mode].decide(ToolUse("bash", {"command": command}, TOOL_EFFECTS["bash"]))
     assert "could not be judged (" not in decision.reason, decision
 
 

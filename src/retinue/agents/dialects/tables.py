@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from retinue.agents.dialects.table import Dialect, FieldRow
-from retinue.agents.dialects.tools import DENY, ONLY, PI_TOOLS, RULES, SPACED_TOOLS, TOOLS
+from retinue.agents.dialects.tools import DENY, ONLY, PI_TOOLS, RULES, SPACED_TOOLS, TOOL_LIST_KIND
 from retinue.agents.dialects.values import (
     ALL_OR_NAMES,
-    ANYTHING,
+    ANY_VALUE,
     BUDGET,
     DEVKIT_READONLY,
     DISABLED,
+    DURATION_SECONDS,
     ENABLED,
     EXACT_ISOLATED,
     EXACT_TRUE,
     EXCLUDED,
-    HIDDEN,
+    HIDDEN_SWITCH,
     HOOKS,
     ISOLATED,
     ISOLATION,
@@ -30,7 +31,7 @@ from retinue.agents.dialects.values import (
     MINUTES,
     MODE,
     MODEL,
-    NAMES,
+    NAME_LIST,
     PLACEMENT,
     PRIMARY,
     PROMPT_MODE,
@@ -39,7 +40,6 @@ from retinue.agents.dialects.values import (
     ROLLBACK,
     SANDBOX,
     SCHEMA,
-    SECONDS,
     SERVERS,
     STEPS,
     SUBAGENTS,
@@ -53,12 +53,11 @@ from retinue.agents.dialects.values import (
     WORKTREE,
 )
 from retinue.core.spec import DialectName
-from retinue.core.tool_names import TOOLS as TOOL_NAMES
-from retinue.core.tool_names import canonical
+from retinue.core.tool_names import TOOL_EFFECTS, canonical
 
-NAME = FieldRow("name", LABEL, "name")
+NAME_ROW = FieldRow("name", LABEL, "name")
 DESCRIPTION = FieldRow("description", LABEL, "description")
-TOOL_LIST = FieldRow("tools", TOOLS, "tools.allow")
+TOOL_LIST = FieldRow("tools", TOOL_LIST_KIND, "tools.allow")
 
 SLIP = "not a key of this dialect; read as what it obviously limits"
 
@@ -66,7 +65,13 @@ LIMITING: tuple[FieldRow, ...] = (
     FieldRow("enabled", SWITCHED_ON, "enabled", note="a key of Retinue and pi, honoured in every dialect"),
     FieldRow("disabled", DISABLED, "enabled", ("disable",), note="a key of CodingCode, honoured in every dialect"),
     FieldRow("readonly", READONLY, "readonly", ("read_only", "readOnly"), note="enforced by Retinue in every dialect"),
-    FieldRow("tools", TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "allow_tools", "allow-tools"), note=SLIP),
+    FieldRow(
+        "tools",
+        TOOL_LIST_KIND,
+        "tools.allow",
+        ("allowed_tools", "allowedTools", "allow_tools", "allow-tools"),
+        note=SLIP,
+    ),
     FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow", note=SLIP),
     FieldRow(
         "disallowed_tools",
@@ -88,7 +93,9 @@ LIMITING: tuple[FieldRow, ...] = (
     ),
     FieldRow("max_turns", TURNS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
     FieldRow("max_steps", STEPS, "max_turns", ("maxSteps", "steps"), note=SLIP),
-    FieldRow("timeout_seconds", SECONDS, "timeout_seconds", note="a key of Retinue, honoured in every dialect"),
+    FieldRow(
+        "timeout_seconds", DURATION_SECONDS, "timeout_seconds", note="a key of Retinue, honoured in every dialect"
+    ),
     FieldRow("timeout", TIMEOUT, "timeout_seconds", note=SLIP),
     FieldRow("timeout_mins", MINUTES, "timeout_seconds", note=SLIP),
     FieldRow("extensions", ALL_OR_NAMES, "tools.extensions", note="a key of pi, honoured in every dialect"),
@@ -110,17 +117,17 @@ the author most likely does not know."""
 
 def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) -> tuple[FieldRow, ...]:
     """Return rows for keys that the dialect knows and Retinue does not use: they are kept and reported."""
-    return tuple(FieldRow(key, ANYTHING, None, note=note, misses=misses) for key in keys)
+    return tuple(FieldRow(key, ANY_VALUE, None, note=note, misses=misses) for key in keys)
 
 
-OUR_TOOLS: Mapping[str, str] = dict(zip(TOOL_NAMES, TOOL_NAMES, strict=True))
+OUR_TOOLS: Mapping[str, str] = dict(zip(TOOL_EFFECTS, TOOL_EFFECTS, strict=True))
 
 UNION: tuple[FieldRow, ...] = (
-    NAME,
+    NAME_ROW,
     FieldRow("display_name", TEXT, "display_name", ("displayName",)),
     DESCRIPTION,
     FieldRow("color", TEXT, "color"),
-    FieldRow("tools", TOOLS, "tools.allow"),
+    FieldRow("tools", TOOL_LIST_KIND, "tools.allow"),
     FieldRow("disallowed_tools", DENY, "tools.deny", ("disallowedTools",)),
     FieldRow("permission", RULES, "tools.rules", note="tools to allow, ask or deny, as opencode has it"),
     FieldRow("extensions", ALL_OR_NAMES, "tools.extensions", ("inherit_extensions",)),
@@ -131,11 +138,11 @@ UNION: tuple[FieldRow, ...] = (
     FieldRow("isolation", ISOLATION, "isolation"),
     FieldRow("placement", PLACEMENT, "placement", note="where its runs work"),
     FieldRow("model", MODEL, "model.name"),
-    FieldRow("fallback_models", NAMES, "model.fallbacks", ("fallbackModels",)),
+    FieldRow("fallback_models", NAME_LIST, "model.fallbacks", ("fallbackModels",)),
     FieldRow("thinking", THINKING, "model.thinking", ("effort", "thinkingLevel", "reasoningEffort")),
     FieldRow("temperature", TEMPERATURE, "model.temperature"),
     FieldRow("max_turns", TURNS, "max_turns", ("maxTurns", "maxSteps", "steps")),
-    FieldRow("timeout_seconds", SECONDS, "timeout_seconds", ("timeout",)),
+    FieldRow("timeout_seconds", DURATION_SECONDS, "timeout_seconds", ("timeout",)),
     FieldRow("budget", BUDGET, "budget", note="what a run of it and all below it may spend"),
     FieldRow("prompt_mode", PROMPT_MODE, "prompt_mode"),
     FieldRow("initial_prompt", TEXT, "initial_prompt", ("initialPrompt",)),
@@ -147,7 +154,7 @@ UNION: tuple[FieldRow, ...] = (
     FieldRow("readonly", READONLY, "readonly"),
     FieldRow("rollback", ROLLBACK, "rollback", note="files it changed are put back when it fails"),
     FieldRow("mcp_servers", SERVERS, "servers", ("mcpServers", "mcp-servers")),
-    FieldRow("required_mcp_servers", NAMES, "required_servers", ("requiredMcpServers",)),
+    FieldRow("required_mcp_servers", NAME_LIST, "required_servers", ("requiredMcpServers",)),
     FieldRow("hooks", HOOKS, "hooks"),
     FieldRow("allowed_subagents", SUBAGENTS, "subagents"),
     FieldRow("output_schema", SCHEMA, "output_schema", ("outputSchema",)),
@@ -156,7 +163,7 @@ UNION: tuple[FieldRow, ...] = (
     FieldRow("output_transcript", SWITCH, "session.transcript"),
     FieldRow("enabled", ENABLED, "enabled"),
     FieldRow("disabled", DISABLED, "enabled"),
-    FieldRow("hidden", HIDDEN, "offered", note="not offered to other agents"),
+    FieldRow("hidden", HIDDEN_SWITCH, "offered", note="not offered to other agents"),
     FieldRow("prompt", TEXT, "prompt", ("systemPrompt",), "used when there is no text below the frontmatter"),
 )
 
@@ -180,7 +187,7 @@ GENERIC = Dialect(
     foreign=LIMITING,
     fields=(
         *UNION,
-        FieldRow("allowed_tools", TOOLS, "tools.allow", ("allowedTools",)),
+        FieldRow("allowed_tools", TOOL_LIST_KIND, "tools.allow", ("allowedTools",)),
         FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow"),
     ),
 )
@@ -203,7 +210,7 @@ CLAUDE = Dialect(
     forbidden_in_name=":",
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         TOOL_LIST,
         FieldRow("disallowedTools", DENY, "tools.deny"),
@@ -217,9 +224,9 @@ CLAUDE = Dialect(
         ),
         FieldRow("isolation", ISOLATION, "isolation"),
         FieldRow("memory", MEMORY, "memory"),
-        FieldRow("skills", NAMES, "skills", note="preloads these; other skills stay available"),
+        FieldRow("skills", NAME_LIST, "skills", note="preloads these; other skills stay available"),
         FieldRow("mcpServers", SERVERS, "servers"),
-        FieldRow("requiredMcpServers", NAMES, "required_servers"),
+        FieldRow("requiredMcpServers", NAME_LIST, "required_servers"),
         FieldRow("hooks", HOOKS, "hooks"),
         FieldRow("color", TEXT, "color"),
         FieldRow("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
@@ -253,7 +260,7 @@ CODINGCODE = Dialect(
     foreign=LIMITING,
     inherited_limits=("max_turns",),
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow(
             "tools", TOOL_LIST.kind, "tools.allow", note="a comma text is the list it looks like, never all tools"
@@ -290,13 +297,13 @@ COPILOT = Dialect(
     suffixes=(".agent.md", ".md"),
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow("tools", TOOL_LIST.kind, "tools.allow", note="set names (search), set/tool and server/* are kept"),
         FieldRow("model", MODEL, "model.name", note="a list is tried in order"),
         FieldRow("mcp-servers", SERVERS, "servers"),
         FieldRow("agents", SUBAGENTS, "subagents"),
-        FieldRow("disable-model-invocation", HIDDEN, "offered", note="not offered to other agents"),
+        FieldRow("disable-model-invocation", HIDDEN_SWITCH, "offered", note="not offered to other agents"),
         *unused("argument-hint", "user-invocable", "handoffs", "handoff"),
         *unused("target", "infer", "mode", "hidden", "metadata"),
     ),
@@ -312,7 +319,7 @@ CURSOR = Dialect(
     name_rule="file",
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         TOOL_LIST,
         FieldRow("model", MODEL, "model.name"),
@@ -334,7 +341,7 @@ DEVKIT = Dialect(
     foreign=LIMITING,
     limits={"seconds": 900.0, "idle_seconds": 180.0},
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow("readonly", DEVKIT_READONLY, "readonly"),
         TOOL_LIST,
@@ -368,7 +375,7 @@ GEMINI = Dialect(
     foreign=LIMITING,
     limits={"max_turns": 30, "seconds": 600.0},
     fields=(
-        NAME,
+        NAME_ROW,
         FieldRow("display_name", TEXT, "display_name"),
         DESCRIPTION,
         TOOL_LIST,
@@ -392,7 +399,7 @@ KIMI = Dialect(
     nested_under="agent",
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow("when_to_use", TEXT, "description", ("whenToUse",), "used when there is no description"),
         TOOL_LIST,
@@ -423,7 +430,7 @@ OPENCODE = Dialect(
     name_rule="path",
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow(
             "tools",
@@ -440,7 +447,7 @@ OPENCODE = Dialect(
         FieldRow("disable", DISABLED, "enabled"),
         FieldRow("color", TEXT, "color"),
         FieldRow("mode", PRIMARY, "offered", note="a primary agent is not offered to other agents"),
-        FieldRow("hidden", HIDDEN, "offered", note="not offered to other agents"),
+        FieldRow("hidden", HIDDEN_SWITCH, "offered", note="not offered to other agents"),
         *unused("top_p", "options", "variant"),
     ),
 )
@@ -455,7 +462,7 @@ PI = Dialect(
     forbidden_in_name=":",
     foreign=LIMITING,
     fields=(
-        NAME,
+        NAME_ROW,
         FieldRow("display_name", TEXT, "display_name"),
         DESCRIPTION,
         FieldRow("color", TEXT, "color"),
@@ -465,7 +472,7 @@ PI = Dialect(
         FieldRow("exclude_extensions", EXCLUDED, "tools.exclude_extensions"),
         FieldRow("skills", ALL_OR_NAMES, "skills", ("inherit_skills", "inheritSkills"), "names preload exactly these"),
         FieldRow("model", MODEL, "model.name"),
-        FieldRow("fallbackModels", NAMES, "model.fallbacks"),
+        FieldRow("fallbackModels", NAME_LIST, "model.fallbacks"),
         FieldRow("thinking", THINKING, "model.thinking"),
         FieldRow("max_turns", TURNS, "max_turns"),
         FieldRow("prompt_mode", PROMPT_MODE, "prompt_mode", ("systemPromptMode",)),
@@ -495,7 +502,7 @@ SKILL = Dialect(
     folders=("skills/NAME/SKILL.md",),
     name_rule="file",
     fields=(
-        NAME,
+        NAME_ROW,
         DESCRIPTION,
         FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "tools")),
         FieldRow("model", MODEL, "model.name"),

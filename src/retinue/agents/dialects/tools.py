@@ -111,10 +111,10 @@ def _from_json(text: str) -> tuple[str, ...]:
         return names
 
 
-EVERY = frozenset({"*", "all"})
+ALL_TOOLS_WORDS = frozenset({"*", "all"})
 DENY_ALL = ("*",)
 
-_SHORT = 400
+_MAX_CACHED_CHARACTERS = 400
 _SELECTOR = "ext:"
 _FLOW = frozenset("[{ ")
 _ON = frozenset({"true", "yes", "on", "1", "allow", "ask"})
@@ -137,7 +137,7 @@ def choose_tools(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only:
     lowered = {name.lower() for name in names}
     allow: tuple[str, ...] | None = None
     selectors: tuple[str, ...] = ()
-    if only and EVERY.isdisjoint(lowered):
+    if only and ALL_TOOLS_WORDS.isdisjoint(lowered):
         allow = () if lowered == {"none"} else tuple(dict.fromkeys(names))
     if _SELECTOR in "".join(names):
         selectors = tuple(dict.fromkeys([name for name in names if name.startswith(_SELECTOR)]))
@@ -150,7 +150,7 @@ NO_VALUE = ToolChoice(())
 
 
 def _choice(value: Any, *, spaces: bool = False) -> Any:
-    if type(value) is str and not spaces and len(value) < _SHORT and value[:1] not in _FLOW:
+    if type(value) is str and not spaces and len(value) < _MAX_CACHED_CHARACTERS and value[:1] not in _FLOW:
         return _same_words(value)
     if value is False:
         return choose_tools(())
@@ -166,7 +166,7 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
 def _pi_choice(value: Any) -> Any:
     """Read pi's `*`, which is its seven tools: other names beside it are added to these."""
     choice: ToolChoice = _choice(value)
-    others = [name for name in choice.names if name.lower() not in EVERY and name not in choice.selectors]
+    others = [name for name in choice.names if name.lower() not in ALL_TOOLS_WORDS and name not in choice.selectors]
     if choice.allow is not None or not others:
         return choice
     return choice._replace(allow=tuple(dict.fromkeys((*BUILT_IN_SEVEN, *others))))
@@ -241,8 +241,10 @@ def _both(first: ToolChoice, second: ToolChoice) -> ToolChoice:
     return choose_tools(tuple(both), refused)
 
 
-TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", _choice, blank=NO_VALUE, combine=_both)
-PI_TOOLS = FieldKind(TOOLS.type, _pi_choice, blank=NO_VALUE, combine=_both)
+TOOL_LIST_KIND = FieldKind(
+    "tool names: comma text, list, map of true/false, *, none", _choice, blank=NO_VALUE, combine=_both
+)
+PI_TOOLS = FieldKind(TOOL_LIST_KIND.type, _pi_choice, blank=NO_VALUE, combine=_both)
 SPACED_TOOLS = FieldKind(
     "tool names: comma or space text, list, *, none",
     partial(_choice, spaces=True),
@@ -254,7 +256,7 @@ DENY = FieldKind("tool names: comma text or list", _deny, combine=lambda first, 
 
 EVERY_CALL = "*"
 _VERDICTS = {"allow": "allow", "ask": "ask", "deny": "deny", True: "allow", False: "deny"}
-_REMEDY = "Write allow, ask or deny, or a map of patterns to these."
+_RULES_REMEDY = "Write allow, ask or deny, or a map of patterns to these."
 NOT_TOOLS = frozenset({"doom_loop", "external_directory"})
 """Permissions of opencode about no tool: repeated calls have a guard of their own, and no file
 tool leaves the workspace in any case."""
@@ -274,7 +276,7 @@ def _permissions(value: Any) -> Any:
         value = {EVERY_CALL: value}
     if not isinstance(value, dict):
         why = f"a mapping of tools to allow, ask or deny is wanted, not {describe(value)}"
-        raise BadValueError(why, _REMEDY, instead=ToolRules(DENY_ALL))
+        raise BadValueError(why, _RULES_REMEDY, instead=ToolRules(DENY_ALL))
     reading = _Reading()
     for tool, state in value.items():
         reading.add(str(tool), state)
@@ -336,7 +338,7 @@ class _Reading:
             only = _spread(self.only)
         rules = ToolRules(_spread(self.deny), only, tuple(self.rules))
         if self.unclear:
-            raise BadValueError(self.unclear, _REMEDY, instead=rules)
+            raise BadValueError(self.unclear, _RULES_REMEDY, instead=rules)
         check_denied(self.deny, instead=rules)
         check_denied([rule.tool for rule in self.rules], instead=rules)
         return rules
@@ -364,7 +366,7 @@ def _spread(names: list[str]) -> tuple[str, ...]:
 def _only(value: Any) -> Any:
     # Kimi's `allowed_tools` is a second list that narrows the first.
     try:
-        return ToolRules(only=TOOLS.read(value).allow)
+        return ToolRules(only=TOOL_LIST_KIND.read(value).allow)
     except BadValueError as error:
         raise BadValueError(error.why, error.remedy, instead=ToolRules(only=error.instead.allow)) from None
 

@@ -12,7 +12,7 @@ from operator import and_, or_
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
-from retinue.agents.dialects.tools import EVERY, BadNamesError, both_allow, describe, read_names, says_none
+from retinue.agents.dialects.tools import ALL_TOOLS_WORDS, BadNamesError, both_allow, describe, read_names, says_none
 from retinue.agents.yaml_reader import too_deep
 from retinue.core.hook_events import CLAUDE_ONLY_EVENTS, TOOL_EVENTS, events_of, matcher_problem, meant_event
 from retinue.core.request import ClusterPlacement
@@ -194,7 +194,7 @@ def _all_or_names(value: Any) -> Any:
 
 def _subagents(value: Any) -> Any:
     agents = _all_or_names(value)
-    if isinstance(agents, tuple) and any(name.lower() in EVERY for name in agents):
+    if isinstance(agents, tuple) and any(name.lower() in ALL_TOOLS_WORDS for name in agents):
         return True
     return agents
 
@@ -406,7 +406,7 @@ def _budget(value: Any) -> Any:
         raise BadValueError(error.message.rstrip("."), error.remedy) from error
 
 
-_MODES = {
+_PERMISSION_MODES = {
     "default": "default",
     "manual": "default",
     "ask": "default",
@@ -424,10 +424,10 @@ _FLAT_EVENTS = "Write the events directly below 'hooks'."
 
 TEXT = FieldKind("text", _text, textual=True)
 LABEL = FieldKind("text", _label, textual=True)
-NAMES = FieldKind("names: comma text or list", _names)
+NAME_LIST = FieldKind("names: comma text or list", _names)
 TURNS = FieldKind("whole number, 0 = unlimited", partial(_whole_number, 0), combine=_fewest)
 STEPS = FieldKind("whole number from 1", partial(_whole_number, 1), combine=_fewest)
-SECONDS = FieldKind("number of seconds", partial(_seconds, 1), combine=min)
+DURATION_SECONDS = FieldKind("number of seconds", partial(_seconds, 1), combine=min)
 MINUTES = FieldKind("number of minutes", partial(_seconds, 60), combine=min)
 TIMEOUT = FieldKind("number of seconds below 10,000", _timeout, combine=min)
 WORKTREE = FieldKind("true or false", _switch("worktree", UNSET), combine=lambda first, second: first)
@@ -460,10 +460,14 @@ PRIMARY = FieldKind(
     _words({"subagent": UNSET, "all": UNSET, "primary": False}, "one of primary, subagent, all is wanted, not {}"),
     combine=and_,
 )
-HIDDEN = FieldKind(SWITCH.type, _switch(False, True), combine=and_)
+HIDDEN_SWITCH = FieldKind(SWITCH.type, _switch(False, True), combine=and_)
 MODE = FieldKind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
-    _words(_MODES, f"one of {', '.join(dict.fromkeys(_MODES.values()))} is wanted, not {{}}", exact=True),
+    _words(
+        _PERMISSION_MODES,
+        f"one of {', '.join(dict.fromkeys(_PERMISSION_MODES.values()))} is wanted, not {{}}",
+        exact=True,
+    ),
     role="grants",
     combine=partial(min, key=_FROM_STRICT.index),
 )
@@ -515,7 +519,7 @@ SUBAGENTS = FieldKind("all, none or names of agents", _subagents, blank=False, c
 THINKING = FieldKind("level: off, minimal, low, medium, high, xhigh, max", _thinking, textual=True)
 SCHEMA = FieldKind("JSON Schema, as a mapping or JSON text", _schema)
 ROLE = FieldKind("mapping with ROLE_ADDITIONAL", _role)
-ANYTHING = FieldKind("anything", lambda value: value, "kept as it is")
+ANY_VALUE = FieldKind("anything", lambda value: value, "kept as it is")
 MODEL = FieldKind("name of a model, or a list to try in order; inherit", _model, textual=True)
 SERVERS = FieldKind("names, or name: settings pairs", _servers, "the entry is dropped, and reported", role="grants")
 HOOKS = FieldKind("mapping of events to handlers", _hooks, role="grants")

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,9 +22,9 @@ from retinue.agents.frontmatter import Parsed, read, split
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.agents.write import check_name, entry, flow, quote
 from retinue.agents.yaml_reader import Item, YamlError, load_value
-from retinue.core.spec import AgentSpec, Severity, ThinkingLevel
+from retinue.core.spec import THINKING_LEVELS, AgentSpec, Severity
 from retinue.core.spelling import distance, fold, nearest
-from retinue.core.tool_names import ALIASES, TOOLS, base_name, canonical, misspelt_tool
+from retinue.core.tool_names import TOOL_EFFECTS, TOOL_NAME_ALIASES, base_name, canonical, misspelt_tool
 from retinue.errors import UsageError
 
 
@@ -190,7 +190,7 @@ def _rewrite_item(text: FileLines, item: Item) -> tuple[str, ...]:
 
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}(?:\s.*)?$|^\s*(?:-{3,}|\*{3,}|={3,}|`{3,}.*)$", re.MULTILINE)
-_PLACEHOLDER = re.compile(r"\{\{[^{}\n]{0,200}\}\}|\b(?:TODO|TBD|FIXME|lorem ipsum)\b.*", re.IGNORECASE)
+_PLACEHOLDER_TEXT = re.compile(r"\{\{[^{}\n]{0,200}\}\}|\b(?:TODO|TBD|FIXME|lorem ipsum)\b.*", re.IGNORECASE)
 MIN_LETTERS = 12
 """Counted in letters, not words, so that Chinese or Japanese bodies are judged alike."""
 
@@ -199,7 +199,7 @@ def has_instructions(body: str) -> bool:
     """Return whether a body is more than headings, rules, comments and placeholders."""
     if len(body) > 20_000:
         return True
-    text = _PLACEHOLDER.sub("", _HEADING.sub("", _without_comments(body)))
+    text = _PLACEHOLDER_TEXT.sub("", _HEADING.sub("", _without_comments(body)))
     return sum(char.isalpha() for char in text) >= MIN_LETTERS
 
 
@@ -245,7 +245,7 @@ def _line_ends(subject: LintSubject) -> Iterator[CheckResult]:
 
 
 MODEL_ALIASES = ("inherit", "default", "auto", "fast", "sonnet", "opus", "haiku", "fable", "opusplan", "best")
-FAMILIES = (
+MODEL_FAMILIES = (
     "claude", "gpt", "chatgpt", "codex", "gemini", "gemma", "deepseek", "glm", "kimi", "moonshot", "qwen", "qwq",
     "llama", "mistral", "mixtral", "codestral", "devstral", "magistral", "ministral", "grok", "composer", "minimax",
     "mimo", "phi", "command", "nova", "sonar", "smollm", "granite", "nemotron", "mai", "yi", "hermes", "starcoder",
@@ -262,7 +262,7 @@ def is_known(model: str) -> bool:
     if name in MODEL_ALIASES or name.startswith("@") or "/" in name.strip("/"):
         return True
     word = re.split(r"[\s:@]", name, maxsplit=1)[0]
-    return bool(word.startswith(FAMILIES) or _SERIES.match(word))
+    return bool(word.startswith(MODEL_FAMILIES) or _SERIES.match(word))
 
 
 def suggest(model: str) -> str | None:
@@ -274,7 +274,7 @@ def suggest(model: str) -> str | None:
         return aliases[0]
     head, mark, version = name.partition("-")
     folded = fold(head)
-    families = [family for family in FAMILIES if len(family) > 3 and distance(folded, family, 1) == 1]
+    families = [family for family in MODEL_FAMILIES if len(family) > 3 and distance(folded, family, 1) == 1]
     if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(version):
         # `code-analyzer` is some agent's name, not a slip of `codex`.
         return None
@@ -292,7 +292,6 @@ COLORS = frozenset(
 _HEX = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _GEMINI_SLUG = re.compile(r"[a-z0-9_-]+")
-_LEVELS = frozenset(get_args(ThinkingLevel))
 
 
 def check_values(subject: LintSubject) -> Iterator[CheckResult]:
@@ -306,7 +305,7 @@ def check_values(subject: LintSubject) -> Iterator[CheckResult]:
         reason = f"'{spec.color}' is neither a known colour nor #RRGGBB."
         yield subject.report("invalid-color", reason, field="color")
     thinking = spec.model.thinking
-    if thinking is not None and thinking.lower() not in _LEVELS and not thinking.isdecimal():
+    if thinking is not None and thinking.lower() not in THINKING_LEVELS and not thinking.isdecimal():
         reason = f"'{thinking}' is no thinking level."
         yield subject.report("unknown-thinking-level", reason, field="model.thinking")
     if spec.output_schema is not None:
@@ -382,7 +381,7 @@ def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
         yield subject.report("no-instructions", "The body gives no instructions.", line=line, column=1)
 
 
-ELSEWHERE = frozenset(
+OTHER_PROGRAM_TOOLS = frozenset(
     {
         *("artifact", "endconversation", "enterplanmode", "exitplanmode", "enterworktree", "exitworktree", "monitor"),
         *("listmcpresourcestool", "readmcpresourcetool", "schedulewakeup", "slashcommand", "workflow"),
@@ -394,7 +393,7 @@ ELSEWHERE = frozenset(
 """Names of tools that other programs have and Retinue has no counterpart for."""
 
 _MAX_SUGGESTIONS = 100
-_EVERY = frozenset({"*", "all"})
+_ALL_TOOLS_WORDS = frozenset({"*", "all"})
 _SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
 
 
@@ -418,18 +417,18 @@ def _names(subject: LintSubject, names: tuple[str, ...], field: str, effect: str
             own = ", ".join(in_dialect(base, dialect))
             reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
             yield report("foreign-tool-name", reason, f"Write '{own}'.")
-        if canonical(name) or is_servers(name) or name.lower() in _EVERY or base in NOT_TOOLS:
+        if canonical(name) or is_servers(name) or name.lower() in _ALL_TOOLS_WORDS or base in NOT_TOOLS:
             continue
         if dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
             # `server_tool`: which servers there are is known only at run time.
             continue
-        if base.lower() in ELSEWHERE:
+        if base.lower() in OTHER_PROGRAM_TOOLS:
             yield report("tool-elsewhere", f"Retinue has no tool like '{base}'.")
             continue
         near = None
         if index < _MAX_SUGGESTIONS:
             # Names of two or three letters resemble too many others to be suggested.
-            near = nearest(base, [alias for alias in ALIASES if len(alias) > 3])
+            near = nearest(base, [alias for alias in TOOL_NAME_ALIASES if len(alias) > 3])
         remedy = "Correct the name, or write mcp__SERVER__TOOL for a server's."
         if near:
             remedy = f"Did you mean '{in_dialect(near, dialect)[0]}'?"
@@ -447,7 +446,7 @@ def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     denied = _meanings(name for name in tools.deny if "(" not in name)
     meanings = _meanings(allowed)
     all_denied = meanings and meanings <= denied and not tools.selectors and not any(map(is_servers, allowed))
-    if all_denied or not _EVERY.isdisjoint(map(str.lower, tools.deny)):
+    if all_denied or not _ALL_TOOLS_WORDS.isdisjoint(map(str.lower, tools.deny)):
         deny_key = subject.key_for("tools.deny") or subject.key_for("tools.rules")
         yield subject.report("all-tools-denied", "The deny list leaves no tool.", key=deny_key)
         return
@@ -467,7 +466,7 @@ def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     denied = _meanings(spec.tools.deny)
     writing: list[str] = []
     for name in spec.tools.allow or ():
-        effects = {effect for tool in canonical(name) if tool not in denied for effect in TOOLS[tool]}
+        effects = {effect for tool in canonical(name) if tool not in denied for effect in TOOL_EFFECTS[tool]}
         if "execute" not in effects and "write" in effects:
             writing.append(name)
         elif "execute" in effects and spec.readonly:

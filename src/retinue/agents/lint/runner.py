@@ -87,7 +87,9 @@ def _problems(parsed: Parsed) -> set[tuple[str, str | None]]:
     return {(problem.code, problem.key) for problem in parsed.problems}
 
 
-_SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+_SKIPPED_FOLDERS = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"}
+)
 _MARKDOWN = (".md", ".markdown")
 _YAML = (".yaml", ".yml")
 
@@ -207,7 +209,7 @@ def _below(folder: Path) -> Iterator[Path]:
     begin with frontmatter."""
     # Links to folders are not followed: they may lead back.
     for base, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - _SKIPPED)
+        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
         for name in sorted(files):
             path = Path(base) / name
             if _looks_like_agent(path):
@@ -240,7 +242,7 @@ def _has_agent(path: Path) -> bool:
     return data.startswith(b"agent:") or b"\nagent:" in data
 
 
-_FOLDERS = ("agents", "agent")
+_AGENT_FOLDER_NAMES = ("agents", "agent")
 
 
 def check_catalog(catalog: Catalog) -> Iterator[Finding]:
@@ -318,4 +320,4 @@ def _finding(
 def _home(path: str) -> str:
     """Return the folder that is read as one: the nearest one called agents, else the file's own."""
     folders = PurePath(path).parents
-    return str(next((folder for folder in folders if folder.name in _FOLDERS), folders[0]))
+    return str(next((folder for folder in folders if folder.name in _AGENT_FOLDER_NAMES), folders[0]))

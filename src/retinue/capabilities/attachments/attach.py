@@ -24,7 +24,7 @@ from retinue.core.format import format_bytes
 from retinue.core.messages import Image
 from retinue.core.permission import ToolUse
 from retinue.core.tool import ToolContext
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.tools.content import is_image_file
 from retinue.tools.find import LsTool
 from retinue.tools.read import ReadTool
@@ -148,7 +148,7 @@ def _refusal(mention: FileMention, path: Path, prompt: PersonPrompt, project: Pr
     """Return why a file may not be attached; empty when it may."""
     if path.is_file() and holds_secrets(path.name):
         return "a file of this name usually contains secrets. Copy the part that the model may see into your message."
-    use = ToolUse("read", {"path": mention.path}, TOOLS["read"])
+    use = ToolUse("read", {"path": mention.path}, TOOL_EFFECTS["read"])
     decision = project.judge_call(use, mode=prompt.mode)
     return "" if decision.verdict == "allow" else decision.reason
 

@@ -42,7 +42,7 @@ from retinue.core.permission import Decision, ToolUse
 from retinue.core.person_prompt import PromptCommand
 from retinue.core.spec import provenance_of
 from retinue.core.tool import ToolContext
-from retinue.core.tool_names import TOOLS, canonical, split_entries, split_entry
+from retinue.core.tool_names import TOOL_EFFECTS, canonical, split_entries, split_entry
 from retinue.errors import PromptBlockedError
 from retinue.guard.trust import TrustSubject
 from retinue.runs.guard import SandboxScope, make_walls
@@ -372,7 +372,7 @@ async def _judge(
     """Return the clearance of a command line. Raise PromptBlockedError if it may not run."""
     decision = Decision("ask", "No permission rules are in force here.", "mode")
     if permissions is not None:
-        decision = permissions.decide(ToolUse("bash", {"command": line}, TOOLS["bash"]))
+        decision = permissions.decide(ToolUse("bash", {"command": line}, TOOL_EFFECTS["bash"]))
     consented = trust.permits("commands", provenance_of(command.source), command.path, lambda: command.content)
     if decision.verdict != "deny" and not consented:
         decision = Decision("ask", f"{command.path} is not trusted.", "policy")

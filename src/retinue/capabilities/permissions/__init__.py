@@ -266,7 +266,7 @@ def _unknown_tools(sources: Sources, project: Project) -> list[str]:
             continue
         if any(name.lower() == own.lower() for own in project.tools):
             continue
-        from retinue.agents.lint.checks import ELSEWHERE
+        from retinue.agents.lint.checks import OTHER_PROGRAM_TOOLS
 
         problem = entry_problem(name)
         if problem is not None and rule.kind != "allow":
@@ -274,7 +274,7 @@ def _unknown_tools(sources: Sources, project: Project) -> list[str]:
             position = f"{rule.source}:{line}" if line else rule.source
             sources.refused.append(f"{position}: the {rule.kind} rule {rule.text!r} {problem.why}. {problem.remedy}")
         # The tool may be one of another program, or of a plugin that is not imported yet.
-        elif problem is not None or not (name.lower() in ELSEWHERE or project.extensions.has_code):
+        elif problem is not None or not (name.lower() in OTHER_PROGRAM_TOOLS or project.extensions.has_code):
             lost = "it allows nothing" if rule.kind == "allow" else "it protects nothing"
             notes.append(f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist ({lost})")
     return notes

@@ -22,7 +22,7 @@ from retinue.core.messages import user
 from retinue.core.permission import Decision, Permissions, ToolUse
 from retinue.core.person_prompt import words_of
 from retinue.core.tool import Preview
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.errors import LaunchError, RetinueError
 from retinue.guard.gate import Asker, PermissionGate, guard_tools
 from retinue.guard.permissions.modes import Taint, classify_call
@@ -201,7 +201,7 @@ def _permissions(node: Run, above: RunGuard | None, resumed: bool) -> Permission
     policy.web_unasked = launch.request.parent_id is None and not resumed and reads_only_web
     if above is None:
         for tool in project.custom_tools:
-            if tool.spec.name not in TOOLS:
+            if tool.spec.name not in TOOL_EFFECTS:
                 # Calls of a tool whose name no rule can contain are asked about.
                 with suppress(ValueError):
                     policy.grant(tool.spec.name)

@@ -33,7 +33,7 @@ from retinue.capabilities.plugins.discover import Plugin
 from retinue.core.files import read_file
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
-from retinue.core.tool_names import ALIASES
+from retinue.core.tool_names import TOOL_NAME_ALIASES
 from retinue.guard.trust import TrustSubject, describe_program, settings_subject
 
 IMPORT_SECONDS = 10.0
@@ -157,7 +157,7 @@ def _find_fault(spec: ToolSpec) -> str:
     name = spec.name
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         return "a name has at most 64 letters, digits, '_' and '-'"
-    if name.lower() in ALIASES or name.lower().startswith("mcp__"):
+    if name.lower() in TOOL_NAME_ALIASES or name.lower().startswith("mcp__"):
         return "Retinue has a tool of that name, which no plugin can replace"
     if not isinstance(spec.description, str) or not spec.description.strip():
         return "it has no description"

@@ -10,7 +10,7 @@ from retinue.capabilities.skills.library import Library
 from retinue.capabilities.skills.parse import Skill
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ArgumentAliases, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.core.tool_names import PATHS, TOOLS
+from retinue.core.tool_names import PATH_PARAMETERS, TOOL_EFFECTS
 from retinue.tools.base import Aliases, Arguments, ToolError, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
 
@@ -36,7 +36,7 @@ class SkillTool:
         self.agent: Tool | None = None
         self.on_load: OnLoad | None = None
         parameters = parameters_of(_ARGUMENT_PROPERTIES, ("name",))
-        effects = TOOLS[SKILL_TOOL_NAME]
+        effects = TOOL_EFFECTS[SKILL_TOOL_NAME]
         if spawns:
             effects |= {"spawn"}
         self.spec = ToolSpec(
@@ -44,7 +44,7 @@ class SkillTool:
             description=read_prompt(type(self), "skill"),
             parameters=parameters,
             effects=effects,
-            paths=PATHS[SKILL_TOOL_NAME],
+            paths=PATH_PARAMETERS[SKILL_TOOL_NAME],
             aliases=ArgumentAliases(parameters, names_of(_ARGUMENT_ALIASES)),
         )
 

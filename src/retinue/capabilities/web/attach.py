@@ -27,7 +27,7 @@ from retinue.capabilities.web.base import (
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.http.address import FetchError
 from retinue.runs.guard import RunGuards
 from retinue.tools.base import Aliases, Arguments, Properties
@@ -72,7 +72,7 @@ def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
         guard = project.part(RunGuards).get(run_id)
         if guard is None:
             return None
-        decision = guard.permissions.decide(ToolUse("fetch_content", {"url": url}, TOOLS["fetch_content"]))
+        decision = guard.permissions.decide(ToolUse("fetch_content", {"url": url}, TOOL_EFFECTS["fetch_content"]))
         match decision.verdict:
             case "allow":
                 return None

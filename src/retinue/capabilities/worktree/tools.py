@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.match import starts_others
@@ -161,7 +161,9 @@ def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[
     check = partial(objections, isolation)
     checked: list[Tool] = []
     for tool in tools:
-        foreign = tool.spec.name not in TOOLS and not tool.spec.effects <= _HARMLESS_EFFECTS and not tool.spec.ends_run
+        foreign = (
+            tool.spec.name not in TOOL_EFFECTS and not tool.spec.effects <= _HARMLESS_EFFECTS and not tool.spec.ends_run
+        )
         checked.append(CheckedTool(tool, check, advice) if foreign else tool)
     return tuple(checked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.app.models import LEVELS, ModelView
+from retinue.app.models import THINKING_LEVELS, ModelView
 from retinue.app.modes import BY_MODE, offered_modes
 from retinue.core.spec import PermissionMode
 from retinue.frontends.acp.rpc import INVALID_PARAMS, RpcError
@@ -109,7 +109,7 @@ class SessionChoices:
 
 
 def _thinking_values() -> list[tuple[str, str, str]]:
-    return [(DEFAULT, "As the model and the agent say", ""), *((level, level, "") for level in LEVELS)]
+    return [(DEFAULT, "As the model and the agent say", ""), *((level, level, "") for level in THINKING_LEVELS)]
 
 
 def _select(

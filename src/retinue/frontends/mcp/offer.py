@@ -13,7 +13,7 @@ from retinue.app.agents import Catalog, LoadedAgent
 from retinue.app.feed import Feed
 from retinue.core.permission import READ_ONLY
 from retinue.core.spec import AgentSpec
-from retinue.core.tool_names import TOOLS, canonical
+from retinue.core.tool_names import TOOL_EFFECTS, canonical
 from retinue.errors import UnknownAgentError
 from retinue.frontends.mcp.params import AgentTaskParams, input_schema
 from retinue.frontends.mcp.result import RESULT_SCHEMA, schema_with_value
@@ -111,11 +111,11 @@ def describe_tool(name: str, entry: LoadedAgent) -> ToolListing:
 def hints_of(spec: AgentSpec) -> ToolAnnotations:
     """Return the effects of an agent as hints for the host."""
     tools = _tools(spec)
-    readonly = spec.readonly is True or all(TOOLS[tool] <= READ_ONLY for tool in tools)
+    readonly = spec.readonly is True or all(TOOL_EFFECTS[tool] <= READ_ONLY for tool in tools)
     if readonly:
         # Commands of a read-only agent run without a network.
         tools.discard("bash")
-    reaches_out = any("network" in TOOLS[tool] for tool in tools)
+    reaches_out = any("network" in TOOL_EFFECTS[tool] for tool in tools)
     return ToolAnnotations(
         read_only_hint=readonly, destructive_hint=not readonly, idempotent_hint=False, open_world_hint=reaches_out
     )
@@ -124,7 +124,7 @@ def hints_of(spec: AgentSpec) -> ToolAnnotations:
 def _tools(spec: AgentSpec) -> set[str]:
     """Return the tools of an agent. An unknown one, such as that of a server, may have any effect."""
     if spec.tools.allow is None:
-        return set(TOOLS)
+        return set(TOOL_EFFECTS)
     names: set[str] = set()
     for name in spec.tools.allow:
         names.update(canonical(name) or ("bash",))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from retinue.core.permission import EffectKind, ToolUse
-from retinue.core.tool_names import PATHS, STARTING, TOOLS, canonical
+from retinue.core.tool_names import PATH_PARAMETERS, STARTING_TOOLS, TOOL_EFFECTS, canonical
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import GLOB, HOLE, is_known
 from retinue.guard.permissions.shell_commands import SPEAKING, WRITERS, read_paths, searched_files
@@ -162,16 +162,16 @@ class JudgedCall:
 
     def __init__(self, use: ToolUse, folders: RunFolders, *, masked: bool = False) -> None:
         """`masked`: the sandbox hides and protects what rules about files forbid, whatever a command does."""
-        names = canonical(use.tool) if use.tool not in TOOLS else ()
+        names = canonical(use.tool) if use.tool not in TOOL_EFFECTS else ()
         self.tool = names[0] if len(names) == 1 else use.tool
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
-        self.effects: frozenset[EffectKind] = use.effects or TOOLS.get(self.tool, frozenset())
-        self.is_foreign = self.tool not in TOOLS
+        self.effects: frozenset[EffectKind] = use.effects or TOOL_EFFECTS.get(self.tool, frozenset())
+        self.is_foreign = self.tool not in TOOL_EFFECTS
         """It is a tool of a plugin, a program or a server."""
         self.possible = self.effects or (_ANYTHING if self.is_foreign else self.effects)
         """Its possible effects: all of them, where it declares none."""
         self.subjects = _subjects(self.possible)
-        self._declared = use.paths if use.paths is not None else PATHS.get(self.tool)
+        self._declared = use.paths if use.paths is not None else PATH_PARAMETERS.get(self.tool)
         self.confined = use.confined
         self.stopped = use.stopped
         self.masked = masked
@@ -340,7 +340,7 @@ class JudgedCall:
     @cached_property
     def agents(self) -> tuple[str, ...]:
         """The agents that it would start; general-purpose where our own tool is given none."""
-        if self.tool not in STARTING and not (self.is_foreign and "spawn" in self.possible):
+        if self.tool not in STARTING_TOOLS and not (self.is_foreign and "spawn" in self.possible):
             return ()
         agents = tuple(dict.fromkeys(_named_agents(self.arguments)))
         return agents or (() if self.is_foreign else ("general-purpose",))

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from retinue.core.permission import Decision, Judge, Risk, Ruling, ToolUse, Verdict
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.coverage import (
     Coverage,
@@ -256,7 +256,7 @@ class _Judgement:
             # It reads a file; from then on the run has something that it could send.
             effects, self._policy.web_unasked = effects - {"network"}, False
         # A tool without effects that nobody knows may still do anything.
-        quiet = effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
+        quiet = effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOL_EFFECTS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")
         rules = [rule for rule in self._policy.allowing if allows(rule, call)]

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 from functools import lru_cache
 
-from retinue.core.tool_names import STARTING
+from retinue.core.tool_names import STARTING_TOOLS
 from retinue.guard.permissions.call import COMMAND_FIELDS, PATH_FIELDS, URL_FIELDS, JudgedCall, plain_path
 from retinue.guard.permissions.locations import RunFolders, anchor_pattern, below, compile_pattern, match_path
 from retinue.guard.permissions.rule import (
@@ -475,7 +475,7 @@ def allows(rule: Rule, call: JudgedCall) -> bool:
         return True
     if rule.specifier.startswith("domain:") and call.tool in FETCHING:
         return bool(call.hosts) and all(match_host(rule.specifier, host) == YES for host in call.hosts)
-    if call.tool in STARTING:
+    if call.tool in STARTING_TOOLS:
         return named_agents(rule).issuperset(map(str.lower, call.agents))
     if not call.is_foreign and rule.tools & (READING | WRITING):
         return bool(call.paths) and all(match_path(rule, call.folders, path) == YES for path in call.paths)

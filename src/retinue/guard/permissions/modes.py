@@ -28,7 +28,7 @@ from typing import Protocol
 from retinue.agents.folders import dialect_folders
 from retinue.core.permission import READ_ONLY, Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import GLOB, HOLE, Kind, Rule, is_known, match, parse_rule
@@ -201,7 +201,7 @@ class Wary:
 def reaches_outward(use: ToolUse) -> bool:
     """Return whether a call can do harm beyond the files of the workspace, which can be put back."""
     # Our own tools that only look send other hosts no more than an address.
-    if use.confined or (use.tool in TOOLS and use.effects <= READ_ONLY):
+    if use.confined or (use.tool in TOOL_EFFECTS and use.effects <= READ_ONLY):
         return False
     return bool(use.effects & (_OUTWARD | {"network"})) or use.tool.startswith("mcp__")
 

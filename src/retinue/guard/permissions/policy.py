@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
-from retinue.core.tool_names import TOOLS, split_entries
+from retinue.core.tool_names import TOOL_EFFECTS, split_entries
 from retinue.guard.permissions.locations import RunFolders, match_path
 from retinue.guard.permissions.rule import (
     YES,
@@ -299,7 +299,7 @@ class PermissionPolicy:
         """Never raises. After an internal error the call is asked about, or denied where nobody may be asked."""
         try:
             # Most calls only read: they are answered without loading the judge.
-            if not self._restricting and use.effects and use.effects <= QUIET and use.tool in TOOLS:
+            if not self._restricting and use.effects and use.effects <= QUIET and use.tool in TOOL_EFFECTS:
                 return _READS
             from retinue.guard.permissions.judge import judge
 

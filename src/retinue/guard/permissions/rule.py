@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from retinue.core.permission import READ_ONLY, EffectKind
 from retinue.core.spec import PermissionRule
 from retinue.core.tool_names import (
-    STARTING,
-    SUBJECTS,
-    TOOLS,
+    RULE_EFFECTS,
+    STARTING_TOOLS,
+    TOOL_EFFECTS,
     canonical,
     form_problem,
     matching_tools,
@@ -93,9 +93,9 @@ def _fits(pattern: str, text: str) -> bool:
 Kind = Literal["deny", "ask", "allow"]
 
 SHELL = frozenset({"bash"})
-READING = frozenset(tool for tool, effects in TOOLS.items() if "read" in effects and effects <= READ_ONLY)
-WRITING = frozenset(tool for tool, effects in TOOLS.items() if "write" in effects and "execute" not in effects)
-FETCHING = frozenset(tool for tool, effects in TOOLS.items() if "network" in effects and effects <= READ_ONLY)
+READING = frozenset(tool for tool, effects in TOOL_EFFECTS.items() if "read" in effects and effects <= READ_ONLY)
+WRITING = frozenset(tool for tool, effects in TOOL_EFFECTS.items() if "write" in effects and "execute" not in effects)
+FETCHING = frozenset(tool for tool, effects in TOOL_EFFECTS.items() if "network" in effects and effects <= READ_ONLY)
 """Retinue's own tools by what they do: an allow rule covers no others."""
 
 
@@ -137,7 +137,7 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
     if isinstance(names, str):
         return names
     tools, glob = names
-    effect = next((SUBJECTS[tool] for tool in canonical(name) if tool in SUBJECTS), None)
+    effect = next((RULE_EFFECTS[tool] for tool in canonical(name) if tool in RULE_EFFECTS), None)
     if specifier == "*":
         specifier = None
     problem = _senseless(tools, glob, kind, specifier)
@@ -191,7 +191,7 @@ def takes_away(rule: Rule, tool: str, effects: frozenset[EffectKind]) -> bool:
         return False
     if names_tool(rule, tool):
         return True
-    return rule.effect in effects and tool not in TOOLS and not tool.startswith("mcp__")
+    return rule.effect in effects and tool not in TOOL_EFFECTS and not tool.startswith("mcp__")
 
 
 def is_about_files(rule: Rule) -> bool:
@@ -218,7 +218,7 @@ def _names(name: str, kind: Kind, specifier: str | None) -> tuple[frozenset[str]
         tools |= WRITING
     if tools == {"read"} and specifier is not None:
         tools = READING if kind == "allow" else READING | WRITING
-    return tools | (STARTING if tools & STARTING else frozenset()), None
+    return tools | (STARTING_TOOLS if tools & STARTING_TOOLS else frozenset()), None
 
 
 def _server_names(name: str, kind: Kind) -> tuple[frozenset[str], str | None] | str:
@@ -241,13 +241,13 @@ def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: s
         return "narrows a pattern of names, which means something else for each tool; name the tools"
     if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
         return "must have the form domain:host"
-    own_tools = tools & (SHELL | READING | WRITING | FETCHING | STARTING)
+    own_tools = tools & (SHELL | READING | WRITING | FETCHING | STARTING_TOOLS)
     meant = None if own_tools else next(filter(None, map(misspelt_tool, tools)), None)
     if meant is not None and kind == "allow":
         return f"names no tool; '{meant}' may be meant"
     if not own_tools and ":" not in specifier:
         return "has a specifier that this tool does not understand; param:value is possible in deny and ask rules"
-    if kind == "allow" and (not own_tools or (tools & STARTING and ":" in specifier)):
+    if kind == "allow" and (not own_tools or (tools & STARTING_TOOLS and ":" in specifier)):
         return "allows by a parameter, which only deny and ask rules may"
     return None
 
@@ -281,7 +281,7 @@ def rules_of_file(
         # Where everything is denied at first, only what later entries name is left.
         if chain and chain[0].pattern == EVERY and chain[0].verdict == "deny":
             permitted = _permitting(chain[1:], ("allow", "ask"), parse)
-            limits.append(Limit(tool, permitted, source, SUBJECTS.get(tool), named))
+            limits.append(Limit(tool, permitted, source, RULE_EFFECTS.get(tool), named))
         for index, entry in enumerate(chain):
             if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == EVERY):
                 continue
@@ -307,7 +307,7 @@ def _rule_of_entry(tool: str, pattern: str, kind: Kind, *, source: str, base: st
         if host is None:
             return None
         specifier = f"domain:{host[1]}"
-    elif pattern != EVERY and tool in STARTING and EVERY in pattern:
+    elif pattern != EVERY and tool in STARTING_TOOLS and EVERY in pattern:
         return None
     rule = parse_rule(tool if specifier == EVERY else f"{tool}({specifier})", kind, source=source, base=base)
     return rule if isinstance(rule, Rule) else None
@@ -318,7 +318,7 @@ def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
     our own is about tools of MCP servers."""
     tools: dict[str, None] = {}
     for entry in entries:
-        own = [tool for tool in TOOLS if _is_about(entry, tool)]
+        own = [tool for tool in TOOL_EFFECTS if _is_about(entry, tool)]
         tools.update(dict.fromkeys(own or [_server_tool_name(entry.tool)]))
     return tuple(tools)
 
@@ -331,7 +331,7 @@ def _is_about(entry: PermissionRule, tool: str) -> bool:
         return tool in WRITING
     tools = canonical(name)
     if tools:
-        return tool in tools or (tool in STARTING and bool(STARTING & set(tools)))
+        return tool in tools or (tool in STARTING_TOOLS and bool(STARTING_TOOLS & set(tools)))
     return EVERY in name and fnmatchcase(tool.lower(), name.lower())
 
 

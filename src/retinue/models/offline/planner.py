@@ -37,16 +37,16 @@ from retinue.models.resolve import OFFLINE
 
 MAX_QUOTES, MAX_PLACES, MAX_QUOTE_CHARACTERS = 4, 5, 160
 
-_ABOUT = (
+_PLANNER_NOTE = (
     "This comes from Retinue's offline search planner, not from a language model: it looks for words and ranks "
     "where they occur, and understands nothing."
 )
-_REMEDY = (
+_MODEL_REMEDY = (
     "`retinue models add` sets up a real model: a provider's key or a server; `retinue models list` shows every way."
 )
 _NOT_DONE = "The task was not done: only the offline search planner was asked, which is not a language model."
 _NO_MODEL = "No language model is set up: no model is named, no key is set and no server answers."
-_SEARCHERS = "Without one, only Explore and explorer run: they search files."
+_SEARCHING_AGENTS = "Without one, only Explore and explorer run: they search files."
 _NO_TOOLS = (
     "I am Retinue's offline search planner, not a language model. I work only through tools that search and read "
     "files, and this run has none of them. `retinue models add` sets up a real model."
@@ -91,7 +91,7 @@ class MissingModel(OfflineModel):
     """Refuses every task: no model is set up, and the agent does more than search."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        failure = Failure("no-model", _NO_MODEL, f"{_REMEDY} {_SEARCHERS}")
+        failure = Failure("no-model", _NO_MODEL, f"{_MODEL_REMEDY} {_SEARCHING_AGENTS}")
         yield Finished(AssistantMessage((), "refusal", model=OFFLINE.full_name, failure=failure))
 
 
@@ -130,7 +130,7 @@ def decide(request: ModelRequest) -> AssistantMessage:
     content = (Text(text),)
     if answers:
         return AssistantMessage(content, "end", model=OFFLINE.full_name)
-    failure = Failure("no-model", _NOT_DONE, _REMEDY)
+    failure = Failure("no-model", _NOT_DONE, _MODEL_REMEDY)
     return AssistantMessage(content, "refusal", model=OFFLINE.full_name, failure=failure)
 
 
@@ -216,7 +216,7 @@ def _fill_array(schema: Mapping[str, Any], findings: Findings) -> list[Any] | No
 def report(findings: Findings) -> str:
     refusal = _REFUSALS.get(findings.situation.wish)
     if not findings.searchable:
-        return f"{_REFUSALS['talk']} {_REMEDY}"
+        return f"{_REFUSALS['talk']} {_MODEL_REMEDY}"
     lines = [f"{refusal}\n"] if refusal else []
     if findings.files:
         first, *others = findings.files
@@ -274,5 +274,5 @@ def _report_search(findings: Findings) -> str:
     if errors and findings.files:
         sentences.append(f"{len(errors)} searches failed ({errors[0][:120]}).")
     if findings.situation.wish == "find":
-        sentences.append(_ABOUT)
-    return " ".join([*sentences, _REMEDY])
+        sentences.append(_PLANNER_NOTE)
+    return " ".join([*sentences, _MODEL_REMEDY])

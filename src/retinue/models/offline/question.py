@@ -28,7 +28,7 @@ talk: nothing that could be searched for."""
 
 VOCABULARY: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text("utf-8"))
 PATTERNS = {name: re.compile(pattern) for name, pattern in VOCABULARY["patterns"].items()}
-_STOP = frozenset(VOCABULARY["stop"].split())
+_STOP_WORDS = frozenset(VOCABULARY["stop"].split())
 _UNCHANGED = frozenset(VOCABULARY["unchanged"].split())
 _IRREGULAR: dict[str, str] = {}
 for _word, _forms in VOCABULARY["irregular"].items():
@@ -53,16 +53,16 @@ _IDENTIFIER = re.compile(
     r"\b(?:[A-Za-z]\w*(?:\.|::)[A-Za-z_]\w*(?:(?:\.|::)\w+)*|_*[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+"
     r"|[a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b"
 )
-_FOLDERS = re.compile(r"(?<![\w/])(?:\.{0,2}/)?(?:[\w.@+-]+/)+[\w.@+-]*")
-_FILE = re.compile(r"(?<![\w/.])[\w-]{2,}\.(?:[a-z]{1,5}|MD|C|H)\b(?![\w(])")
-_WIDE = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
+_FOLDER_PATH = re.compile(r"(?<![\w/])(?:\.{0,2}/)?(?:[\w.@+-]+/)+[\w.@+-]*")
+_FILE_NAME = re.compile(r"(?<![\w/.])[\w-]{2,}\.(?:[a-z]{1,5}|MD|C|H)\b(?![\w(])")
+_WIDE_SCRIPTS = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
 """Scripts written without spaces."""
-_LOWER = rf"[^\W\d_A-Z{_WIDE}]"
-_WORD = re.compile(rf"[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+|[{_WIDE}]+")
+_LOWER = rf"[^\W\d_A-Z{_WIDE_SCRIPTS}]"
+_WORD = re.compile(rf"[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+|[{_WIDE_SCRIPTS}]+")
 _ENDING = re.compile(
     "|".join(rf"(?<=.{{{least}}})(?:{'|'.join(words.split())})$" for least, words in VOCABULARY["endings"].items())
 )
-_TOKEN = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}]+")
+_TOKEN = re.compile(rf"[{_WIDE_SCRIPTS}]+|[^\W_{_WIDE_SCRIPTS}]+")
 
 
 class Situation(Struct, frozen=True):
@@ -106,8 +106,8 @@ class Query(Struct, frozen=True):
             item = match[match.lastindex or 0].strip().removesuffix("()")
             if len(item) > 3:
                 exact[item] = None
-        places = dict.fromkeys(place.rstrip(".,;:") for place in _FOLDERS.findall(text))
-        terms = _terms(_words(_FOLDERS.sub(_words_of_path, text)))
+        places = dict.fromkeys(place.rstrip(".,;:") for place in _FOLDER_PATH.findall(text))
+        terms = _terms(_words(_FOLDER_PATH.sub(_words_of_path, text)))
         return cls(text, terms, tuple(exact)[:4], tuple(places)[:4])
 
 
@@ -208,7 +208,7 @@ def _words_of_path(place: re.Match[str]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    plain = _FILE.sub(lambda file: file.group().partition(".")[0], text).lower()
+    plain = _FILE_NAME.sub(lambda file: file.group().partition(".")[0], text).lower()
     for english, foreign in VOCABULARY["other_languages"].items():
         for word in foreign.split():
             plain = plain.replace(word, f" {english} ")
@@ -217,7 +217,7 @@ def _words(text: str) -> list[str]:
     words: list[str] = []
     for token in _TOKEN.findall(plain):
         # Overlapping pairs: the usual index unit of such scripts.
-        if re.match(f"[{_WIDE}]{{2}}", token):
+        if re.match(f"[{_WIDE_SCRIPTS}]{{2}}", token):
             words += [first + second for first, second in pairwise(token)]
         else:
             words.append(token)
@@ -229,9 +229,9 @@ def _terms(words: list[str]) -> tuple[Term, ...]:
     before = ""
     for word in words:
         root = stem(word)
-        if word not in _STOP and root not in terms and 1 < len(word) <= 40 and not word.isdigit():
+        if word not in _STOP_WORDS and root not in terms and 1 < len(word) <= 40 and not word.isdigit():
             stems = {root: 1.0}
-            if len(before) > 2 and before not in _STOP:
+            if len(before) > 2 and before not in _STOP_WORDS:
                 # "host name" is also written hostname.
                 stems[stem(before + word)] = 1.0
             terms[root] = Term(word, stems | dict.fromkeys(_synonyms(root), SYNONYM_WEIGHT) | stems)

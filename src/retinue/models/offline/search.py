@@ -31,10 +31,10 @@ MAX_CANDIDATES = 10
 HEAD_LINES = 26
 """Lines read of the beginning of a candidate: they say what a file is about."""
 
-_KINDS: dict[str, ToolKind] = {}
+_TOOL_KINDS: dict[str, ToolKind] = {}
 for _kind, _names in VOCABULARY["tools"].items():
-    _KINDS |= dict.fromkeys(_names.split(), _kind)
-_MODES = {"content": ("content", "lines"), "count": ("count", "content", "lines")}
+    _TOOL_KINDS |= dict.fromkeys(_names.split(), _kind)
+_OUTPUT_MODES = {"content": ("content", "lines"), "count": ("count", "content", "lines")}
 _MATCH = re.compile(r"^(?P<path>[^\n]+?):(?P<line>\d+):(?P<text>.*)$")
 _COUNT = re.compile(r"^(?P<path>.+):(?P<count>\d+)$")
 _NUMBERED = re.compile(r"^\s*(?P<line>\d+)(?:\t|→|: ?|\| ?)(?P<text>.*)$")
@@ -54,7 +54,7 @@ class SearchTool(Struct, frozen=True):
             parameter = self._parameter(name)
             if name == "mode" and parameter:
                 modes = self.spec.parameters["properties"][parameter].get("enum") or (value,)
-                value = next((mode for mode in _MODES[value] if mode in modes), None)
+                value = next((mode for mode in _OUTPUT_MODES[value] if mode in modes), None)
             if parameter and value is not None:
                 arguments[parameter] = value
         return self.spec.name, arguments
@@ -78,7 +78,7 @@ Toolbox = Mapping[ToolKind, SearchTool]
 def find_tools(specs: Iterable[ToolSpec]) -> Toolbox:
     tools: dict[ToolKind, SearchTool] = {}
     for spec in specs:
-        kind = _KINDS.get(spec.name.lower().replace("_", "").replace("-", ""))
+        kind = _TOOL_KINDS.get(spec.name.lower().replace("_", "").replace("-", ""))
         if kind is not None and not spec.effects & {"write", "execute", "spawn", "network"}:
             tools.setdefault(kind, SearchTool(kind, spec))
     return tools

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.tool import Tool, ToolContext, ToolSpec
-from retinue.core.tool_names import TOOLS
+from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.loop.result import DisplayItem
 from retinue.tools.base import Arguments, BuiltinTool, Properties, parameters_of, read_prompt
 from retinue.tools.content import head_and_tail
@@ -60,7 +60,7 @@ def make_spec(
     parameters = parameters_of(properties, tool.required)
     aliases = tool.argument_aliases(parameters)
     return ToolSpec(
-        tool.name, description, parameters, TOOLS[tool.name], aliases=aliases, unavailable=unavailable or {}
+        tool.name, description, parameters, TOOL_EFFECTS[tool.name], aliases=aliases, unavailable=unavailable or {}
     )
 
 

@@ -16,7 +16,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 
 from retinue.app.agent_files import (
-    OWN,
+    OWN_SOURCES,
     PluginFolder,
     Removed,
     agents_folder,
@@ -117,7 +117,7 @@ def type_rows(catalog: Catalog, label: Label, room: int) -> list[Row]:
 
 def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
     """Return what can be done with an agent, as (action, words)."""
-    own = entry.source in OWN
+    own = entry.source in OWN_SOURCES
     if entry.source == "policy":
         names = ["eject"]
     elif not entry.enabled:

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
 from retinue.app.agent_files import (
-    LEVELS,
+    THINKING_LEVELS,
     WRITER_TURNS,
     AgentDraft,
     WrittenAgent,
@@ -126,7 +126,7 @@ TOOLS = (
     ("none", "None"),
     (CUSTOM, "Choose by name…"),
 )
-THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in LEVELS))
+THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in THINKING_LEVELS))
 
 
 class _Cancelled(Exception):  # noqa: N818 - not an error: the person went away
