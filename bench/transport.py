@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 SMALL, LONG = 12, 4000
@@ -278,7 +279,15 @@ def main() -> None:
     if args.drive:
         asyncio.run(drive(args.drive, args.work, args.base))
         return
-    report(args.clients.split(","), args.works.split(","), args.reps)
+    report([name for name in args.clients.split(",") if is_installed(name)], args.works.split(","), args.reps)
+
+
+def is_installed(client: str) -> bool:
+    """Return whether the library of a client is installed; print it if not."""
+    there = client not in ("httpx", "aiohttp", "pyreqwest") or find_spec(client) is not None
+    if not there:
+        print(f"{client} is not installed here: it is left out.")
+    return there
 
 
 def report(clients: list[str], works: list[str], reps: int) -> None:
