@@ -178,7 +178,7 @@ def test_ignored_files_are_included_by_pattern(scene, tmp_path):
     files = {".env": "SECRET=1\n", "sub/.env": "deep\n", "build/out.bin": "x", "x.log": "no\n", "plain": "untracked"}
     scene.repository.write(files | {".worktreeinclude": "# what agents need\n/.env\nbuild/*.bin\nplain\n!x.log\n"})
     (scene.path / "build" / "away.bin").symlink_to(tmp_path / "home")
-    worktree = scene.make(include_file=".worktreeinclude")
+    worktree = scene.make()
     there = worktree.path
     assert (there / ".env").read_text() == "SECRET=1\n"
     assert (there / "build" / "out.bin").read_text() == "x"
@@ -190,7 +190,7 @@ def test_ignored_files_are_included_by_pattern(scene, tmp_path):
 
 def test_changed_included_files_are_named(scene):
     scene.repository.write({".env": "1\n", ".worktreeinclude": ".env\n"})
-    worktree = scene.make(include_file=".worktreeinclude")
+    worktree = scene.make()
     (worktree.path / ".env").write_text("2 and more\n")
     saved = scene.finish(worktree)
     assert any(".env" in note for note in saved.notes)

@@ -175,7 +175,7 @@ def test_files_that_were_copied_in_never_get_into_the_branch(scene, commit):
     """Also where the .gitignore that names them is not committed."""
     scene.repository.write({".gitignore": "*.log\nbuild/\n.env\n\\[odd] \\*\n", ".env": "KEY=1\n", "[odd] *": "x"})
     scene.repository.write({".worktreeinclude": ".env\n\\[odd] \\*\n"})
-    worktree = scene.make(include_file=".worktreeinclude")
+    worktree = scene.make()
     assert (worktree.path / ".env").read_text() == "KEY=1\n"
     assert (worktree.path / "[odd] *").exists()
     scene.shell(worktree, f"echo mine > mine; echo o > 'o 1'; {commit}")

@@ -256,15 +256,13 @@ class ServedTool(Struct, frozen=True):
     spec: ToolSpec
     server: Server
     remote: str
-    characters: int
-    seconds: float | None
     ask: AskFor | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Names of arguments that providers refuse: the name that the model uses, and the server's."""
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         elicit = None if self.ask is None else partial(self._elicit, call_id)
-        caller = Caller(context.roots, self.seconds, elicit, context.environment.get("TRACEPARENT", ""))
+        caller = Caller(context.roots, CALL_TIMEOUT_SECONDS, elicit, context.environment.get("TRACEPARENT", ""))
         hosts: tuple[str, ...] = ()
         if self.server.config.url:
             hosts = (urlsplit(self.server.config.url).hostname or "",)
@@ -285,7 +283,7 @@ class ServedTool(Struct, frozen=True):
             text = from_server(f"The MCP server '{self.name}' refused the call: {error}")
             return failed(text, ToolEffect("failed", hosts=hosts))
         effect = ToolEffect("failed" if result.is_error else "finished", hosts=hosts)
-        make = partial(to_output, result, characters=self.characters, outputs=context.outputs, effect=effect)
+        make = partial(to_output, result, characters=MAX_OUTPUT_CHARACTERS, outputs=context.outputs, effect=effect)
         return await asyncio.to_thread(make)
 
     @property
@@ -297,14 +295,7 @@ class ServedTool(Struct, frozen=True):
         return await answer(self.name, params, partial(self.ask, call_id))
 
 
-def served_tool(
-    server: Server,
-    listed: ServerTool,
-    *,
-    ask: AskFor | None,
-    characters: int = MAX_OUTPUT_CHARACTERS,
-    seconds: float | None = CALL_TIMEOUT_SECONDS,
-) -> ServedTool:
+def served_tool(server: Server, listed: ServerTool, *, ask: AskFor | None) -> ServedTool:
     config = server.config
     parameters, renamed, lost = safe_keys(harmless_schema(listed.parameters))
     description = f"[MCP:{config.name}] {harmless(listed.description)}".strip()
@@ -317,4 +308,4 @@ def served_tool(
         # A server is a program, so its tools may do anything, unless the user trusts its annotations.
         effects=_READ_EFFECTS if config.trust_annotations and listed.read_only else _ALL_EFFECTS,
     )
-    return ServedTool(spec, server, listed.name, characters, seconds, ask, renamed)
+    return ServedTool(spec, server, listed.name, ask, renamed)

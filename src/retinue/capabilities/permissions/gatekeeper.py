@@ -63,27 +63,34 @@ _WEB_TOOLS = frozenset({"web_search", "fetch_content", "get_search_content", "co
 _STRICTNESS = {"allow": 0, "confine": 1, "ask": 2, "deny": 3}
 
 
-class RulesOnAgents:
-    """The permissions of a run, which judge a call by the agent that it would start: a rule `Agent(x)` also applies to
-    a call that names x by its file name or that falls back to x, and x may be a file name."""
+class PermissionsWrapper:
+    """Permissions around others, with the same mode and grants."""
 
-    def __init__(self, inner: Permissions, node: Run) -> None:
+    def __init__(self, inner: Permissions) -> None:
         self._inner = inner
-        self._project = node.project
-        self._nested = node.depth > 0
 
     @property
     def mode(self) -> PermissionMode:
         return self._inner.mode
+
+    def grant(self, rule: str) -> None:
+        self._inner.grant(rule)
+
+
+class RulesOnAgents(PermissionsWrapper):
+    """The permissions of a run, which judge a call by the agent that it would start: a rule `Agent(x)` also applies to
+    a call that names x by its file name or that falls back to x, and x may be a file name."""
+
+    def __init__(self, inner: Permissions, node: Run) -> None:
+        super().__init__(inner)
+        self._project = node.project
+        self._nested = node.depth > 0
 
     def decide(self, use: ToolUse) -> Decision:
         if use.tool not in _TYPE_ARGUMENTS:
             return self._inner.decide(use)
         decisions = [self._inner.decide(variant) for variant in self._by_names(use)]
         return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
-
-    def grant(self, rule: str) -> None:
-        self._inner.grant(rule)
 
     def _by_names(self, use: ToolUse) -> list[ToolUse]:
         """Return the call once for each name that rules may use for the agent that it would start."""
@@ -102,19 +109,15 @@ class RulesOnAgents:
         return [replace(use, arguments={**use.arguments, key: name}) for name in dict.fromkeys(names)]
 
 
-class OwnMemory:
+class OwnMemory(PermissionsWrapper):
     """The permissions of a run that may write its own memory by one of `tools` without asking. Deny and ask rules still
     apply, and children get the permissions without this."""
 
     def __init__(self, inner: Permissions, tools: Mapping[str, Reaching], node: Run) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._tools = tools
         self._root = node.launch.request.cwd.resolve()
         self._house = str(home(node.project.environment))
-
-    @property
-    def mode(self) -> PermissionMode:
-        return self._inner.mode
 
     def decide(self, use: ToolUse) -> Decision:
         decision = self._inner.decide(use)
@@ -125,9 +128,6 @@ class OwnMemory:
         if tool.target(use.arguments, self._root, self._house) is None:
             return decision
         return Decision("allow", "It is the agent's own memory.", "mode")
-
-    def grant(self, rule: str) -> None:
-        self._inner.grant(rule)
 
 
 def guard_run(node: Run, inner: Wrap, *, resumed: bool) -> Wrap:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
+MAX_STORED_CHARACTERS = 200_000
+"""The limit for the stored text of one page."""
 _MAX_PAUSE_SECONDS = 3_600.0
 _MAX_KNOWN_HOSTS = 1_000
 
@@ -234,10 +236,8 @@ class WebLimits(Struct, frozen=True):
     """For one page or one search, redirects included."""
     response_bytes: int = 2 * 1024 * 1024
     shown_characters: int = 30_000
-    stored_characters: int = 200_000
     stored_answers: int = 100
     results: int = 5
-    host_requests: int = 2
     host_delay_seconds: float = 0.2
 
 
@@ -263,7 +263,7 @@ class Web:
         self._connect = connect
         self._tls = tls
         self.limits = limits or WebLimits()
-        self._politeness = Politeness(self.limits.host_requests, self.limits.host_delay_seconds)
+        self._politeness = Politeness(delay=self.limits.host_delay_seconds)
 
     @property
     def settings(self) -> Settings:
@@ -289,7 +289,7 @@ class Web:
         """Return a page as text, and the hosts that were contacted for it. Raise FetchError."""
         fetched = await self.fetcher().fetch(url, limit=self.limits.response_bytes, permit=permit)
         try:
-            result = await asyncio.to_thread(_read, fetched, self.limits.stored_characters)
+            result = await asyncio.to_thread(_read, fetched, MAX_STORED_CHARACTERS)
         except FetchError as error:
             # The hosts were contacted even though their page could not be read.
             error.hosts = fetched.hosts

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
     from retinue.runs.run import Run
 
-INCLUDE_FILE = ".worktreeinclude"
-"""A file in the checkout that lists, in the syntax of .gitignore, the ignored files to copy into worktrees."""
 _WORKTREES_FOLDER = "worktrees"
 """A part of the path of every worktree of ours."""
 
@@ -160,7 +158,6 @@ async def _open_worktree(plan: LaunchPlan) -> WorktreeRecord:
         agent=request.spec.name,
         description=plan.description or request.task,
         from_dirty=settings.worktree_from_dirty,
-        include_file=INCLUDE_FILE,
         base_ref=settings.worktree_base_ref,
         start=start,
         branch=branch,

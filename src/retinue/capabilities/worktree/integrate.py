@@ -85,6 +85,7 @@ class BranchQueue:
 
 
 MAX_CHECK_OUTPUT = 4000
+MAX_CHECK_SECONDS = 3600.0
 MAX_MOVED_TARGETS = 3
 _CHECKOUT_LARGE_FILES = {"GIT_LFS_SKIP_SMUDGE": "0"}
 """Large files must be checked out, because people work in these checkouts."""
@@ -97,7 +98,6 @@ class IntegrationPlan(Struct, frozen=True, kw_only=True):
     state: Path
     onto: str
     check: str | None = None
-    check_seconds: float = 3600.0
 
 
 def list_pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
@@ -221,10 +221,10 @@ def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
         )
         started = open_program(program, stdout=output, stderr=STDOUT)
         try:
-            code = started.wait(plan.check_seconds)
+            code = started.wait(MAX_CHECK_SECONDS)
             why = f"the check failed with exit code {code}" if code else ""
         except TimeoutExpired:
-            why = f"the check took longer than {plan.check_seconds:g} s"
+            why = f"the check took longer than {MAX_CHECK_SECONDS:g} s"
         finally:
             _end(started)
         size = output.seek(0, os.SEEK_END)

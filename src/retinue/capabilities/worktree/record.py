@@ -163,9 +163,9 @@ LOCK_SECONDS = 2.0
 """Git holds the lock of a ref for some milliseconds, and waits at most 0.1 s for another."""
 
 
-def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[WorktreeRecord, bool, list[str]]:
+def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tuple[WorktreeRecord, list[str]]:
     """Save all commits of a worktree in the repository it was made from. `head` is its present commit. Return the
-    record with the branch of the work, whether that branch is new or was moved, and notes. Raise GitError if a commit
+    record with the branch of the work, and notes. Raise GitError if a commit
     would not be reachable afterwards."""
     commits = made_commits(record, git)
     tips = set(commits).difference(*commits.values()) | ({head} & set(commits))
@@ -182,7 +182,7 @@ def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tupl
     unsaved = sorted(tips - (remote - {head}))
     notes: list[str] = []
     if not unsaved:
-        return record, False, notes
+        return record, notes
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
     main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(unsaved))
     _copy_large_files(record)
@@ -210,7 +210,7 @@ def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tupl
     unreachable = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(unsaved))
     if unreachable.strip():
         raise GitError(("rev-list",), f"commit {unreachable.decode().strip()} would not be reachable")
-    return record, head in commits, notes
+    return record, notes
 
 
 def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:

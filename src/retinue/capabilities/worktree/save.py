@@ -46,14 +46,17 @@ from retinue.capabilities.worktree.repository import (
 )
 from retinue.guard.git import Git, GitError, literal_pattern, paths
 
+INCLUDE_FILE = ".worktreeinclude"
+"""A file in the checkout that lists, in the syntax of .gitignore, the ignored files to copy into worktrees."""
 
-def include(source: Git, target: Path, name: str) -> tuple[dict[str, list[int]], list[str]]:
-    """Copy the ignored files of `source` that its file `name` lists. Links that lead out of the checkout are skipped,
+
+def include(source: Git, target: Path) -> tuple[dict[str, list[int]], list[str]]:
+    """Copy the ignored files of `source` that `INCLUDE_FILE` lists. Links that lead out of the checkout are skipped,
     because the agent must not reach their targets. Return size and time of each copy, and notes on failed ones."""
-    patterns = source.folder / name
+    patterns = source.folder / INCLUDE_FILE
     copies: dict[str, list[int]] = {}
     notes: list[str] = []
-    if not name or patterns.is_symlink() or not patterns.is_file():
+    if patterns.is_symlink() or not patterns.is_file():
         return copies, notes
     matching = paths(source("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}"))
     if not matching:
@@ -66,9 +69,9 @@ def include(source: Git, target: Path, name: str) -> tuple[dict[str, list[int]],
             if _copy(source.folder, target, path):
                 copies[path] = stamp(target / path)
             else:
-                notes.append(f"{name}: {path} leads out of the checkout and was not copied")
+                notes.append(f"{INCLUDE_FILE}: {path} leads out of the checkout and was not copied")
         except OSError as error:
-            notes.append(f"{name}: {path} could not be copied ({error.strerror})")
+            notes.append(f"{INCLUDE_FILE}: {path} could not be copied ({error.strerror})")
     return copies, notes
 
 
@@ -127,8 +130,6 @@ class SavedWork(Struct, frozen=True):
     branch: str | None = None
     remaining_folder: Path | None = None
     notes: tuple[str, ...] = ()
-    changed: bool = False
-    """Whether the branch was created or moved."""
 
 
 def finish(
@@ -177,12 +178,12 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
     main = source_git(record, environment)
-    record, moved, saved = save_commits(record, git, main, head)
-    notes += saved
+    record, notes_on_branches = save_commits(record, git, main, head)
+    notes += notes_on_branches
     record = store(record)
     why = keep or dependent or _find_dependent(state, record) or _obstacle_inside(record, git, there)
     if why:
-        return _keep(record, why, notes, moved=moved, occupied=bool(keep))
+        return _keep(record, why, notes, occupied=bool(keep))
     if there:
         notes += _note_unsaved(record, git)
     record = store(replace(record, phase="removing"))
@@ -190,19 +191,17 @@ def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], k
     remains = record.path if record.path.exists() else None
     if remains is not None:
         notes.append(f"everything is saved, but {remains} could not be removed entirely")
-    return SavedWork(record.branch, remains, tuple(notes), moved)
+    return SavedWork(record.branch, remains, tuple(notes))
 
 
-def _keep(
-    record: WorktreeRecord, why: str, notes: Sequence[str] = (), *, moved: bool = False, occupied: bool = False
-) -> SavedWork:
+def _keep(record: WorktreeRecord, why: str, notes: Sequence[str] = (), *, occupied: bool = False) -> SavedWork:
     """Keep the directory. `occupied`: runs of this process still work in it, so the owner stays."""
     owner = record.owner if occupied else None
     # If the disk is full, the record stays unchanged.
     with contextlib.suppress(OSError):
         store(replace(record, phase="kept", reason=why, owner=owner))
     notes = (*notes, f"its worktree stays at {record.path}: {why}")
-    return SavedWork(record.branch, record.path, notes, moved)
+    return SavedWork(record.branch, record.path, notes)
 
 
 def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:

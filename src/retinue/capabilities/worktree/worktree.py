@@ -81,7 +81,6 @@ class WorktreeRequest(Struct, frozen=True, kw_only=True):
     agent: str = ""
     description: str = ""
     from_dirty: bool = False
-    include_file: str = ""
     base_ref: Literal["head", "fresh"] = "head"
     start: str | None = None
     branch: str | None = None
@@ -93,10 +92,13 @@ class Checkout(Struct, frozen=True):
     """The checkout that a folder belongs to."""
 
     git: Git
-    top: Path
     common: Path
     head: str
     below: str
+
+    @property
+    def top(self) -> Path:
+        return self.git.folder
 
 
 def make(request: WorktreeRequest, notes: list[str]) -> WorktreeRecord:
@@ -176,7 +178,7 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
             remedy=f"{_OTHER_REMEDIES} commit something first: git commit --allow-empty -m start",
         )
     below = "" if cwd == top else os.path.relpath(cwd, top)
-    return Checkout(git.at(top), top, common, lines[3], below)
+    return Checkout(git.at(top), common, lines[3], below)
 
 
 def _check_programs(source: Checkout) -> None:
@@ -235,7 +237,7 @@ def _create_checkout(
     if not record.work.is_dir():
         record.work.mkdir(parents=True)
         notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
-    copies, of_copies = include(main, record.path, request.include_file)
+    copies, of_copies = include(main, record.path)
     notes += of_copies
     keep_out(copies, record.git / "info" / "exclude")
     plain = not request.from_dirty and request.start is None and above_of(record) is None
