@@ -160,7 +160,7 @@ async def test_what_is_dangerous_damaged_or_unknown_is_refused(converter: Conver
 
 async def test_a_document_that_needs_too_much_memory(converter: Converter) -> None:
     converter.put("a.docx", documents.docx("small, but its reader is not"))
-    document = open_file("a.docx", converter.context, 10**6)
+    document = open_file("a.docx", converter.context)
     with document.resources, pytest.raises(ConvertError, match="CONVERT_FAILED"):
         await convert(document, converter.context, seconds=30, memory=48 * 2**20)
 

@@ -133,9 +133,7 @@ class ConvertContentTool(CodedTool):
             async with self._slots:
                 # The time limit includes the wait for a slot.
                 remaining = max(give_up - time.monotonic(), 0.05)
-                converted = await convert(
-                    document, context, seconds=remaining, memory=MAX_MEMORY_BYTES, confine=self._confine
-                )
+                converted = await convert(document, context, seconds=remaining, confine=self._confine)
         await asyncio.to_thread(store_converted, file, document.facts, converted)
         return document.facts, converted
 
@@ -143,10 +141,10 @@ class ConvertContentTool(CodedTool):
         self, path: str | None, url: str | None, context: ToolContext, seconds: float
     ) -> SourceDocument:
         if path is not None:
-            return await in_thread(lambda: open_file(path, context, MAX_DOCUMENT_BYTES))
+            return await in_thread(lambda: open_file(path, context))
         try:
             async with asyncio.timeout(seconds):
-                return await open_url(url or "", self._download(), context, MAX_DOCUMENT_BYTES)
+                return await open_url(url or "", self._download(), context)
         except TimeoutError:
             raise ConvertError("CONVERT_TIMEOUT", f"{url} was not there within {seconds:g} s.") from None
 
@@ -250,7 +248,7 @@ class SourceDocument(Struct, frozen=True):
     key: str
 
 
-def open_file(text: str, context: ToolContext, limit: int) -> SourceDocument:
+def open_file(text: str, context: ToolContext) -> SourceDocument:
     """Open a file of the workspace, or raise ConvertError. The file is read: call this in a thread."""
     try:
         path = confine(text, context)
@@ -265,8 +263,8 @@ def open_file(text: str, context: ToolContext, limit: int) -> SourceDocument:
         except ToolError as error:
             raise ConvertError("FILE_NOT_FOUND", str(error)) from None
         size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise ConvertError("FILE_TOO_LARGE", _too_large(path.shown, limit))
+        if size > MAX_DOCUMENT_BYTES:
+            raise ConvertError("FILE_TOO_LARGE", _too_large(path.shown))
         name = path.path.name
         digest = hashlib.file_digest(file, "sha256")
         # The same bytes under another ending may be converted as another kind.
@@ -276,7 +274,7 @@ def open_file(text: str, context: ToolContext, limit: int) -> SourceDocument:
         return SourceDocument(facts, file, stack.pop_all(), digest.hexdigest())
 
 
-async def open_url(url: str, download: Download | None, context: ToolContext, limit: int) -> SourceDocument:
+async def open_url(url: str, download: Download | None, context: ToolContext) -> SourceDocument:
     """Download a document, or raise ConvertError."""
     scheme = url.partition(":")[0].strip().lower()
     if "://" in url and scheme not in ("http", "https"):
@@ -284,11 +282,11 @@ async def open_url(url: str, download: Download | None, context: ToolContext, li
     if download is None:
         raise ConvertError("NETWORK_ERROR", "the web is switched off here (web.enabled). Convert a file instead.")
     try:
-        fetched = await download(url, limit, context.reach)
+        fetched = await download(url, MAX_DOCUMENT_BYTES, context.reach)
     except FetchError as error:
         raise ConvertError(_CODE_BY_PROBLEM.get(error.problem, "NETWORK_ERROR"), error.message, error.hosts) from None
     if fetched.truncated:
-        raise ConvertError("FILE_TOO_LARGE", _too_large(fetched.url, limit), fetched.hosts)
+        raise ConvertError("FILE_TOO_LARGE", _too_large(fetched.url), fetched.hosts)
     return _downloaded(url, fetched)
 
 
@@ -321,8 +319,8 @@ def _extension(name: str) -> str:
     return Path(name).suffix.lower()[:16]
 
 
-def _too_large(name: str, limit: int) -> str:
-    return f"{name} is larger than {limit:,} bytes (convert.maxFileBytes)."
+def _too_large(name: str) -> str:
+    return f"{name} is larger than {MAX_DOCUMENT_BYTES:,} bytes (convert.maxFileBytes)."
 
 
 INSTALL_COMMAND = install_command("convert")
@@ -354,7 +352,7 @@ async def convert(
     context: ToolContext,
     *,
     seconds: float,
-    memory: int,
+    memory: int = MAX_MEMORY_BYTES,
     confine: Callable[[], Confinement | None] = lambda: None,
 ) -> Converted:
     """Convert a document, or raise ConvertError. `confine` returns a sandbox for this one program, closed with it."""

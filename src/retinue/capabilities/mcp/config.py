@@ -285,7 +285,7 @@ def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, 
         cwd=fill(_text(raw.get("cwd"), "cwd")) or None,
         url=url,
         headers=_texts(raw.get("headers"), "headers", fill),
-        concurrency=_concurrency_of(raw.get("concurrency"), "concurrency", DEFAULT_CONCURRENCY),
+        concurrency=_concurrency_of(raw.get("concurrency")),
         start_seconds=_seconds(raw, "startTimeout", "start_timeout"),
         call_seconds=_seconds(raw, "timeout", "callTimeout"),
         restart=raw.get("autoReconnect") is not False,
@@ -358,11 +358,11 @@ def _texts(value: Any, key: str, fill: FillVariables) -> dict[str, str]:
     return texts
 
 
-def _concurrency_of(value: Any, key: str, default: int) -> int:
+def _concurrency_of(value: Any) -> int:
     if value is None:
-        return default
+        return DEFAULT_CONCURRENCY
     if type(value) is not int or not 1 <= value <= 1_000:
-        raise _ServerConfigError(f"`{key}` must be a whole number from 1 to 1000")
+        raise _ServerConfigError("`concurrency` must be a whole number from 1 to 1000")
     return value
 
 

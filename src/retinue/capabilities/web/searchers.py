@@ -109,10 +109,8 @@ class HttpSearcher(Searcher):
         try:
             return json.loads(data)
         except ValueError:
-            raise self.invalid_answer("its answer is not JSON") from None
-
-    def invalid_answer(self, what: str) -> WebError:
-        return WebError("WEB_SEARCH_FAILED", f"{self.name}: {what}.", hosts=(self.host,), provider=self.name)
+            message = f"{self.name}: its answer is not JSON."
+            raise WebError("WEB_SEARCH_FAILED", message, hosts=(self.host,), provider=self.name) from None
 
     def _read_error(self, data: bytes) -> str:
         """Return the text of an error: one line, without markup and without the key."""

@@ -251,17 +251,11 @@ class Web:
         environment: Mapping[str, str],
         transport: Callable[[], Transport],
         *,
-        resolve: Resolver = system_resolver,
-        connect: Connect = connect_pinned,
-        tls: ssl.SSLContext | None = None,
         limits: WebLimits | None = None,
     ) -> None:
         self._settings = settings
         self.environment = environment
         self.transport = transport
-        self._resolve = resolve
-        self._connect = connect
-        self._tls = tls
         self.limits = limits or WebLimits()
         self._politeness = Politeness(delay=self.limits.host_delay_seconds)
 
@@ -276,9 +270,6 @@ class Web:
             allowed=AllowedHosts(settings.web_allow_hosts),
             politeness=self._politeness,
             seconds=self.limits.seconds,
-            resolve=self._resolve,
-            connect=self._connect,
-            tls=self._tls,
         )
 
     async def download(self, url: str, *, limit: int, permit: Permit = lambda url: None) -> Fetched:
