@@ -221,7 +221,7 @@ class LedgerStore:
         return [row[0] for row in self._read("SELECT DISTINCT before_oid FROM changes WHERE before_oid != ''")]
 
     def shrink(self) -> None:
-        """Release the disk space of removed rows. Only while nobody writes."""
+        """Release the disk space of removed rows. Call it only while no process writes."""
         with suppress(sqlite3.Error):
             self._read("VACUUM")
 

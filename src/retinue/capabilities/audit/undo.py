@@ -287,7 +287,7 @@ def undone_event(
 
 
 class FileDiff(Struct, frozen=True):
-    """`diff` is a unified diff; empty where `note` says why there is none."""
+    """`diff` is a unified diff; empty if `note` gives the reason why there is none."""
 
     path: str
     status: WriteStatus

@@ -1,4 +1,4 @@
-"""Documents as Markdown, converted in a process of its own with few rights."""
+"""Documents as Markdown, converted in a separate process with few rights."""
 
 from __future__ import annotations
 

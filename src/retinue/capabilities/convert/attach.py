@@ -183,7 +183,7 @@ def _to_output(facts: DocumentFacts, converted: Converted, offset: int, limit: i
 
 
 def _frame_if_foreign(text: str, facts: DocumentFacts) -> str:
-    """Mark text from the web as such. A file of the workspace is shown as it is."""
+    """Put text from the web into a frame. Text of a file in the workspace is unchanged."""
     if not facts.is_url:
         return text
     return f"{NOTE}\n\n{frame_untrusted(text, source=facts.source, type=facts.mimetype)}"

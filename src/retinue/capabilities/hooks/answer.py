@@ -153,7 +153,8 @@ def _parse_object(handler: Handler, answer: HandlerResult) -> Mapping[str, Any] 
 
 
 def _exit_code_denial(handler: Handler, answer: HandlerResult, data: Any) -> HookResult:
-    """Return the result of exit code 2: deny, with the reason from standard error, whatever is on standard output."""
+    """Return the result of exit code 2: deny, with the reason from standard error; standard output is ignored unless
+    that is empty."""
     reason = answer.err.strip() or _reason_in(data) or "no reason was given"
     label = (handler.label,)
     if handler.event == "PostToolUseFailure":
@@ -283,7 +284,7 @@ def _decide_end(decision: Any, reason: str, data: Mapping[str, Any]) -> HookResu
     if decision in ("allow", "approve"):
         return HookResult(verdict="allow", reason=reason)
     if isinstance(decision, str) and decision in _VERDICT_BY_DECISION:
-        # Nobody can be asked about an end.
+        # A person cannot be asked about an end.
         return HookResult(reason=reason)
     raise _InvalidAnswerError(f"decided {decision!r}, which is neither block nor allow")
 

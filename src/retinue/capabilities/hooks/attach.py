@@ -347,7 +347,7 @@ async def admit(plan: LaunchPlan) -> None:
 
 async def _ask_to_spawn(plan: LaunchPlan) -> None:
     request, ids, parent = plan.request, plan.place, plan.parent
-    # Without a parent the hooks of the session decide. Hooks of the agent's own file have no say in its start.
+    # Without a parent the hooks of the session decide. Hooks of the agent's own file are not asked about its start.
     spawner: Hooks = RunHooks(plan, own=False) if parent is None else parent.hooks
     if not spawner.listens("SubagentSpawn"):
         return

@@ -345,7 +345,7 @@ class HookBus:
                 waiting.append(handler)
         if not waiting:
             return NO_OPINION
-        # A single handler needs no task of its own.
+        # A single handler needs no separate task.
         if len(waiting) == 1:
             opinions = [await self._call_handler(waiting[0], fields)]
         else:

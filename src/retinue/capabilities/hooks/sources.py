@@ -119,7 +119,7 @@ class Handler(Struct, frozen=True, kw_only=True):
     point: str = ""
     """Its event in the file, if that is one of CodingCode's points."""
     folder: Path | None = None
-    """The folder of the project that brings it; None if a person configured it."""
+    """The folder of the project that contains it; None if a person configured it."""
 
     @property
     def label(self) -> str:

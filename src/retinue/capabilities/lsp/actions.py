@@ -171,7 +171,7 @@ class Asking(Struct):
         return f"{len(spots)} symbols have that name; ask again with line:\n{format_list(lines, 'symbols')}"
 
     async def _spots(self, session: LspSession, source: SourceFile) -> list[TextPosition]:
-        """Return the positions that the question means: several when a name stands for several symbols."""
+        """Return the positions that a question is about; several if several symbols have that name."""
         question, document = self.question, TextDocument(source.text)
         line = None if question.line is None else question.line - 1
         if line is not None and line >= len(document.lines):

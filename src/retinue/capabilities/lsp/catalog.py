@@ -40,7 +40,7 @@ class ServerKind(Struct, frozen=True):
     install: str = ""
     """The command that installs it, or the name of what to install."""
     extra: str = ""
-    """The optional part of Retinue that brings it."""
+    """The optional part of Retinue that installs it."""
     enabled: bool = True
 
     @property

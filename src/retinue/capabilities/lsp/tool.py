@@ -192,7 +192,7 @@ def read_question(action: str, parameters: Arguments, context: ToolContext) -> L
 
 
 def workspace_of(confined: Confined, context: ToolContext) -> Path:
-    """Return the folder of the workspace that holds a file. The root of its server is never above it."""
+    """Return the folder of the workspace that contains a file. The root of its server is never above that folder."""
     if confined.root in context.roots:
         return confined.root
     raise bad_input(f"{confined.shown} is not in the workspace.")

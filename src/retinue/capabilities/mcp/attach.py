@@ -89,7 +89,7 @@ class Served:
         roots = (plan.request.cwd, *(plan.project.cwd / root for root in plan.project.settings.settings.extra_roots))
         self._roots = tuple(root.expanduser().resolve() for root in roots)
         pool, owner = plan.project.part(ProjectPool), str(next(_owners))
-        # A server that the agent's file brings is for its run alone.
+        # A server from the agent's file is for its run only.
         self.servers = [pool.server(config, self._roots, owner if config.inline else "") for config in configs]
         self.wrap: Wrap = tuple
         """Wraps late tools in the guard, like those of the launch."""
@@ -117,7 +117,7 @@ class Served:
         for server in self.servers:
             if server.listing is None or server in required:
                 starts[server] = asyncio.ensure_future(server.ready())
-                # Nobody awaits a start that takes too long: its error must not be reported as never retrieved.
+                # A start that takes too long is not awaited, and asyncio must not report its error as never retrieved.
                 starts[server].add_done_callback(lambda done: done.cancelled() or done.exception())
         if starts:
             await asyncio.wait(starts.values(), timeout=seconds)
@@ -240,7 +240,7 @@ class Served:
             self._deferred.keep(names)
 
     def _reload_searched(self, reader: LogReader, run_id: str) -> None:
-        """Load again what the run had loaded by search, as its log says."""
+        """Load the tools again that the run had loaded by search, according to its log."""
         if self._deferred is None:
             return
         for _, event in reader.ordered(run_id, ("tool.ended",)):

@@ -171,7 +171,8 @@ class McpConnection:
     async def call(
         self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress, traceparent: str = ""
     ) -> CallToolResult:
-        """Return the result. Raise ServerGoneError, ServerError or TimeoutError. Cancelling tells the server."""
+        """Return the result. Raise ServerGoneError, ServerError or TimeoutError. A cancelled call is cancelled at the
+        server."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
         from pydantic import ValidationError
@@ -292,7 +293,7 @@ class McpConnection:
         environment = server_environment(options.environment, self.config)
         server = prepare(
             [program, *self.config.args],
-            # `servers.py` starts none that a project brings before the user has consented to its file.
+            # `servers.py` starts no server of a project before the user has consented to its file.
             clearance="person" if self.config.provenance == "person" else "consent",
             environment=environment,
             cwd=folder,

@@ -102,12 +102,12 @@ def choose_servers(
 
 
 def is_trusted(config: ServerConfig, project: Project) -> bool:
-    """Return whether a configured server may start; one that an agent brings is judged with the agent."""
+    """Return whether a configured server may start; consent to an inline one is part of the consent to its agent."""
     return config.inline or project.trust.permits("servers", config.provenance, Path(config.origin))
 
 
 def server_subjects(project: Project) -> list[TrustSubject]:
-    """Return the files of the project that bring servers, for `retinue trust`."""
+    """Return the files of the project that configure servers, as subjects of consent."""
     brought: dict[str, list[ServerConfig]] = {}
     for config in project_servers(project).servers.values():
         # Consent to a settings file as a whole is asked for elsewhere.

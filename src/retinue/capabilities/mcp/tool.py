@@ -60,7 +60,7 @@ Ask = Callable[[ElicitQuestion], Awaitable[str | None]]
 
 
 class _UnansweredError(Exception):
-    """The person declined the form, or nobody answered. `action` is the answer to the server."""
+    """The person declined the form or did not answer. `action` is the answer to the server."""
 
     def __init__(self, reply: str | None) -> None:
         super().__init__()

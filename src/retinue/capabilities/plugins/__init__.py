@@ -1,4 +1,4 @@
-"""Plugins: packages and folders that bring agents, skills, hooks, tools and servers.
+"""Plugins: packages and folders with agents, skills, hooks, tools and servers.
 
 Agents and skills of a plugin are texts and need no consent, like those of a project. Its tools, hooks and servers need
 consent to exactly its present content, unless only the user can have installed the plugin.
@@ -48,7 +48,7 @@ class PluginsCapability(Capability):
             await _tools.offer_tools(plan)
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
-        """Return the plugins of the project, and those that its agents bring by path."""
+        """Return the plugins of the project, and those that its agents name by path."""
         extensions = project.part(PluginExtensions)
         plugins = {plugin.path: plugin for plugin in extensions.plugins.usable}
         for entry in project.catalog().winners:

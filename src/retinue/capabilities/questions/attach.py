@@ -201,7 +201,7 @@ class SupervisedDialogue:
         return Reply("nobody", "the user was asked as well.")
 
     async def _ask_person(self, open_question: _OpenQuestion, asker: Asker, call_id: str | None) -> InboxAnswer | None:
-        """Return the answer of a person; None when nobody answered."""
+        """Return the answer of a person; None without one."""
         detail = f"Asked by {self._node.agent}: {self._node.state.description}".rstrip(": ")
         question = open_question.question
         options: dict[str, Any] = {"notes": list(question.notes)} if any(question.notes) else {}

@@ -144,7 +144,7 @@ class Scheduler:
         if self._timer is not None:
             return
         self._timer = self._supervisor.clock.call_later(0.0, self._schedule_tick)
-        # Reading the cached property would create the bridge, which nobody needs before a program listens.
+        # Reading the cached property would create the bridge, which is not needed before a program listens.
         if "bridge" in self._supervisor.__dict__:
             self._supervisor.bridge.scheduler_ready(sum(job.enabled for job in self.jobs()))
 

@@ -161,7 +161,7 @@ def offer_skills(plan: LaunchPlan) -> None:
     if spec.skills is True and plan.policy.allow and not {"*", "all"} & set(plan.policy.allow):
         # A file that asks for all skills need not list the tool that loads them.
         plan.policy = replace(plan.policy, allow=(*plan.policy.allow, SKILL_TOOL))
-    # The embedding program may bring a skill tool of its own.
+    # The embedding program may have its own skill tool.
     if SKILL_TOOL in plan.available or not _may_load(spec):
         return
     library = library_of(plan.project)

@@ -64,7 +64,7 @@ def parse_target(url: str) -> Target:
         raise _invalid(url, "it is empty")
     if len(text) > MAX_URL_LENGTH:
         raise _invalid(url, f"it is longer than {MAX_URL_LENGTH} characters")
-    # The plain space is the only blank that counts as printable.
+    # The plain space is the only blank that `isprintable` accepts.
     if not text.isprintable() or " " in text:
         raise _invalid(url, "it contains blanks, control characters or invisible characters")
     scheme, mark, remainder = text.partition(":")

@@ -30,7 +30,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host, as texts. Raises OSError when there are none."""
 
 DNS_SECONDS = 5.0
-_ALLOW_HOSTS_REMEDY = "A user can allow a host of their own with the setting web.allowHosts."
+_ALLOW_HOSTS_REMEDY = "A user can allow their own hosts with the setting web.allowHosts."
 
 
 class Pin(Struct, frozen=True):
@@ -142,7 +142,7 @@ class PageConnection(Connection):
 
     def on_headers_complete(self) -> None:
         status = self._status_code()
-        # 1xx answers only announce the final one, which has headers of its own.
+        # 1xx answers precede the final one, which has its own headers.
         if status < 200:
             self.headers = {}
             return

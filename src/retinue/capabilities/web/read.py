@@ -77,7 +77,7 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
 
 
 def is_binary(text: str) -> bool:
-    """Return whether decoded data is not text, whatever the server declared."""
+    """Return whether decoded data is not text."""
     sample = text[:8192]
     if not sample:
         return False

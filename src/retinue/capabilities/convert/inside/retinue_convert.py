@@ -71,7 +71,7 @@ def _check_sizes(archive: zipfile.ZipFile, is_collection: bool) -> None:
         most, max_bytes = MAX_COLLECTION_ENTRIES, MAX_COLLECTION_BYTES
     if len(entries) > most:
         raise RefusedArchiveError(f"it holds {len(entries):,} files, more than {most:,}")
-    # The lowest flag of an entry says that it is encrypted.
+    # The lowest flag bit of an entry means that it is encrypted.
     if any(entry.flag_bits & 1 for entry in entries):
         raise RefusedArchiveError("it is locked with a password")
     unpacked = sum(entry.file_size for entry in entries)
@@ -156,7 +156,7 @@ def _kind_of_archive(data: bytes) -> str:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError):
-        return ".zip"  # damaged: `check_archive` says how
+        return ".zip"  # damaged: `check_archive` reports how
     return next((ending for name, ending in _MAIN_ENTRIES.items() if name in names), ".zip")
 
 
