@@ -18,7 +18,7 @@ from retinue.app.changes import has_ledger
 from retinue.app.conversation import exchanges
 from retinue.app.rich_text import fit, one_line
 from retinue.app.text import plural, short_path
-from retinue.capabilities.audit.ledger import ChangeAuthor, FileChange
+from retinue.capabilities.audit.ledger import ChangeAuthor, RecordedChange
 from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, chains_of, same_state, undone_event
 from retinue.core.delegation import LIVE
 from retinue.core.events import Body, Event, Rewound, TurnEnded
@@ -59,7 +59,7 @@ class RewindPoint(Struct, frozen=True):
         return self.turn == 1 and not self.is_left
 
 
-def find_points(events: Sequence[Event], changes: Sequence[FileChange] = ()) -> list[RewindPoint]:
+def find_points(events: Sequence[Event], changes: Sequence[RecordedChange] = ()) -> list[RewindPoint]:
     """Return where one can go back to, oldest first, then the parts that were left. Of the run's events, those of the
     types `REWIND_TYPES` are enough."""
     branch = current_branch(events)
@@ -73,7 +73,7 @@ def find_points(events: Sequence[Event], changes: Sequence[FileChange] = ()) -> 
     return [*points, *_find_left(events)]
 
 
-def _changed_files(changes: Sequence[FileChange], scope: UndoScope) -> tuple[str, ...]:
+def _changed_files(changes: Sequence[RecordedChange], scope: UndoScope) -> tuple[str, ...]:
     """Return the files that differ from how they were, without those that were put back already."""
     chains = chains_of(row for row in changes if scope.covers(row) and not row.is_only_folder)
     return tuple(path for path, chain in chains.items() if not same_state(chain[0].before, chain[-1].after))
@@ -150,7 +150,7 @@ def _has_ledger(state: Path) -> bool:
     return (state / "checkpoints" / "ledger.db").is_file()
 
 
-def _read_changes(state: Path, run_ids: Sequence[str]) -> list[FileChange]:
+def _read_changes(state: Path, run_ids: Sequence[str]) -> list[RecordedChange]:
     if not _has_ledger(state):
         return []
     with closing(Undo(state)) as undo:

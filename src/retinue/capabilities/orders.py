@@ -16,7 +16,7 @@ from retinue.capabilities.hooks import HooksCapability
 from retinue.capabilities.lsp import LspCapability
 from retinue.capabilities.mcp import ConfiguredServers, McpCapability
 from retinue.capabilities.memory import MemoryCapability
-from retinue.capabilities.permissions import FileRules, PermissionsCapability
+from retinue.capabilities.permissions import PermissionsCapability, ProjectRules
 from retinue.capabilities.plugins import PluginsCapability, plugin_extensions
 from retinue.capabilities.questions import QuestionsCapability
 from retinue.capabilities.sandbox import SandboxCapability
@@ -44,7 +44,7 @@ _SERVICES: Mapping[type, Callable[[Project], object]] = {
     Extensions: plugin_extensions,
     Downloads: WebDownloads,
     Servers: ConfiguredServers,
-    Rules: FileRules,
+    Rules: ProjectRules,
     UnsavedWork: WorktreeWork,
     Scheduling: ScheduledAgents,
 }

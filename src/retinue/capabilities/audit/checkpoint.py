@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from retinue.capabilities.audit.ledger import CommandWindow, FileChange, LedgerStore, RunLedger
+from retinue.capabilities.audit.ledger import CommandWindow, LedgerStore, RecordedChange, RunLedger
 from retinue.capabilities.audit.shadow import CheckpointError, PathState, RootSnapshot, Shadow
 from retinue.core.files import NO_LIMIT, read_file
 from retinue.core.permission import TouchedPath
@@ -290,28 +290,28 @@ class HeartbeatFile:
             self._file.unlink(missing_ok=True)
 
 
-def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[FileChange]:
+def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[RecordedChange]:
     """Return what differs between the checkpoint before a call and `now`."""
-    rows: list[FileChange] = []
+    rows: list[RecordedChange] = []
     for before, after in zip(window.snapshots, now, strict=True):
         for name, (old, new) in shadow.differences(before, after):
             path = f"{before.root.rstrip('/')}/{name}"
             digest = _hash(path, new) if len(rows) < MAX_HASHED_FILES else None
-            row = FileChange(
+            row = RecordedChange(
                 window.author, window.turn, window.call_id, "command", path, old, new, digest, at=time.time()
             )
             rows.append(row)
     return rows
 
 
-def attribute(store: LedgerStore, window: CommandWindow, rows: list[FileChange]) -> list[FileChange]:
+def attribute(store: LedgerStore, window: CommandWindow, rows: list[RecordedChange]) -> list[RecordedChange]:
     """Return those of `rows` that the ledger does not attribute to another run."""
     # Of several changes of a path the last one decides.
     theirs = {row.path: row for row in store.since(window.after_change) if row.author.run_id != window.author.run_id}
     if not theirs or not rows:
         return rows
     commands = {(other.call_id, other.author.run_id): other.command for other in store.overlapping(window)}
-    mine: list[FileChange] = []
+    mine: list[RecordedChange] = []
     shared: list[tuple[int, str]] = []
     for row in rows:
         last = theirs.get(row.path)
@@ -333,7 +333,7 @@ def attribute(store: LedgerStore, window: CommandWindow, rows: list[FileChange])
 
 def changes_so_far(
     shadow: Shadow, store: LedgerStore, window: CommandWindow, extra_paths: Iterable[str] = ()
-) -> tuple[list[FileChange], list[FileChange]]:
+) -> tuple[list[RecordedChange], list[RecordedChange]]:
     """Return the changes since the checkpoint before a command whose process died. The second list has those after the
     last heartbeat of that process."""
     now: list[RootSnapshot] = []
@@ -345,15 +345,15 @@ def changes_so_far(
         last_sign = heartbeat_file(store, window.author.run_id).stat().st_mtime
     except OSError:
         last_sign = window.began
-    sure: list[FileChange] = []
-    late: list[FileChange] = []
+    sure: list[RecordedChange] = []
+    late: list[RecordedChange] = []
     for row in attribute(store, window, changes_of(shadow, window, now)):
         rows = late if _changed_after(row, last_sign + 2 * HEARTBEAT_SECONDS) else sure
         rows.append(row)
     return sure, late
 
 
-def _changed_after(row: FileChange, moment: float) -> bool:
+def _changed_after(row: RecordedChange, moment: float) -> bool:
     # A missing file has no time, and the time of a folder is not reliable.
     if row.after is None or row.after.is_folder:
         return False
@@ -363,7 +363,7 @@ def _changed_after(row: FileChange, moment: float) -> bool:
         return False
 
 
-def touched_paths(shadow: Shadow, rows: Iterable[FileChange]) -> tuple[TouchedPath, ...]:
+def touched_paths(shadow: Shadow, rows: Iterable[RecordedChange]) -> tuple[TouchedPath, ...]:
     """Return the changed files for an effect, without folders."""
     files = [row for row in rows if not row.is_only_folder][:MAX_HASHED_FILES]
     if not files:

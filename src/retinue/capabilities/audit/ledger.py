@@ -70,7 +70,7 @@ class ChangeAuthor(Struct, frozen=True):
         return f"{self.agent} (run {self.run_id[:8]})"
 
 
-class FileChange(Struct, frozen=True):
+class RecordedChange(Struct, frozen=True):
     """One path changed by one run. `path` is absolute. `shared` names runs whose commands ran at the same time and may
     have changed it instead."""
 
@@ -131,7 +131,7 @@ class LedgerStore:
 
     # Changes
 
-    def add(self, rows: Sequence[FileChange]) -> list[int]:
+    def add(self, rows: Sequence[RecordedChange]) -> list[int]:
         with self._transaction() as connection:
             return [_insert(connection, row) for row in rows]
 
@@ -145,14 +145,14 @@ class LedgerStore:
         with self._transaction() as connection:
             connection.executemany("UPDATE changes SET shared=trim(shared || ' ' || ?2) WHERE id=?1", list(pairs))
 
-    def of_runs(self, run_ids: Sequence[str]) -> list[FileChange]:
+    def of_runs(self, run_ids: Sequence[str]) -> list[RecordedChange]:
         return self._changes(f"WHERE run_id IN ({_marks(run_ids)}) ORDER BY id", *run_ids)
 
-    def of_path(self, path: str, limit: int = 1_000) -> list[FileChange]:
+    def of_path(self, path: str, limit: int = 1_000) -> list[RecordedChange]:
         """Return the changes of a path, newest first."""
         return self._changes("WHERE path=? ORDER BY id DESC LIMIT ?", os.fsencode(path), limit)
 
-    def since(self, change_id: int) -> list[FileChange]:
+    def since(self, change_id: int) -> list[RecordedChange]:
         return self._changes("WHERE id>? ORDER BY id", change_id)
 
     def newest(self) -> int:
@@ -173,7 +173,7 @@ class LedgerStore:
             author, turn, call_id, command, os.getpid(), began, None, newest, tuple(snapshots), id=number
         )
 
-    def end(self, window: CommandWindow, rows: Sequence[FileChange]) -> None:
+    def end(self, window: CommandWindow, rows: Sequence[RecordedChange]) -> None:
         """Record the end of the command and its changes in one transaction. The snapshots from before it are
         dropped."""
         with self._transaction() as connection:
@@ -233,14 +233,14 @@ class LedgerStore:
             windows.append(CommandWindow(ChangeAuthor(run_id, agent), *values))
         return windows
 
-    def _changes(self, where: str, *values: Any) -> list[FileChange]:
+    def _changes(self, where: str, *values: Any) -> list[RecordedChange]:
         changes = []
         for row in self._read(f"SELECT {_CHANGE_COLUMNS}, id FROM changes {where}", *values):  # noqa: S608
             at, run_id, agent, turn, call_id, kind, path, before, before_mode, after, after_mode, *details = row
             digest, shared, number = details
             states = _state(before, before_mode), _state(after, after_mode)
             call = (ChangeAuthor(run_id, agent), turn, call_id, kind, os.fsdecode(path))
-            changes.append(FileChange(*call, *states, digest, tuple(shared.split()), at, number))
+            changes.append(RecordedChange(*call, *states, digest, tuple(shared.split()), at, number))
         return changes
 
     def _read(self, query: str, *values: Any) -> list[Any]:
@@ -275,7 +275,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _insert(connection: sqlite3.Connection, row: FileChange) -> int:
+def _insert(connection: sqlite3.Connection, row: RecordedChange) -> int:
     states: list[str | int | None] = []
     for state in (row.before, row.after):
         states += _NO_STATE if state is None else (state.oid, state.mode)
@@ -360,7 +360,7 @@ class RunLedger:
             if old is not None:
                 new_mode = mode or new_mode
             after, digest = PathState(blob_id(new), new_mode), content_hash(new)
-        change = partial(FileChange, self.author, self.turn, self.call_id, "edit")
+        change = partial(RecordedChange, self.author, self.turn, self.call_id, "edit")
         rows = [change(folder, None, _FOLDER_STATE) for folder in self._missing.get(key, ())]
         self._announced[key] = self._store.add([*rows, change(key, before, after, digest)])
         self.touched[key] = None
@@ -392,7 +392,7 @@ class RunLedger:
         return blob_id(data)
 
 
-def _has_result(row: FileChange, path: Path, current: str) -> bool:
+def _has_result(row: RecordedChange, path: Path, current: str) -> bool:
     """Return whether the file is in the state after this change."""
     if row.after is None or not current:
         return row.after is None and not current

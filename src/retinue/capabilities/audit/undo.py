@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.capabilities.audit.checkpoint import changes_so_far
-from retinue.capabilities.audit.ledger import ChangeAuthor, FileChange, LedgerStore, RunLedger
+from retinue.capabilities.audit.ledger import ChangeAuthor, LedgerStore, RecordedChange, RunLedger
 from retinue.capabilities.audit.report import WriteStatus, write_status
 from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.events import Undone
@@ -129,7 +129,7 @@ class UndoScope(Struct, frozen=True):
     def runs(self) -> tuple[str, ...]:
         return (self.main.run_id, *self.below)
 
-    def covers(self, row: FileChange) -> bool:
+    def covers(self, row: RecordedChange) -> bool:
         if row.author.run_id == self.main.run_id:
             return row.turn >= self.turn
         # Other runs have their own turns, so the time is compared.
@@ -150,7 +150,7 @@ class Undo:
         """Return when checkpoints of any of these runs were removed because they were old."""
         return self._store.forgotten(run_ids)
 
-    def changed(self, run_ids: Sequence[str]) -> list[FileChange]:
+    def changed(self, run_ids: Sequence[str]) -> list[RecordedChange]:
         """Return the changes of these runs, in order, including those of commands whose process died."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
@@ -193,9 +193,9 @@ class Undo:
         with self._shadow.reading() as blobs:
             return [_diff(path, chain[0].before, chain[-1].after, blobs) for path, chain in sorted(chains.items())]
 
-    def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[FileChange], list[FileChange]]:
-        sure: list[FileChange] = []
-        late: list[FileChange] = []
+    def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[RecordedChange], list[RecordedChange]]:
+        sure: list[RecordedChange] = []
+        late: list[RecordedChange] = []
         for window in self._store.open_windows(run_ids):
             extra_paths = [row.path for row in self._store.of_runs([window.author.run_id])]
             with suppress(CheckpointError):
@@ -205,7 +205,7 @@ class Undo:
         return sure, late
 
     def _decide(
-        self, path: str, chain: list[FileChange], scope: UndoScope, late: set[str], *, safe: bool
+        self, path: str, chain: list[RecordedChange], scope: UndoScope, late: set[str], *, safe: bool
     ) -> UndoneFile:
         """Return what to do with a file. `safe`: its present state does not matter."""
         target = chain[0].before
@@ -222,7 +222,7 @@ class Undo:
             return UndoneFile(path, "kept", reason)
         return UndoneFile(path, "removed" if target is None else "restored")
 
-    def _objection(self, path: str, chain: list[FileChange], scope: UndoScope, now: PathState | None) -> str:
+    def _objection(self, path: str, chain: list[RecordedChange], scope: UndoScope, now: PathState | None) -> str:
         """Return why restoring `path` would destroy work of others; empty if it would not."""
         first, last = chain[0], chain[-1]
         others = [row for row in self._store.of_path(path) if row.author.run_id not in scope.runs]
@@ -241,7 +241,7 @@ class Undo:
             return f"a command of another run ({names}) may have changed it"
         return ""
 
-    def _put_back(self, file: UndoneFile, chain: list[FileChange], scope: UndoScope, blobs: Blobs) -> UndoneFile:
+    def _put_back(self, file: UndoneFile, chain: list[RecordedChange], scope: UndoScope, blobs: Blobs) -> UndoneFile:
         path, target = file.path, chain[0].before
         ledger = RunLedger(self._store, None, ChangeAuthor(scope.main.run_id, f"undo of {scope.main.agent}"))
         try:
@@ -260,9 +260,9 @@ class Undo:
         return file
 
 
-def chains_of(rows: Iterable[FileChange]) -> dict[str, list[FileChange]]:
+def chains_of(rows: Iterable[RecordedChange]) -> dict[str, list[RecordedChange]]:
     """Return the changes by path, in order."""
-    chains: dict[str, list[FileChange]] = {}
+    chains: dict[str, list[RecordedChange]] = {}
     for row in rows:
         chains.setdefault(row.path, []).append(row)
     return chains

@@ -78,7 +78,7 @@ async def _forget_guard(node: Run) -> None:
     node.project.part(RunGuards).pop(node.id, None)
 
 
-class FileRules(Rules):
+class ProjectRules(Rules):
     """The rules of all files that apply to the project."""
 
     def denied_agents(self) -> frozenset[str]:

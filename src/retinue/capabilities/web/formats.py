@@ -228,7 +228,6 @@ _MAX_TAGS = 100_000
 """Pages for people have fewer. The worst page of this size takes html-to-markdown about a second."""
 _MAX_EXTRACTED_TAGS = 8_000
 _MAX_ELEMENT_DEPTH = 100
-_MAX_TITLE_CHARACTERS = 300
 _MAX_DATA_BLOCKS = 5
 _SHORT_PAGE_CHARACTERS = 400
 _EMPTY_PAGE_CHARACTERS = 80
@@ -336,7 +335,7 @@ def _title_of(conversion: ConversionResult) -> str:
     title = conversion.metadata.document.title
     if not title:
         title = next((header.text for header in conversion.metadata.headers if header.level == 1), "")
-    return " ".join(title.split())[:_MAX_TITLE_CHARACTERS]
+    return " ".join(title.split())
 
 
 def _structured_data(conversion: ConversionResult) -> str:

@@ -211,7 +211,7 @@ def _is_json(body: bytes) -> bool:
 MAX_CONVERTED_CHARACTERS = 1_000_000
 """The limit for the text of a page that is converted."""
 
-_MAX_TITLE_CHARACTERS = 300
+_MAX_PAGE_TITLE_CHARACTERS = 300
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
@@ -241,7 +241,7 @@ def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Resu
         kind, title, content = "text", "", plain(text)
     return Result(
         url=url,
-        title=" ".join(clean(title).split())[:_MAX_TITLE_CHARACTERS],
+        title=" ".join(clean(title).split())[:_MAX_PAGE_TITLE_CHARACTERS],
         content=clean(content),
         truncated=truncated,
         content_type=kind,

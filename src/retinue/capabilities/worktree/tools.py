@@ -69,7 +69,7 @@ _REDIRECTING_OPTIONS = ("-C", "--git-dir", "--work-tree", "--namespace", "--supe
 _HARMLESS_PATHS = ("/tmp", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")  # noqa: S108 - names, not files
 
 
-class CheckedTool:
+class PathCheckedTool:
     """A tool that runs only if `find_objections` finds nothing; `advice` tells the model how to correct the call."""
 
     def __init__(
@@ -90,10 +90,10 @@ class CheckedTool:
         return failed(f"Not run: {why}. {self._advice}", ToolEffect(status="failed", denied=why))
 
 
-def check_shell(tool: Tool, isolation: Isolation) -> CheckedTool:
+def check_shell(tool: Tool, isolation: Isolation) -> PathCheckedTool:
     """Return a shell tool that refuses commands which leave the worktree."""
     advice = f"You work in {isolation.top}; rewrite the command so that it plainly stays there."
-    return CheckedTool(tool, partial(shell_objections, isolation), advice)
+    return PathCheckedTool(tool, partial(shell_objections, isolation), advice)
 
 
 def shell_objections(isolation: Isolation, arguments: Mapping[str, Any], context: ToolContext) -> Iterator[str]:
@@ -164,7 +164,7 @@ def check_foreign_tools(tools: tuple[Tool, ...], isolation: Isolation) -> tuple[
         foreign = (
             tool.spec.name not in TOOL_EFFECTS and not tool.spec.effects <= _HARMLESS_EFFECTS and not tool.spec.ends_run
         )
-        checked.append(CheckedTool(tool, check, advice) if foreign else tool)
+        checked.append(PathCheckedTool(tool, check, advice) if foreign else tool)
     return tuple(checked)
 
 
